@@ -1,0 +1,100 @@
+package fault
+
+// Kind groups codes by what the one who asked can do about them.
+type Kind uint8
+
+// The kinds, from "ask differently" to "not your doing".
+const (
+	KindInternal         Kind = iota // a defect of ours: retried by us, then reported
+	KindInvalid                      // the request can never succeed as it stands
+	KindUnauthenticated              // who asks is not known
+	KindForbidden                    // who asks is known and may not
+	KindNotFound                     // there is no such thing, or none the asker may see
+	KindMethodNotAllowed             // the path exists, the method does not
+	KindTooLarge                     // the body is over the limit
+	KindUnsupported                  // the content type is not understood
+	KindConflict                     // the present state refuses it: a final answer
+	KindMismatch                     // a stated precondition does not hold
+	KindReused                       // the idempotency key belongs to another request
+	KindLimited                      // too many requests: wait
+	KindUnavailable                  // the outcome is unknown or nothing was done: retry with the same key
+)
+
+// Code is the stable name of one way to fail, the same in answers, jobs, logs and metrics.
+type Code string
+
+// The codes of the HTTP contract.
+const (
+	InvalidRequest        Code = "invalid-request"
+	KeyMissing            Code = "idempotency-key-missing"
+	KeyInvalid            Code = "idempotency-key-invalid"
+	Unauthenticated       Code = "unauthenticated"
+	Forbidden             Code = "forbidden"
+	NotFound              Code = "not-found"
+	MethodNotAllowed      Code = "method-not-allowed"
+	BodyTooLarge          Code = "body-too-large"
+	UnsupportedMediaType  Code = "unsupported-media-type"
+	CampaignNotActive     Code = "campaign-not-active"
+	CampaignPaused        Code = "campaign-paused"
+	SaleNotOpen           Code = "sale-not-open"
+	SoldOut               Code = "sold-out"
+	NoneAvailable         Code = "none-available"
+	PurchaseLimitExceeded Code = "purchase-limit-exceeded"
+	NotSoldOut            Code = "not-sold-out"
+	StateConflict         Code = "state-conflict"
+	KeyReused             Code = "idempotency-key-reused"
+	Unavailable           Code = "unavailable"
+	Overloaded            Code = "overloaded"
+	ReservationExpired    Code = "reservation-expired"
+	InternalError         Code = "internal-error"
+)
+
+type entry struct {
+	kind  Kind
+	title string
+}
+
+var catalogue = map[Code]entry{
+	InvalidRequest:        {KindInvalid, "The request is not valid"},
+	KeyMissing:            {KindInvalid, "The Idempotency-Key header is missing"},
+	KeyInvalid:            {KindInvalid, "The Idempotency-Key header is not valid"},
+	Unauthenticated:       {KindUnauthenticated, "Authentication is required"},
+	Forbidden:             {KindForbidden, "This key may not do that"},
+	NotFound:              {KindNotFound, "There is no such resource"},
+	MethodNotAllowed:      {KindMethodNotAllowed, "The resource does not allow this method"},
+	BodyTooLarge:          {KindTooLarge, "The request body is too large"},
+	UnsupportedMediaType:  {KindUnsupported, "The content type is not supported"},
+	CampaignNotActive:     {KindConflict, "The campaign is not on sale"},
+	CampaignPaused:        {KindConflict, "The campaign is paused"},
+	SaleNotOpen:           {KindConflict, "The sale is not open now"},
+	SoldOut:               {KindConflict, "Every position is sold"},
+	NoneAvailable:         {KindConflict, "Not enough positions are free at the moment"},
+	PurchaseLimitExceeded: {KindConflict, "The purchase limit of this user is reached"},
+	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
+	StateConflict:         {KindConflict, "The present state does not allow this"},
+	KeyReused:             {KindReused, "The Idempotency-Key was used for another request"},
+	Unavailable:           {KindUnavailable, "The service cannot answer at the moment"},
+	Overloaded:            {KindUnavailable, "The service has more work than it can promise to do"},
+	ReservationExpired:    {KindConflict, "The reservation expired before it was paid"},
+	InternalError:         {KindInternal, "Something went wrong on our side"},
+}
+
+// Kind returns the kind of c; a code the catalogue does not know is internal.
+func (c Code) Kind() Kind { return catalogue[c].kind }
+
+// Title returns the short human sentence for c, the same for every occurrence.
+func (c Code) Title() string {
+	if e, ok := catalogue[c]; ok {
+		return e.title
+	}
+	return catalogue[InternalError].title
+}
+
+// Codes lists every known code, in no particular order.
+func Codes() []Code {
+	all := make([]Code, 0, len(catalogue))
+	for c := range catalogue {
+		all = append(all, c)
+	}
+	return all
+}

@@ -1,0 +1,67 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Field names one invalid part of a request.
+type Field struct {
+	Pointer string `json:"pointer"` // JSON pointer (RFC 6901) into the body, or a header or query name
+	Detail  string `json:"detail"`
+}
+
+// Error is a failure that its receiver can act on.
+type Error struct {
+	Code    Code
+	Message string  // one sentence for the person who reads the answer; may name the values at fault
+	Fields  []Field // the invalid fields, for KindInvalid
+	Err     error   // the cause; for logs, never shown to clients
+}
+
+// New returns an Error whose message is formatted like fmt.Sprintf.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Wrap returns an Error that says message and keeps err as its cause.
+func Wrap(code Code, err error, message string) *Error {
+	return &Error{Code: code, Message: message, Err: err}
+}
+
+// Invalid returns an invalid-request Error about the given fields.
+func Invalid(fields ...Field) *Error {
+	message := "the request is not valid"
+	if len(fields) > 0 {
+		message = fields[0].Pointer + ": " + fields[0].Detail
+	}
+	return &Error{Code: InvalidRequest, Message: message, Fields: fields}
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// From returns the Error in err's chain, or one that calls err an internal error.
+func From(err error) *Error {
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known
+	}
+	return Wrap(InternalError, err, "an unexpected error; it has been recorded")
+}
+
+// CodeOf returns the code of the Error in err's chain, or internal-error; for a nil err it is empty.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	return From(err).Code
+}

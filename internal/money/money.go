@@ -1,0 +1,55 @@
+// Package money knows currencies and minor units: ¥500 is 500, $5.00 is 500.
+// Which currencies exist and how many digits they have comes from ISO 4217
+// through golang.org/x/text; nothing here ever divides or multiplies by 100.
+package money
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/currency"
+)
+
+// MaxAmount bounds every single amount, in minor units. It leaves room to add
+// up a million of them in an int64.
+const MaxAmount int64 = 1_000_000_000_000
+
+// Currency is an ISO 4217 code in capitals.
+type Currency string
+
+// ParseCurrency accepts a current ISO 4217 code in capitals.
+func ParseCurrency(code string) (Currency, error) {
+	unit, err := currency.ParseISO(code)
+	if err != nil || unit.String() != code || unit == currency.XXX {
+		return "", fmt.Errorf("%q is not an ISO 4217 currency code", code)
+	}
+	return Currency(code), nil
+}
+
+// Digits returns how many digits the minor unit has: 0 for JPY, 2 for EUR, 3 for BHD.
+func (c Currency) Digits() int {
+	unit, err := currency.ParseISO(string(c))
+	if err != nil {
+		return 0
+	}
+	digits, _ := currency.Standard.Rounding(unit)
+	return digits
+}
+
+// Format writes an amount of minor units for people: "500 JPY", "5.00 EUR".
+func (c Currency) Format(amount int64) string {
+	digits := c.Digits()
+	if digits == 0 {
+		return strconv.FormatInt(amount, 10) + " " + string(c)
+	}
+	sign, text := "", strconv.FormatInt(amount, 10)
+	if amount < 0 {
+		sign, text = "-", text[1:]
+	}
+	if len(text) <= digits {
+		text = strings.Repeat("0", digits+1-len(text)) + text
+	}
+	point := len(text) - digits
+	return sign + text[:point] + "." + text[point:] + " " + string(c)
+}
