@@ -1,0 +1,152 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/go-playground/validator/v10"
+	"github.com/spf13/viper"
+
+	"triprize/configs"
+)
+
+const (
+	envPrefix = "TRIPRIZE"
+	// FileVariable names a settings file when no --config flag does.
+	FileVariable = "TRIPRIZE_CONFIG"
+	// testPrefix belongs to the test suites, which name their servers with it.
+	testPrefix = "TRIPRIZE_TEST_"
+)
+
+// Load reads the defaults, then file (empty: the one TRIPRIZE_CONFIG names, or
+// none), then the environment, and checks the result. The error lists every
+// setting at fault, each with its name and the reason.
+func Load(file string) (Settings, error) {
+	if file == "" {
+		file = os.Getenv(FileVariable)
+	}
+	v := viper.New()
+	v.SetConfigType("yaml")
+	if err := v.ReadConfig(bytes.NewReader(configs.Defaults)); err != nil {
+		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
+	}
+	known := v.AllKeys()
+	if file != "" {
+		if err := mergeFile(v, file, known); err != nil {
+			return Settings{}, err
+		}
+	}
+	if err := bindEnvironment(v, known); err != nil {
+		return Settings{}, err
+	}
+	var settings Settings
+	if err := v.UnmarshalExact(&settings); err != nil {
+		return Settings{}, fmt.Errorf("settings: %w", err)
+	}
+	if err := check(settings); err != nil {
+		return Settings{}, err
+	}
+	return settings, nil
+}
+
+// mergeFile lays a file over the defaults. A key the defaults do not have is refused.
+func mergeFile(v *viper.Viper, file string, known []string) error {
+	mine := viper.New()
+	mine.SetConfigFile(file)
+	mine.SetConfigType("yaml")
+	if err := mine.ReadInConfig(); err != nil {
+		return fmt.Errorf("settings file %s: %w", file, err)
+	}
+	var unknown []error
+	for _, key := range mine.AllKeys() {
+		if !slices.Contains(known, key) {
+			unknown = append(unknown, fmt.Errorf("settings file %s: unknown setting %s", file, key))
+		}
+	}
+	if len(unknown) > 0 {
+		return errors.Join(unknown...)
+	}
+	return v.MergeConfigMap(mine.AllSettings())
+}
+
+// bindEnvironment lets TRIPRIZE_A_B win over a.b. A variable with our prefix
+// that names no setting is refused: it is a typing error or a stale name.
+func bindEnvironment(v *viper.Viper, known []string) error {
+	names := make(map[string]string, len(known))
+	for _, key := range known {
+		names[variable(key)] = key
+	}
+	var unknown []error
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || strings.HasPrefix(name, testPrefix) {
+			continue
+		}
+		key, ok := names[name]
+		if !ok {
+			unknown = append(unknown, fmt.Errorf("environment: unknown setting %s", name))
+			continue
+		}
+		if err := v.BindEnv(key, name); err != nil {
+			return fmt.Errorf("environment: %s: %w", name, err)
+		}
+	}
+	sort.Slice(unknown, func(i, j int) bool { return unknown[i].Error() < unknown[j].Error() })
+	return errors.Join(unknown...)
+}
+
+// variable returns the environment variable of a setting: postgres.url is TRIPRIZE_POSTGRES_URL.
+func variable(key string) string {
+	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+func check(settings Settings) error {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
+	err := v.Struct(settings)
+	if err == nil {
+		return nil
+	}
+	var failed validator.ValidationErrors
+	if !errors.As(err, &failed) {
+		return fmt.Errorf("settings: %w", err)
+	}
+	var all []error
+	for _, f := range failed {
+		_, key, _ := strings.Cut(f.Namespace(), ".")
+		all = append(all, fmt.Errorf("setting %s (%s): %s", key, variable(key), reason(f)))
+	}
+	return errors.Join(all...)
+}
+
+// reason says in words which bound a value breaks. Values of secrets and URLs are not repeated.
+func reason(f validator.FieldError) string {
+	switch f.Tag() {
+	case "required":
+		return "is required"
+	case "min", "gte":
+		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
+	case "max", "lte":
+		return fmt.Sprintf("is %v, must be at most %s", f.Value(), f.Param())
+	case "oneof":
+		return fmt.Sprintf("is %q, must be one of: %s", f.Value(), f.Param())
+	case "gtfield":
+		return fmt.Sprintf("is %v, must be more than %s", f.Value(), f.Param())
+	case "gtefield":
+		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
+	case "hostname_port":
+		return fmt.Sprintf("is %q, must be host:port", f.Value())
+	case "startswith":
+		return fmt.Sprintf("must start with %s://", f.Param())
+	case "hexadecimal", "len":
+		return "must be 64 hex digits, as from: openssl rand -hex 32"
+	default:
+		return fmt.Sprintf("must satisfy %s=%s", f.Tag(), f.Param())
+	}
+}

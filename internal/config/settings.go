@@ -1,0 +1,135 @@
+package config
+
+import "time"
+
+// Settings is every knob of every process; configs/triprize.yaml explains each.
+type Settings struct {
+	Log         Log         `mapstructure:"log"`
+	Postgres    Postgres    `mapstructure:"postgres"`
+	Redis       Redis       `mapstructure:"redis"`
+	API         API         `mapstructure:"api"`
+	Accept      Accept      `mapstructure:"accept"`
+	Worker      Worker      `mapstructure:"worker"`
+	Idempotency Idempotency `mapstructure:"idempotency"`
+	Campaigns   Campaigns   `mapstructure:"campaigns"`
+	Draw        Draw        `mapstructure:"draw"`
+	Retention   Retention   `mapstructure:"retention"`
+	Scheduler   Scheduler   `mapstructure:"scheduler"`
+	Sweeps      Sweeps      `mapstructure:"sweeps"`
+}
+
+// Log chooses what is logged, and how.
+type Log struct {
+	Level  string `mapstructure:"level"  validate:"oneof=debug info warn error"`
+	Format string `mapstructure:"format" validate:"oneof=json text"`
+}
+
+// Postgres is the truth.
+type Postgres struct {
+	URL                      string        `mapstructure:"url"                         validate:"required,startswith=postgres"`
+	MaxConnections           int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
+	ConnectTimeout           time.Duration `mapstructure:"connect_timeout"             validate:"min=10ms,max=1m"`
+	StatementTimeout         time.Duration `mapstructure:"statement_timeout"           validate:"min=10ms,max=10m"`
+	LockTimeout              time.Duration `mapstructure:"lock_timeout"                validate:"min=10ms,max=10m"`
+	IdleInTransactionTimeout time.Duration `mapstructure:"idle_in_transaction_timeout" validate:"min=10ms,max=10m"`
+	IdleConnectionTimeout    time.Duration `mapstructure:"idle_connection_timeout"     validate:"min=1s,max=1h"`
+	TCPUserTimeout           time.Duration `mapstructure:"tcp_user_timeout"            validate:"min=1s,max=10m"`
+}
+
+// Redis makes it fast.
+type Redis struct {
+	URL          string        `mapstructure:"url"           validate:"required,startswith=redis"`
+	Namespace    string        `mapstructure:"namespace"     validate:"required,max=64,printascii,excludesall={} "`
+	DialTimeout  time.Duration `mapstructure:"dial_timeout"  validate:"min=10ms,max=1m"`
+	ReadTimeout  time.Duration `mapstructure:"read_timeout"  validate:"min=10ms,max=1m"`
+	WriteTimeout time.Duration `mapstructure:"write_timeout" validate:"min=10ms,max=1m"`
+	PoolSize     int           `mapstructure:"pool_size"     validate:"min=2,max=10000"`
+}
+
+// API is the HTTP door.
+type API struct {
+	Listen           string        `mapstructure:"listen"             validate:"required,hostname_port"`
+	BodyLimitBytes   int           `mapstructure:"body_limit_bytes"   validate:"min=1024,max=67108864"`
+	ReadTimeout      time.Duration `mapstructure:"read_timeout"       validate:"min=100ms,max=10m"`
+	IdleTimeout      time.Duration `mapstructure:"idle_timeout"       validate:"min=1s,max=1h"`
+	MaxConnections   int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
+	MaxWait          time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
+	WaitPollInterval time.Duration `mapstructure:"wait_poll_interval" validate:"min=10ms,max=1m"`
+	ShutdownTimeout  time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
+	KeyCacheTTL      time.Duration `mapstructure:"key_cache_ttl"      validate:"min=0,max=5s"`
+	AsynqmonReadOnly bool          `mapstructure:"asynqmon_read_only"`
+}
+
+// Accept batches requests into jobs.
+type Accept struct {
+	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=1000"`
+	BatchLinger time.Duration `mapstructure:"batch_linger" validate:"min=0,max=1s"`
+	InFlight    int           `mapstructure:"in_flight"    validate:"min=1,max=64"`
+	MaxPending  int           `mapstructure:"max_pending"  validate:"min=1,max=1000000"`
+	Timeout     time.Duration `mapstructure:"timeout"      validate:"min=10ms,max=1m"`
+}
+
+// Worker settles jobs.
+type Worker struct {
+	Concurrency       int           `mapstructure:"concurrency"        validate:"min=1,max=10000"`
+	PollInterval      time.Duration `mapstructure:"poll_interval"      validate:"min=1ms,max=10s"`
+	TaskTimeout       time.Duration `mapstructure:"task_timeout"       validate:"min=1s,max=1h"`
+	Lanes             int           `mapstructure:"lanes"              validate:"min=1,max=64"`
+	BatchSize         int           `mapstructure:"batch_size"         validate:"min=1,max=1000"`
+	BatchLinger       time.Duration `mapstructure:"batch_linger"       validate:"min=0,max=1s"`
+	MaxDeliveries     int           `mapstructure:"max_deliveries"     validate:"min=2,max=100"`
+	HeartbeatInterval time.Duration `mapstructure:"heartbeat_interval" validate:"min=10ms,max=1m"`
+	HeartbeatTTL      time.Duration `mapstructure:"heartbeat_ttl"      validate:"gtfield=HeartbeatInterval,max=10m"`
+	Listen            string        `mapstructure:"listen"             validate:"omitempty,hostname_port"`
+	ShutdownTimeout   time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
+}
+
+// Idempotency is the Redis fast path in front of the jobs table.
+type Idempotency struct {
+	Budget     time.Duration `mapstructure:"budget"      validate:"min=1ms,max=10s"`
+	RequestTTL time.Duration `mapstructure:"request_ttl" validate:"min=1s,max=24h"`
+	ClaimTTL   time.Duration `mapstructure:"claim_ttl"   validate:"min=100ms,max=10m"`
+	SettledTTL time.Duration `mapstructure:"settled_ttl" validate:"min=1s,max=24h"`
+}
+
+// Campaigns bounds what operators and buyers may ask for.
+type Campaigns struct {
+	MaxBaseLength int   `mapstructure:"max_base_length" validate:"min=3,max=1000"`
+	MinPrice      int64 `mapstructure:"min_price"       validate:"min=1"`
+	MaxQuantity   int   `mapstructure:"max_quantity"    validate:"min=1,max=1000"`
+}
+
+// Draw is about the execution lock and the secrets.
+type Draw struct {
+	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
+	Lease     time.Duration `mapstructure:"lease"      validate:"min=100ms,max=1h"`
+	Timeout   time.Duration `mapstructure:"timeout"    validate:"min=100ms,max=1h"`
+}
+
+// Retention tells how long final jobs are kept.
+type Retention struct {
+	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
+	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
+}
+
+// Scheduler runs the sweeps on a clock.
+type Scheduler struct {
+	LeaderTTL       time.Duration `mapstructure:"leader_ttl"       validate:"min=300ms,max=10m"`
+	SweepTimeout    time.Duration `mapstructure:"sweep_timeout"    validate:"min=100ms,max=1h"`
+	BatchSize       int           `mapstructure:"batch_size"       validate:"min=1,max=10000"`
+	MaxBatches      int           `mapstructure:"max_batches"      validate:"min=1,max=10000"`
+	Listen          string        `mapstructure:"listen"           validate:"omitempty,hostname_port"`
+	ShutdownTimeout time.Duration `mapstructure:"shutdown_timeout" validate:"min=100ms,max=10m"`
+}
+
+// Sweeps tells how often each sweep runs, and what counts as lost or stuck.
+type Sweeps struct {
+	LostJobsInterval            time.Duration `mapstructure:"lost_jobs_interval"            validate:"min=10ms,max=24h"`
+	LostJobsBackoff             time.Duration `mapstructure:"lost_jobs_backoff"             validate:"min=10ms,max=1h"`
+	LostJobsMaxBackoff          time.Duration `mapstructure:"lost_jobs_max_backoff"         validate:"gtefield=LostJobsBackoff,max=24h"`
+	ExpiredReservationsInterval time.Duration `mapstructure:"expired_reservations_interval" validate:"min=10ms,max=24h"`
+	StaleLocksInterval          time.Duration `mapstructure:"stale_locks_interval"          validate:"min=10ms,max=24h"`
+	StuckDrawsInterval          time.Duration `mapstructure:"stuck_draws_interval"          validate:"min=10ms,max=24h"`
+	StuckDrawsAfter             time.Duration `mapstructure:"stuck_draws_after"             validate:"min=10ms,max=24h"`
+	OldRecordsInterval          time.Duration `mapstructure:"old_records_interval"          validate:"min=10ms,max=24h"`
+}
