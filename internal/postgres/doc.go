@@ -1,0 +1,7 @@
+// Package postgres opens the connection pool with the timeouts of the settings,
+// runs transactions, and tells faults of the surroundings (a lost connection, a
+// deadlock, a server that restarts) from faults of the statement.
+//
+// It knows no table. Packages that own tables take a DB and stand their SQL
+// beside the function that needs it.
+package postgres

@@ -1,0 +1,63 @@
+// Package seal encrypts small secrets at rest with AES-256-GCM, bound to the
+// row they belong to.
+package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// ErrOpen means that a sealed secret cannot be opened: another key, another
+// row, or changed bytes.
+var ErrOpen = errors.New("seal: the secret cannot be opened with this draw.secret_key")
+
+// format is the first byte of every sealed secret, so that a later format can be told apart.
+const format = 1
+
+// Key seals and opens.
+type Key struct{ aead cipher.AEAD }
+
+// ParseKey takes 64 hex digits: a 256-bit key.
+func ParseKey(text string) (Key, error) {
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != 32 {
+		return Key{}, errors.New("seal.ParseKey: the key must be 64 hex digits")
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return Key{}, fmt.Errorf("seal.ParseKey: %w", err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return Key{}, fmt.Errorf("seal.ParseKey: %w", err)
+	}
+	return Key{aead}, nil
+}
+
+// NewKey returns a random key as 64 hex digits.
+func NewKey() string {
+	raw := make([]byte, 32)
+	_, _ = rand.Read(raw) // never fails
+	return hex.EncodeToString(raw)
+}
+
+// Seal encrypts secret; only the same key with the same row opens it.
+func (k Key) Seal(secret, row []byte) []byte {
+	return k.aead.Seal([]byte{format}, nil, secret, row)
+}
+
+// Open decrypts what Seal returned, or fails with ErrOpen.
+func (k Key) Open(sealed, row []byte) ([]byte, error) {
+	if len(sealed) == 0 || sealed[0] != format {
+		return nil, ErrOpen
+	}
+	secret, err := k.aead.Open(nil, nil, sealed[1:], row)
+	if err != nil {
+		return nil, ErrOpen
+	}
+	return secret, nil
+}
