@@ -1,0 +1,213 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// ErrFull means that too many callers are waiting already; nothing was done.
+var ErrFull = errors.New("batch: too many callers are waiting")
+
+// ErrClosed means that the coalescer takes no more items; nothing was done.
+var ErrClosed = errors.New("batch: closed")
+
+// Options bound a Coalescer.
+type Options struct {
+	Size     int              // most items in one flush
+	Linger   time.Duration    // under load, how long a flush waits for company
+	InFlight int              // flushes under way at once
+	Pending  int              // callers waiting for a flush; more get ErrFull
+	Timeout  time.Duration    // one flush
+	Whole    func(error) bool // errors that concern the whole flush, not one item of it
+	Observe  func(items int, took time.Duration)
+}
+
+// Flush does the work of many callers at once. It returns one result for each
+// item, in order, or an error for all.
+type Flush[T, R any] func(ctx context.Context, items []T) ([]R, error)
+
+// Coalescer gathers items and flushes them together.
+type Coalescer[T, R any] struct {
+	opts    Options
+	flush   Flush[T, R]
+	pending chan *call[T, R]
+	closing sync.RWMutex // held for reading while sending to pending
+	closed  bool
+	done    sync.WaitGroup // the flushers
+}
+
+type call[T, R any] struct {
+	item   T
+	result R
+	err    error
+	done   chan struct{}
+}
+
+// New starts a Coalescer; Close stops it.
+func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
+	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
+	for range opts.InFlight {
+		c.done.Go(c.run)
+	}
+	return c
+}
+
+// Do hands over one item and waits for its result. When ctx ends first the item
+// may still be flushed: its outcome is then unknown to this caller.
+func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
+	var none R
+	mine := &call[T, R]{item: item, done: make(chan struct{})}
+	if err := c.submit(mine); err != nil {
+		return none, err
+	}
+	select {
+	case <-mine.done:
+		return mine.result, mine.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// DoAll hands over many items, which may end up in several flushes, and waits
+// for all. errs[i] belongs to items[i].
+func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, errs []error) {
+	results, errs = make([]R, len(items)), make([]error, len(items))
+	calls := make([]*call[T, R], len(items))
+	for i, item := range items {
+		calls[i] = &call[T, R]{item: item, done: make(chan struct{})}
+		if err := c.submit(calls[i]); err != nil {
+			calls[i].err = err
+			close(calls[i].done)
+		}
+	}
+	for i, one := range calls {
+		select {
+		case <-one.done:
+			results[i], errs[i] = one.result, one.err
+		case <-ctx.Done():
+			errs[i] = ctx.Err()
+		}
+	}
+	return results, errs
+}
+
+// Submit hands over one item and does not wait for its result.
+func (c *Coalescer[T, R]) Submit(item T) error {
+	return c.submit(&call[T, R]{item: item, done: make(chan struct{})})
+}
+
+// Pending returns how many items wait for a flush.
+func (c *Coalescer[T, R]) Pending() int { return len(c.pending) }
+
+// Close refuses new items, flushes those that wait, and returns when all is done.
+func (c *Coalescer[T, R]) Close() {
+	c.closing.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.pending)
+	}
+	c.closing.Unlock()
+	c.done.Wait()
+}
+
+func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
+	c.closing.RLock()
+	defer c.closing.RUnlock()
+	if c.closed {
+		return ErrClosed
+	}
+	select {
+	case c.pending <- one:
+		return nil
+	default:
+		return ErrFull
+	}
+}
+
+// run gathers and flushes until pending is closed and empty.
+func (c *Coalescer[T, R]) run() {
+	busy := false // the last flush had company: there is load, and lingering pays
+	for first := range c.pending {
+		calls := c.gather(first, busy)
+		busy = len(calls) > 1
+		start := time.Now()
+		c.flushCalls(calls)
+		if c.opts.Observe != nil {
+			c.opts.Observe(len(calls), time.Since(start))
+		}
+	}
+}
+
+func (c *Coalescer[T, R]) gather(first *call[T, R], linger bool) []*call[T, R] {
+	calls := append(make([]*call[T, R], 0, min(c.opts.Size, len(c.pending)+1)), first)
+	var over <-chan time.Time
+	if linger && c.opts.Linger > 0 {
+		timer := time.NewTimer(c.opts.Linger)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for len(calls) < c.opts.Size {
+		select {
+		case one, open := <-c.pending:
+			if !open {
+				return calls
+			}
+			calls = append(calls, one)
+			continue
+		default:
+		}
+		if over == nil {
+			return calls
+		}
+		select {
+		case one, open := <-c.pending:
+			if !open {
+				return calls
+			}
+			calls = append(calls, one)
+		case <-over:
+			over = nil
+		}
+	}
+	return calls
+}
+
+// flushCalls flushes calls; after a failure of the whole it flushes each half alone.
+func (c *Coalescer[T, R]) flushCalls(calls []*call[T, R]) {
+	items := make([]T, len(calls))
+	for i, one := range calls {
+		items[i] = one.item
+	}
+	results, err := c.try(items)
+	if err == nil && len(results) != len(items) {
+		err = fmt.Errorf("batch: %d results for %d items", len(results), len(items))
+	}
+	if err != nil && len(calls) > 1 && (c.opts.Whole == nil || !c.opts.Whole(err)) {
+		half := len(calls) / 2
+		c.flushCalls(calls[:half])
+		c.flushCalls(calls[half:])
+		return
+	}
+	for i, one := range calls {
+		if one.err = err; err == nil {
+			one.result = results[i]
+		}
+		close(one.done)
+	}
+}
+
+// try runs one flush under its timeout and turns a panic into an error.
+func (c *Coalescer[T, R]) try(items []T) (results []R, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.Timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("batch: flush panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return c.flush(ctx, items)
+}

@@ -1,0 +1,222 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// gate is a flush that waits to be let through and records what it was given.
+type gate struct {
+	mu      sync.Mutex
+	flushes [][]int
+	entered chan int      // the size of a flush that has begun
+	open    chan struct{} // one token lets one flush finish
+	fail    func([]int) error
+}
+
+func newGate() *gate { return &gate{entered: make(chan int, 100), open: make(chan struct{}, 100)} }
+
+func (g *gate) flush(_ context.Context, items []int) ([]int, error) {
+	g.mu.Lock()
+	g.flushes = append(g.flushes, slices.Clone(items))
+	g.mu.Unlock()
+	g.entered <- len(items)
+	<-g.open
+	if g.fail != nil {
+		if err := g.fail(items); err != nil {
+			return nil, err
+		}
+	}
+	doubled := make([]int, len(items))
+	for i, x := range items {
+		doubled[i] = 2 * x
+	}
+	return doubled, nil
+}
+
+func options() Options {
+	return Options{Size: 8, InFlight: 1, Pending: 100, Timeout: time.Minute}
+}
+
+func (g *gate) pass(n int) {
+	for range n {
+		g.open <- struct{}{}
+	}
+}
+
+// waitFor blocks until n items are pending.
+func waitFor(t *testing.T, c *Coalescer[int, int], n int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); c.Pending() != n; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d items pending, want %d", c.Pending(), n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestArrivalsDuringAFlushFormTheNext(t *testing.T) {
+	g := newGate()
+	c := New(options(), g.flush)
+	var wg sync.WaitGroup
+	do := func(x int) {
+		wg.Go(func() {
+			if got, err := c.Do(t.Context(), x); err != nil || got != 2*x {
+				t.Errorf("%d: got %d, %v", x, got, err)
+			}
+		})
+	}
+	do(1)
+	if n := <-g.entered; n != 1 {
+		t.Fatalf("the first flush has %d items: a lone caller waited for company", n)
+	}
+	for x := 2; x <= 12; x++ {
+		do(x)
+	}
+	waitFor(t, c, 11)
+	g.pass(3)
+	if a, b := <-g.entered, <-g.entered; a != 8 || b != 3 {
+		t.Errorf("flushes of %d and %d items, want 8 (the size) and 3", a, b)
+	}
+	wg.Wait()
+	c.Close()
+}
+
+func TestOneBadItemFailsAlone(t *testing.T) {
+	g := newGate()
+	bad := errors.New("bad item")
+	g.fail = func(items []int) error {
+		if slices.Contains(items, 5) {
+			return bad
+		}
+		return nil
+	}
+	c := New(options(), g.flush)
+	g.pass(100)
+	items := []int{1, 2, 3, 4, 5, 6, 7, 8}
+	results, errs := c.DoAll(t.Context(), items)
+	for i, x := range items {
+		if x == 5 {
+			if !errors.Is(errs[i], bad) {
+				t.Errorf("the bad item got %v", errs[i])
+			}
+		} else if errs[i] != nil || results[i] != 2*x {
+			t.Errorf("%d: got %d, %v", x, results[i], errs[i])
+		}
+	}
+	c.Close()
+}
+
+func TestAFaultOfTheWholeIsNotTriedInHalves(t *testing.T) {
+	g := newGate()
+	away := errors.New("database is away")
+	g.fail = func([]int) error { return away }
+	opts := options()
+	opts.Whole = func(err error) bool { return errors.Is(err, away) }
+	c := New(opts, g.flush)
+	g.pass(100)
+	_, errs := c.DoAll(t.Context(), []int{1, 2, 3, 4})
+	c.Close()
+	for _, err := range errs {
+		if !errors.Is(err, away) {
+			t.Errorf("got %v", err)
+		}
+	}
+	total := 0
+	for _, f := range g.flushes {
+		total += len(f)
+	}
+	if total != 4 {
+		t.Errorf("4 items were flushed %d times", total)
+	}
+}
+
+func TestAFullQueueRefusesAtOnce(t *testing.T) {
+	g := newGate()
+	opts := options()
+	opts.Pending = 2
+	c := New(opts, g.flush)
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = c.Do(t.Context(), 1) })
+	<-g.entered
+	for x := 2; x <= 3; x++ {
+		wg.Go(func() { _, _ = c.Do(t.Context(), x) })
+	}
+	waitFor(t, c, 2)
+	if _, err := c.Do(t.Context(), 4); !errors.Is(err, ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	g.pass(100)
+	wg.Wait()
+	c.Close()
+}
+
+func TestCloseDrainsAndRefuses(t *testing.T) {
+	g := newGate()
+	c := New(options(), g.flush)
+	var wg sync.WaitGroup
+	do := func(x int) {
+		wg.Go(func() {
+			if _, err := c.Do(t.Context(), x); err != nil {
+				t.Errorf("%d was lost at the close: %v", x, err)
+			}
+		})
+	}
+	do(0)
+	<-g.entered
+	for x := range 19 {
+		do(x + 1)
+	}
+	waitFor(t, c, 19)
+	g.pass(100)
+	c.Close()
+	wg.Wait()
+	if _, err := c.Do(t.Context(), 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
+	}
+	c.Close() // twice does no harm
+}
+
+func TestAPanicIsAnErrorOfItsItemOnly(t *testing.T) {
+	c := New(options(), func(_ context.Context, items []int) ([]int, error) {
+		if slices.Contains(items, 3) {
+			panic("three")
+		}
+		return items, nil
+	})
+	_, errs := c.DoAll(t.Context(), []int{1, 2, 3, 4})
+	c.Close()
+	if errs[2] == nil || errs[0] != nil || errs[1] != nil || errs[3] != nil {
+		t.Errorf("got %v", errs)
+	}
+}
+
+func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
+	g := newGate()
+	c := New(options(), g.flush)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := c.Do(ctx, 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+	<-g.entered
+	wg.Go(func() {
+		if got, err := c.Do(t.Context(), 2); err != nil || got != 4 {
+			t.Errorf("got %d, %v", got, err)
+		}
+	})
+	cancel()
+	g.pass(2)
+	wg.Wait()
+	c.Close()
+}
