@@ -1,0 +1,69 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Task is one call to work.
+type Task struct {
+	ID      uuid.UUID // chosen by the caller, so that the task can be looked for later
+	Kind    string    // also names the queue
+	Payload []byte
+}
+
+// maxRetry is how often asynq may deliver a task again after a failure. When
+// to give up is decided elsewhere, by counting in Postgres; this is only a bound.
+const maxRetry = 1000
+
+// registerEvery is how often a client tells Redis anew which queues exist. asynq
+// does so once per client, and after a FLUSHALL its tools would not see them.
+const registerEvery = 5 * time.Second
+
+// Client enqueues tasks.
+type Client struct {
+	rdb         redis.UniversalClient
+	namespace   string
+	taskTimeout time.Duration
+
+	mu      sync.Mutex
+	current *asynq.Client
+	renewed time.Time
+}
+
+// NewClient returns a Client. Tasks that a worker holds for longer than
+// taskTimeout go back to the queue.
+func NewClient(rdb redis.UniversalClient, namespace string, taskTimeout time.Duration) *Client {
+	return &Client{rdb: rdb, namespace: namespace, taskTimeout: taskTimeout}
+}
+
+// Enqueue puts a task in its queue. Enqueuing an ID twice is no error: after a
+// network fault the first attempt may have arrived.
+func (c *Client) Enqueue(ctx context.Context, t Task) error {
+	_, err := c.client().EnqueueContext(ctx, asynq.NewTask(t.Kind, t.Payload),
+		asynq.Queue(Name(c.namespace, t.Kind)), asynq.TaskID(t.ID.String()),
+		asynq.MaxRetry(maxRetry), asynq.Timeout(c.taskTimeout))
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return fmt.Errorf("queue.Enqueue(%s %s): %w", t.Kind, t.ID, err)
+	}
+	return nil
+}
+
+func (c *Client) client() *asynq.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); c.current == nil || now.Sub(c.renewed) > registerEvery {
+		c.current, c.renewed = asynq.NewClientFromRedisClient(c.rdb), now
+	}
+	return c.current
+}
+
+// Name returns the name of the queue that carries tasks of a kind.
+func Name(namespace, kind string) string { return namespace + "-" + kind }

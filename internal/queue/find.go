@@ -1,0 +1,110 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Place is where a task is.
+type Place int
+
+// The places of a task.
+const (
+	Gone    Place = iota // not in Redis, given up by asynq, or with a worker that is dead
+	Waiting              // in the queue, or waiting for its next delivery
+	Held                 // with a worker that is alive
+)
+
+// Finder looks tasks up.
+type Finder struct {
+	rdb       redis.UniversalClient
+	namespace string
+	inspector *asynq.Inspector
+}
+
+// NewFinder returns a Finder for the tasks of a namespace.
+func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
+	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
+}
+
+// Find tells where tasks of one kind are. An error means that Redis could not
+// say, which is no reason to think that a task is lost.
+func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]Place, error) {
+	places := make(map[uuid.UUID]Place, len(ids))
+	var active []uuid.UUID
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		info, err := f.inspector.GetTaskInfo(Name(f.namespace, kind), id.String())
+		switch {
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			places[id] = Gone
+		case err != nil:
+			return nil, fmt.Errorf("queue.Find(%s %s): %w", kind, id, err)
+		case info.State == asynq.TaskStateActive:
+			active = append(active, id)
+		case info.State == asynq.TaskStatePending, info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry:
+			places[id] = Waiting
+		default: // archived or completed: asynq will not deliver it again
+			places[id] = Gone
+		}
+	}
+	if err := f.findHolders(ctx, active, places); err != nil {
+		return nil, err
+	}
+	return places, nil
+}
+
+// findHolders tells, of tasks that asynq has handed out, whether the worker they went to is alive.
+func (f *Finder) findHolders(ctx context.Context, active []uuid.UUID, places map[uuid.UUID]Place) error {
+	if len(active) == 0 {
+		return nil
+	}
+	fields := make([]string, len(active))
+	for i, id := range active {
+		fields[i] = id.String()
+	}
+	workers, err := f.rdb.HMGet(ctx, holdsKey(f.namespace), fields...).Result()
+	if err != nil {
+		return fmt.Errorf("queue.Find: who holds tasks: %w", err)
+	}
+	alive := make(map[string]*redis.IntCmd)
+	_, err = f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, w := range workers {
+			if worker, ok := w.(string); ok && alive[worker] == nil {
+				alive[worker] = pipe.Exists(ctx, workerKey(f.namespace, worker))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("queue.Find: who is alive: %w", err)
+	}
+	for i, id := range active {
+		worker, ok := workers[i].(string)
+		if ok && alive[worker].Val() == 1 {
+			places[id] = Held
+		} else {
+			places[id] = Gone
+		}
+	}
+	return nil
+}
+
+// Forget removes the notes on who held tasks that are no longer of interest.
+func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	fields := make([]string, len(ids))
+	for i, id := range ids {
+		fields[i] = id.String()
+	}
+	return f.rdb.HDel(ctx, holdsKey(f.namespace), fields...).Err()
+}

@@ -1,0 +1,29 @@
+package telemetry
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// NewRegistry returns a registry with the metrics of the Go runtime and the process.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// RegisterPool exports how busy a connection pool is.
+func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
+	gauge := func(name, help string, value func(*pgxpool.Stat) float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "triprize_postgres_" + name, Help: help},
+			func() float64 { return value(pool.Stat()) }))
+	}
+	gauge("connections", "Open connections.", func(s *pgxpool.Stat) float64 { return float64(s.TotalConns()) })
+	gauge("connections_in_use", "Connections in use.", func(s *pgxpool.Stat) float64 { return float64(s.AcquiredConns()) })
+	gauge("connections_max", "Most connections this process may open.", func(s *pgxpool.Stat) float64 { return float64(s.MaxConns()) })
+	registry.MustRegister(prometheus.NewCounterFunc(
+		prometheus.CounterOpts{Name: "triprize_postgres_acquire_wait_seconds_total", Help: "Time spent waiting for a free connection."},
+		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() }))
+}

@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+)
+
+// Check is one thing a process needs.
+type Check struct {
+	Name     string
+	Required bool // without it the process is not ready; otherwise it is degraded
+	Probe    func(ctx context.Context) error
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Status string            `json:"status"` // ok, degraded, or unavailable
+	Checks map[string]string `json:"checks"` // ok, or what is wrong
+}
+
+// The words of Readiness.Status.
+const (
+	StatusOK          = "ok"
+	StatusDegraded    = "degraded"
+	StatusUnavailable = "unavailable"
+)
+
+// probeTimeout bounds all probes of one /readyz together.
+const probeTimeout = 2 * time.Second
+
+// Probe runs every check.
+func Probe(ctx context.Context, checks []Check) Readiness {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	ready := Readiness{Status: StatusOK, Checks: make(map[string]string, len(checks))}
+	for _, check := range checks {
+		if err := check.Probe(ctx); err == nil {
+			ready.Checks[check.Name] = StatusOK
+			continue
+		}
+		ready.Checks[check.Name] = StatusUnavailable // the reason is for logs, not for whoever may ask here
+		if check.Required {
+			ready.Status = StatusUnavailable
+		} else if ready.Status == StatusOK {
+			ready.Status = StatusDegraded
+		}
+	}
+	return ready
+}
