@@ -1,0 +1,51 @@
+package job
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/fault"
+	"triprize/internal/postgres"
+)
+
+const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
+	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at`
+
+func scan(row pgx.CollectableRow) (j Job, err error) {
+	var hash []byte
+	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
+		&j.Result, &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt)
+	copy(j.Hash[:], hash)
+	return j, err
+}
+
+// Get returns a job, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Job, error) {
+	jobs, err := GetAll(ctx, db, []uuid.UUID{id})
+	if err != nil {
+		return Job{}, err
+	}
+	if len(jobs) == 0 {
+		return Job{}, fault.New(fault.NotFound, "there is no job %s", id)
+	}
+	return jobs[0], nil
+}
+
+// GetAll returns those of the jobs that exist, in no particular order.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error) {
+	// The primary key is asked once per id; "id = ANY" tempts the planner to scan.
+	rows, err := db.Query(ctx, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("job.GetAll: %w", err)
+	}
+	jobs, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("job.GetAll: %w", err)
+	}
+	return jobs, nil
+}

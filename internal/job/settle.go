@@ -1,0 +1,122 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/postgres"
+)
+
+// ErrSettled means that a job was settled by somebody else first.
+var ErrSettled = errors.New("job: settled already")
+
+// Outcome is how a job ends: with a result, or with a problem.
+type Outcome struct {
+	ID      uuid.UUID
+	Result  json.RawMessage
+	Problem *Problem
+}
+
+// State returns the final state that the outcome means.
+func (o Outcome) State() State {
+	if o.Problem != nil {
+		return Failed
+	}
+	return Succeeded
+}
+
+// QueueSettle makes jobs final, in one statement of the transaction that holds
+// their effect. The caller checks that it touches as many rows as there are
+// outcomes: a job that somebody else has settled in the meantime is not settled
+// again, and then the effect must not stay either.
+func QueueSettle(b *pgx.Batch, outcomes []Outcome) *pgx.QueuedQuery {
+	n := len(outcomes)
+	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
+	for i, o := range outcomes {
+		ids[i], states[i], results[i], problems[i] = o.ID, string(o.State()), o.Result, o.Problem
+	}
+	return b.Queue(`
+		UPDATE jobs j
+		SET state = o.state, result = o.result, problem = o.problem,
+		    attempts = greatest(j.attempts, 1), finished_at = clock_timestamp()
+		FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[]) AS o (id, state, result, problem)
+		WHERE j.id = o.id AND j.state IN ('queued', 'awaiting_action')`, ids, states, results, problems)
+}
+
+// Settle is QueueSettle for a transaction that settles one job.
+func Settle(ctx context.Context, tx pgx.Tx, o Outcome) error {
+	var b pgx.Batch
+	settled := int64(0)
+	QueueSettle(&b, []Outcome{o}).Exec(func(tag pgconn.CommandTag) error {
+		settled = tag.RowsAffected()
+		return nil
+	})
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("job.Settle(%s): %w", o.ID, err)
+	}
+	if settled != 1 {
+		return fmt.Errorf("job.Settle(%s): %w", o.ID, ErrSettled)
+	}
+	return nil
+}
+
+// GiveUp settles as failed those of the jobs that are still queued, outside of
+// any effect, and returns them.
+func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, `
+		UPDATE jobs SET state = 'failed', problem = $2, finished_at = clock_timestamp()
+		WHERE id = ANY($1) AND state = 'queued' RETURNING id`, ids, problem)
+	if err != nil {
+		return nil, fmt.Errorf("job.GiveUp: %w", err)
+	}
+	given, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("job.GiveUp: %w", err)
+	}
+	return given, nil
+}
+
+// Suspects returns those of the queued jobs that were delivered twice or more
+// and are still not final: one of them may be what stops its workers.
+func Suspects(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, `SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' AND attempts >= 2 ORDER BY id`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("job.Suspects: %w", err)
+	}
+	suspects, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("job.Suspects: %w", err)
+	}
+	return suspects, nil
+}
+
+// Begin counts a further delivery of those of the jobs that are still queued,
+// before it is tried, and returns the highest count, 0 when none is queued. The
+// first delivery is not counted in advance: that would double the commits of
+// every job for the sake of few.
+func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, err error) {
+	err = db.QueryRow(ctx, `
+		WITH begun AS (
+			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
+			WHERE id = ANY($1) AND state = 'queued' RETURNING attempts)
+		SELECT coalesce(max(attempts), 0) FROM begun`, ids).Scan(&attempts)
+	if err != nil {
+		return 0, fmt.Errorf("job.Begin: %w", err)
+	}
+	return attempts, nil
+}
+
+// Uncount takes back what Begin counted, after a fault of the surroundings.
+func Uncount(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
+	_, err := db.Exec(ctx, `UPDATE jobs SET attempts = attempts - 1 WHERE id = ANY($1) AND state = 'queued' AND attempts > 1`, ids)
+	if err != nil {
+		return fmt.Errorf("job.Uncount: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package purchase
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/fairdraw"
+	"triprize/internal/fault"
+	"triprize/internal/triangle"
+)
+
+// State is how far a purchase has come.
+type State string
+
+// The states; doc.go has the diagram.
+const (
+	Pending   State = "pending"
+	Completed State = "completed"
+	Failed    State = "failed"
+)
+
+// External is the payment method of apps that collect the money themselves.
+const External = "external"
+
+// Purchase is one purchase with its items.
+type Purchase struct {
+	ID               uuid.UUID
+	CampaignID       uuid.UUID
+	UserID           string
+	JobID            uuid.UUID
+	Amount           int64 // minor units
+	Currency         string
+	PaymentMethod    string
+	PaymentReference *string
+	State            State
+	Failure          *fault.Code
+	Nonce            [fairdraw.NonceSize]byte // shown to nobody but the owner
+	CreatedAt        time.Time
+	CompletedAt      *time.Time
+	Items            []Item
+}
+
+// Item is one position of a purchase.
+type Item struct {
+	triangle.Position
+	Price int64 `json:"price"` // minor units
+}
