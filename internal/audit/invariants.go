@@ -1,0 +1,67 @@
+package audit
+
+// invariants, each with the sentence it stands for.
+var invariants = []invariant{
+	{"the counters of a campaign equal its rows", `
+		SELECT format('campaign %s counts %s sold, %s reserved of %s; its rows are %s, %s of %s', c.id,
+		              c.positions_sold, c.positions_reserved, c.positions_total, r.sold, r.reserved, r.total)
+		FROM campaigns c CROSS JOIN LATERAL (
+			SELECT count(*) AS total, count(*) FILTER (WHERE state = 'sold') AS sold,
+			       count(*) FILTER (WHERE state IN ('held', 'reserved')) AS reserved
+			FROM positions p WHERE p.campaign_id = c.id) r
+		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
+		  AND (c.positions_sold, c.positions_reserved, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.total)`},
+	{"a sold position belongs to a completed purchase of its owner", `
+		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
+		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
+		LEFT JOIN purchase_items i ON i.purchase_id = p.id AND i.layer = s.layer AND i.col = s.col AND i.price = s.price
+		WHERE s.state = 'sold'
+		  AND (p.state, p.campaign_id, p.user_id) IS DISTINCT FROM ('completed', s.campaign_id, s.user_id)
+		   OR s.state = 'sold' AND i.purchase_id IS NULL`},
+	{"a reserved position belongs to a pending purchase of its owner", `
+		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
+		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
+		WHERE s.state = 'reserved'
+		  AND NOT coalesce(p.state IN ('pending', 'awaiting_action') AND p.campaign_id = s.campaign_id AND p.user_id = s.user_id, false)`},
+	{"every item of a completed purchase is a sold position of it", `
+		SELECT format('purchase %s, position %s/%s', p.id, i.layer, i.col)
+		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		LEFT JOIN positions s ON s.campaign_id = p.campaign_id AND s.layer = i.layer AND s.col = i.col
+		WHERE p.state = 'completed' AND (s.state, s.purchase_id) IS DISTINCT FROM ('sold', p.id)`},
+	{"a purchase costs what its items cost", `
+		SELECT format('purchase %s costs %s, its items %s', p.id, p.amount, coalesce(sum(i.price), 0))
+		FROM purchases p LEFT JOIN purchase_items i ON i.purchase_id = p.id
+		GROUP BY p.id, p.amount HAVING p.amount IS DISTINCT FROM coalesce(sum(i.price), 0)`},
+	{"a succeeded purchase job has exactly its completed purchase", `
+		SELECT format('job %s', j.id)
+		FROM jobs j LEFT JOIN purchases p ON p.job_id = j.id
+		WHERE j.kind = 'purchase' AND j.state = 'succeeded'
+		  AND (p.state, p.id::text) IS DISTINCT FROM ('completed', j.result ->> 'purchase_id')`},
+	{"a failed or queued purchase job has sold nothing", `
+		SELECT format('job %s is %s, its purchase %s is %s', j.id, j.state, p.id, p.state)
+		FROM jobs j JOIN purchases p ON p.job_id = j.id
+		WHERE j.state = 'failed' AND p.state <> 'failed' OR j.state = 'queued' AND p.state = 'completed'`},
+	{"no user has more positions than the limit", `
+		SELECT format('user %s has %s of %s in campaign %s', s.user_id, count(*), c.purchase_limit, c.id)
+		FROM campaigns c JOIN positions s ON s.campaign_id = c.id
+		WHERE s.user_id IS NOT NULL AND c.purchase_limit IS NOT NULL
+		GROUP BY c.id, c.purchase_limit, s.user_id HAVING count(*) > c.purchase_limit`},
+	{"a campaign is drawing or completed only when every position is sold", `
+		SELECT format('campaign %s is %s with %s of %s sold', id, state, positions_sold, positions_total)
+		FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold <> positions_total`},
+	{"a sold-out campaign is no longer on sale", `
+		SELECT format('campaign %s', id) FROM campaigns WHERE state = 'active' AND positions_sold = positions_total`},
+	{"a campaign has a freeze when it is drawing or completed, and a draw when it is completed", `
+		SELECT format('campaign %s is %s; freeze: %s, draw: %s', c.id, c.state, f.campaign_id IS NOT NULL, d.campaign_id IS NOT NULL)
+		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id
+		WHERE (f.campaign_id IS NOT NULL) <> (c.state IN ('drawing', 'completed'))
+		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
+	{"a queued job is in the outbox", `
+		SELECT format('job %s', j.id) FROM jobs j
+		WHERE j.state = 'queued' AND j.id NOT IN (SELECT unnest(jobs) FROM rings)`},
+	{"what refers to a campaign refers to one that exists", `
+		SELECT format('%s of campaign %s', what, campaign_id)
+		FROM (SELECT DISTINCT 'positions' AS what, campaign_id FROM positions
+		      UNION SELECT DISTINCT 'purchases', campaign_id FROM purchases) r
+		WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = r.campaign_id)`},
+}

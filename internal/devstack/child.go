@@ -1,0 +1,159 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Child is a process that is kept running until it is stopped.
+type Child struct {
+	Name    string
+	Command func() *exec.Cmd // made anew for each start
+	Restart time.Duration    // pause before a child that died is started again; 0: it stays dead
+	Changed func()           // called after every start and end
+	Logger  *slog.Logger
+
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	stopping bool
+	exited   chan struct{} // closed when the present process has ended
+	stop     chan struct{} // closed by Stop
+}
+
+// Start starts the child and begins to watch it.
+func (c *Child) Start() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopping, c.stop = false, make(chan struct{})
+	return c.start()
+}
+
+// start wants the lock.
+func (c *Child) start() error {
+	cmd := c.Command()
+	started := make(chan error)
+	exited := make(chan struct{})
+	go func() {
+		// The thread that starts a child with a death signal must outlive it.
+		defer lockThread()()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			c.ended(cmd, cmd.Wait(), exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("devstack: start %s: %w", c.Name, err)
+	}
+	c.cmd, c.exited = cmd, exited
+	c.changed()
+	return nil
+}
+
+// ended notes the end of a process and starts the next one when it is due.
+func (c *Child) ended(cmd *exec.Cmd, err error, exited chan struct{}) {
+	c.mu.Lock()
+	stopping, stop := c.stopping, c.stop
+	if c.cmd == cmd {
+		c.cmd = nil
+	}
+	c.mu.Unlock()
+	close(exited)
+	c.changed()
+	if stopping || c.Restart == 0 {
+		return
+	}
+	c.Logger.Warn("a child process ended; it is started again", "child", c.Name, "in", c.Restart, "error", err)
+	go c.again(stop)
+}
+
+func (c *Child) again(stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(c.Restart):
+		}
+		c.mu.Lock()
+		if c.stopping {
+			c.mu.Unlock()
+			return
+		}
+		err := c.start()
+		c.mu.Unlock()
+		if err == nil {
+			return
+		}
+		c.Logger.Warn("a child process could not be started", "child", c.Name, "error", err)
+	}
+}
+
+func (c *Child) changed() {
+	if c.Changed != nil {
+		go c.Changed()
+	}
+}
+
+// PID returns the process id, or 0 while the child is not running.
+func (c *Child) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd == nil {
+		return 0
+	}
+	return c.cmd.Process.Pid
+}
+
+// Signal sends a signal to the child, if it is running.
+func (c *Child) Signal(s os.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd == nil {
+		return os.ErrProcessDone
+	}
+	return c.cmd.Process.Signal(s)
+}
+
+// Kill kills the child with SIGKILL and waits for its end. Whether it is started
+// again is decided by Restart.
+func (c *Child) Kill() {
+	c.mu.Lock()
+	cmd, exited := c.cmd, c.exited
+	c.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		<-exited
+	}
+}
+
+// Stop ends the child with a signal, or after the grace with SIGKILL, and waits.
+func (c *Child) Stop(s os.Signal, grace time.Duration) error {
+	c.mu.Lock()
+	if !c.stopping && c.stop != nil {
+		c.stopping = true
+		close(c.stop)
+	}
+	cmd, exited := c.cmd, c.exited
+	c.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("devstack: stop %s: %w", c.Name, err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGCONT) // a stopped process hears nothing else
+	select {
+	case <-exited:
+		return nil
+	case <-time.After(grace):
+	}
+	_ = cmd.Process.Kill()
+	<-exited
+	return fmt.Errorf("devstack: %s did not stop within %s and was killed", c.Name, grace)
+}

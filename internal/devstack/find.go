@@ -1,0 +1,92 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const installHint = "run: make deps (Debian and Ubuntu), or install PostgreSQL 15 or newer and Redis 7 or newer"
+
+// postgresBin returns the folder with initdb and postgres.
+func postgresBin() (string, error) {
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // Debian keeps them out of PATH
+	sort.Slice(candidates, func(i, j int) bool { return version(candidates[i]) > version(candidates[j]) })
+	if path, err := exec.LookPath("postgres"); err == nil {
+		candidates = append([]string{filepath.Dir(path)}, candidates...)
+	}
+	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		candidates = append(candidates, strings.TrimSpace(string(out)))
+	}
+	for _, dir := range candidates {
+		if executable(filepath.Join(dir, "postgres")) && executable(filepath.Join(dir, "initdb")) {
+			return dir, nil
+		}
+	}
+	return "", errors.New("devstack: PostgreSQL's server programs are not on this machine; " + installHint)
+}
+
+// version reads the 15 of /usr/lib/postgresql/15/bin.
+func version(dir string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+	return n
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func redisServer() (string, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", errors.New("devstack: redis-server is not on this machine; " + installHint)
+	}
+	return path, nil
+}
+
+// postgresUser returns as whom Postgres runs: it refuses to run as root. Nil means as ourselves.
+func postgresUser() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil //nolint:nilnil // no other user is an answer
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("devstack: Postgres does not run as root, and there is neither a user postgres nor nobody")
+}
+
+// checkReachable fails when the user of Postgres cannot enter dir: one of the
+// folders above it is closed to others, as /root is.
+func checkReachable(dir string, as *syscall.Credential) error {
+	if as == nil {
+		return nil
+	}
+	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&0o001 == 0 && stat.Uid != as.Uid && !(stat.Gid == as.Gid && info.Mode()&0o010 != 0) {
+			return fmt.Errorf("devstack: Postgres does not run as root, and its user cannot enter %s; choose a folder elsewhere, for example --data /var/tmp/triprize", parent)
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package devstack
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// startTimeout bounds the start of one server.
+const startTimeout = 30 * time.Second
+
+// Postgres is a private cluster.
+type Postgres struct {
+	*Child
+	data string
+	port int
+	pw   string
+}
+
+// Redis is a private server with an append-only file.
+type Redis struct {
+	*Child
+	port int
+	pw   string
+}
+
+// freePort returns a loopback port that was free a moment ago.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // a TCP listener has a TCP address
+}
+
+// password returns the password kept in file, making one the first time.
+func password(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return strings.TrimSpace(string(data)), nil
+	}
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // never fails
+	pw := hex.EncodeToString(random)
+	return pw, os.WriteFile(file, []byte(pw+"\n"), 0o600)
+}
+
+const databaseUser = "triprize"
+
+// startPostgres starts the cluster in dir, making it the first time.
+func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Postgres, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	as, err := postgresUser()
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{data: filepath.Join(dir, "postgres")}
+	if err := checkReachable(p.data, as); err != nil {
+		return nil, err
+	}
+	if p.pw, err = password(filepath.Join(dir, "postgres.password")); err != nil {
+		return nil, err
+	}
+	if err := stopLeftover(filepath.Join(p.data, "postmaster.pid"), p.data, syscall.SIGINT); err != nil {
+		return nil, err
+	}
+	if err := p.initialise(ctx, bin, as); err != nil {
+		return nil, err
+	}
+	if p.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	sync := "on"
+	if opts.Unsafe {
+		sync = "off"
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "postgres.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p.Child = &Child{Name: "postgres", Restart: opts.Restart, Changed: opts.Changed, Logger: logger, Command: func() *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, "postgres"), "-D", p.data, "-p", strconv.Itoa(p.port),
+			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300",
+			"-c", "fsync="+sync, "-c", "full_page_writes="+sync, "-c", "synchronous_commit=on",
+			"-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB", "-c", "log_min_messages=warning")
+		cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.data, log, log, attributes(as)
+		return cmd
+	}}
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	if err := p.awaitReady(ctx); err != nil {
+		_ = p.Stop()
+		return nil, fmt.Errorf("%w; its log is %s", err, log.Name())
+	}
+	return p, nil
+}
+
+func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Credential) error {
+	if _, err := os.Stat(filepath.Join(p.data, "PG_VERSION")); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(p.data, 0o700); err != nil {
+		return err
+	}
+	pwfile := filepath.Join(p.data, "..", "initdb.password") // readable by the other user, for the moment
+	if err := os.WriteFile(pwfile, []byte(p.pw+"\n"), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(pwfile) }()
+	if as != nil {
+		for _, path := range []string{p.data, pwfile} {
+			if err := os.Chown(path, int(as.Uid), int(as.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", p.data, "-U", databaseUser, "--pwfile="+pwfile,
+		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync")
+	cmd.Dir, cmd.SysProcAttr = p.data, attributes(as)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("devstack: initdb: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// URL returns the URL of a database of the cluster.
+func (p *Postgres) URL(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(databaseUser, p.pw), Host: "127.0.0.1:" + strconv.Itoa(p.port),
+		Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+func (p *Postgres) awaitReady(ctx context.Context) error {
+	return awaitReady(ctx, p.Name, func(ctx context.Context) error {
+		conn, err := pgx.Connect(ctx, p.URL("postgres"))
+		if err != nil {
+			return err
+		}
+		return conn.Close(ctx)
+	})
+}
+
+// CreateDatabase creates a database unless it exists.
+func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, p.URL("postgres"))
+	if err != nil {
+		return fmt.Errorf("devstack.CreateDatabase: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
+	return err
+}
+
+// Stop shuts the cluster down: clients are disconnected, nothing is lost.
+func (p *Postgres) Stop() error { return p.Child.Stop(syscall.SIGINT, 20*time.Second) }
+
+// Restart stops the cluster as a crash would and starts it again on the same port.
+func (p *Postgres) RestartAfter(ctx context.Context, down time.Duration) error {
+	if err := p.Child.Stop(syscall.SIGQUIT, 20*time.Second); err != nil {
+		return err
+	}
+	time.Sleep(down)
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.awaitReady(ctx)
+}
+
+// startRedis starts a Redis in dir.
+func startRedis(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Redis, error) {
+	bin, err := redisServer()
+	if err != nil {
+		return nil, err
+	}
+	home := filepath.Join(dir, "redis")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, err
+	}
+	if err := stopLeftover(filepath.Join(home, "redis.pid"), home, syscall.SIGTERM); err != nil {
+		return nil, err
+	}
+	r := &Redis{}
+	if r.pw, err = password(filepath.Join(dir, "redis.password")); err != nil {
+		return nil, err
+	}
+	if r.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(home, "redis.conf") // not on the command line, where everybody could read the password
+	settings := fmt.Sprintf("bind 127.0.0.1\nport %d\nrequirepass %s\ndir %s\npidfile %s\nlogfile %s\nappendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\ndaemonize no\n",
+		r.port, r.pw, home, filepath.Join(home, "redis.pid"), filepath.Join(home, "redis.log"))
+	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+		return nil, err
+	}
+	r.Child = &Child{Name: "redis", Restart: opts.Restart, Changed: opts.Changed, Logger: logger, Command: func() *exec.Cmd {
+		cmd := exec.Command(bin, config)
+		cmd.Dir, cmd.SysProcAttr = home, attributes(nil)
+		return cmd
+	}}
+	if err := r.Start(); err != nil {
+		return nil, err
+	}
+	if err := r.awaitReady(ctx); err != nil {
+		_ = r.Stop()
+		return nil, fmt.Errorf("%w; its log is in %s", err, home)
+	}
+	return r, nil
+}
+
+// URL returns the URL of the server.
+func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@127.0.0.1:%d/0", r.pw, r.port) }
+
+func (r *Redis) awaitReady(ctx context.Context) error {
+	opts, err := redis.ParseURL(r.URL())
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opts)
+	defer func() { _ = client.Close() }()
+	return awaitReady(ctx, r.Name, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+}
+
+// Stop shuts the server down.
+func (r *Redis) Stop() error { return r.Child.Stop(syscall.SIGTERM, 10*time.Second) }
+
+// RestartAfter kills the server and starts it again on the same port, with what
+// its append-only file has.
+func (r *Redis) RestartAfter(ctx context.Context, down time.Duration) error {
+	_ = r.Child.Stop(syscall.SIGKILL, 10*time.Second)
+	time.Sleep(down)
+	if err := r.Start(); err != nil {
+		return err
+	}
+	return r.awaitReady(ctx)
+}
+
+// awaitReady tries until the server answers.
+func awaitReady(ctx context.Context, name string, try func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		attempt, done := context.WithTimeout(ctx, 2*time.Second)
+		err := try(attempt)
+		done()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("devstack: %s does not answer: %w", name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
