@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const requestIDHeader = "X-Request-ID"
+
+// requestID returns the id under which a request is found in the log.
+func requestID(c *fiber.Ctx) string {
+	id, _ := c.Locals(requestIDHeader).(string)
+	return id
+}
+
+// httpMetrics counts requests by route, never by path: paths are chosen by clients.
+type httpMetrics struct {
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+func newHTTPMetrics(registry prometheus.Registerer) *httpMetrics {
+	m := &httpMetrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
+			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
+		}, []string{"method", "route", "status"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."}),
+	}
+	registry.MustRegister(m.duration, m.inFlight)
+	return m
+}
+
+// observe gives every request an id, counts it and logs it.
+func (s *Server) observe(c *fiber.Ctx) error {
+	start := time.Now()
+	id := uuid.NewString()
+	c.Locals(requestIDHeader, id)
+	c.Set(requestIDHeader, id)
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	if err := c.Next(); err != nil {
+		if err := c.App().ErrorHandler(c, err); err != nil {
+			return err
+		}
+	}
+	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
+	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
+	if s.logger.Enabled(c.Context(), slog.LevelDebug) {
+		s.logger.Debug("request", "method", c.Method(), "path", c.Path(), "status", status, "took", took, "request_id", id)
+	}
+	return nil
+}

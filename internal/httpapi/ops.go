@@ -1,0 +1,56 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/hibiken/asynq"
+	"github.com/hibiken/asynq/x/metrics"
+	"github.com/hibiken/asynqmon"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/fault"
+	"triprize/internal/telemetry"
+)
+
+const asynqmonPath = "/asynqmon"
+
+// mountOperations registers what operators and orchestrators use.
+func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
+	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"status": telemetry.StatusOK}) })
+	app.Get("/readyz", s.readyz)
+	app.Get("/problems/:code", s.problemPage)
+	if client, ok := rdb.(*redis.Client); ok {
+		options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
+			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
+		s.registry.MustRegister(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)))
+		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
+		app.Use(asynqmonPath, s.authenticateBrowser)
+		app.All(asynqmonPath+"*", adaptor.HTTPHandler(dashboard))
+	}
+	app.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})))
+}
+
+// readyz answers 200 with Postgres and the schema right; Redis away is degraded, not unready.
+func (s *Server) readyz(c *fiber.Ctx) error {
+	ctx, cancel := s.context()
+	defer cancel()
+	ready := telemetry.Probe(ctx, s.checks)
+	if ready.Status == telemetry.StatusUnavailable {
+		c.Status(http.StatusServiceUnavailable)
+	}
+	return c.JSON(ready)
+}
+
+// problemPage is where the type of a problem document leads.
+func (s *Server) problemPage(c *fiber.Ctx) error {
+	code := fault.Code(c.Params("code"))
+	for _, known := range fault.Codes() {
+		if code == known {
+			return c.SendString(string(code) + "\n\n" + code.Title() + ".\n")
+		}
+	}
+	return fault.New(fault.NotFound, "there is no problem with this code")
+}

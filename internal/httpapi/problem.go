@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize/internal/batch"
+	"triprize/internal/fault"
+	"triprize/internal/job"
+	"triprize/internal/postgres"
+)
+
+// statuses is the one place where a kind of error gets its HTTP status.
+var statuses = map[fault.Kind]int{
+	fault.KindInternal:         http.StatusInternalServerError,
+	fault.KindInvalid:          http.StatusBadRequest,
+	fault.KindUnauthenticated:  http.StatusUnauthorized,
+	fault.KindForbidden:        http.StatusForbidden,
+	fault.KindNotFound:         http.StatusNotFound,
+	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
+	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
+	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
+	fault.KindConflict:         http.StatusConflict,
+	fault.KindMismatch:         http.StatusPreconditionFailed,
+	fault.KindReused:           http.StatusUnprocessableEntity,
+	fault.KindLimited:          http.StatusTooManyRequests,
+	fault.KindUnavailable:      http.StatusServiceUnavailable,
+}
+
+// problem is a problem document (RFC 9457).
+type problem struct {
+	Type      string        `json:"type"`
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Detail    string        `json:"detail"`
+	Instance  string        `json:"instance,omitempty"`
+	Code      fault.Code    `json:"code"`
+	RequestID string        `json:"request_id,omitempty"`
+	Errors    []fault.Field `json:"errors,omitempty"`
+}
+
+// problemOf describes an error; in an answer the caller adds instance and request id.
+func problemOf(f *fault.Error) problem {
+	return problem{
+		Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
+		Detail: f.Message, Code: f.Code, Errors: f.Fields,
+	}
+}
+
+// retryAfter is the answer to "when should I try again", in seconds.
+const retryAfter = "1"
+
+// handleError answers a request whose handler returned an error.
+func (s *Server) handleError(c *fiber.Ctx, err error) error {
+	f := classify(err)
+	p := problemOf(f)
+	p.Instance, p.RequestID = c.Path(), requestID(c)
+	switch p.Status {
+	case http.StatusInternalServerError:
+		s.logger.Error("request failed", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+	case http.StatusServiceUnavailable:
+		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+		c.Set(fiber.HeaderRetryAfter, retryAfter)
+	case http.StatusUnauthorized:
+		c.Set(fiber.HeaderWWWAuthenticate, challenge(c))
+	}
+	c.Status(p.Status)
+	if err := c.JSON(p); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, "application/problem+json")
+	return nil
+}
+
+// classify turns any error a handler can return into a fault.
+func classify(err error) *fault.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	if f, ok := errors.AsType[*fiber.Error](err); ok {
+		return ofFramework(f)
+	}
+	switch {
+	case errors.Is(err, batch.ErrFull):
+		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
+	case errors.Is(err, batch.ErrClosed):
+		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")
+	case postgres.IsSurroundings(err):
+		return fault.Wrap(fault.Unavailable, err, "the outcome is unknown; retry with the same Idempotency-Key")
+	default:
+		return fault.From(err)
+	}
+}
+
+// ofFramework translates the framework's own errors.
+func ofFramework(f *fiber.Error) *fault.Error {
+	switch f.Code {
+	case http.StatusNotFound:
+		return fault.New(fault.NotFound, "there is nothing at this path")
+	case http.StatusMethodNotAllowed:
+		return fault.New(fault.MethodNotAllowed, "this path does not allow this method; the Allow header lists those it does")
+	case http.StatusRequestEntityTooLarge:
+		return fault.New(fault.BodyTooLarge, "the request is larger than this server accepts")
+	case http.StatusUnsupportedMediaType:
+		return fault.New(fault.UnsupportedMediaType, "send the body as application/json")
+	case http.StatusInternalServerError:
+		return fault.From(f)
+	default:
+		return fault.New(fault.InvalidRequest, "%s", f.Message)
+	}
+}
+
+// problemOfJob describes why a job failed.
+func problemOfJob(p *job.Problem) *problem {
+	if p == nil {
+		return nil
+	}
+	described := problemOf(p.Err())
+	return &described
+}

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/batch"
+	"triprize/internal/job"
+	"triprize/internal/postgres"
+)
+
+// lane turns the purchase jobs of many tasks into batches, one at a time.
+type lane struct {
+	worker *Worker
+	items  *batch.Coalescer[*item, verdict]
+}
+
+// item is one job on its way through a lane.
+type item struct {
+	job.Ref
+	passedOver int // batches that found its campaign locked by another worker
+}
+
+// verdict is what a batch says of one job.
+type verdict int
+
+const (
+	done verdict = iota // final, by this batch or before
+	busy                // its campaign is locked by another worker
+)
+
+const (
+	laneWaits = 1 << 16
+	// patience is how many batches pass a job over before it waits for its
+	// campaign's lock, alone with its like.
+	patience = 5
+	// batchTimeout bounds one batch; the statements in it have their own limits.
+	batchTimeout = 30 * time.Second
+)
+
+func newLane(w *Worker) *lane {
+	l := &lane{worker: w}
+	l.items = batch.New(batch.Options{
+		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: laneWaits,
+		Timeout: batchTimeout, Whole: postgres.IsSurroundings,
+		Observe: func(items int, took time.Duration) {
+			w.metrics.batchSize.Observe(float64(items))
+			w.metrics.batchTime.Observe(took.Seconds())
+		},
+	}, l.flush)
+	return l
+}
+
+func (l *lane) close() { l.items.Close() }
+
+// laneOf returns the lane of a campaign.
+func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
+	return w.lanes[int(campaignID[15])%len(w.lanes)] // the last byte of a UUIDv7 is random
+}
+
+// flush settles a batch. Items of campaigns that were passed over too often are
+// sold campaign by campaign, waiting for the lock: a transaction that waits for
+// one campaign while it has others could wait in a circle.
+func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
+	var crowd []job.Ref
+	stubborn := make(map[uuid.UUID][]job.Ref)
+	for _, it := range items {
+		if it.passedOver < patience {
+			crowd = append(crowd, it.Ref)
+		} else {
+			stubborn[it.CampaignID] = append(stubborn[it.CampaignID], it.Ref)
+		}
+	}
+	passed := make(map[uuid.UUID]bool)
+	l.worker.crowd.RLock()
+	defer l.worker.crowd.RUnlock()
+	if len(crowd) > 0 {
+		put, err := l.worker.sell(ctx, crowd, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, ref := range put {
+			passed[ref.ID] = true
+		}
+	}
+	for _, refs := range stubborn {
+		if _, err := l.worker.sell(ctx, refs, true); err != nil {
+			return nil, err
+		}
+	}
+	verdicts := make([]verdict, len(items))
+	for i, it := range items {
+		if passed[it.ID] {
+			it.passedOver++
+			verdicts[i] = busy
+		}
+	}
+	return verdicts, nil
+}
+
+// sell settles purchase jobs in one transaction and sees to what follows. It
+// returns the jobs that were passed over.
+func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait bool) ([]job.Ref, error) {
+	report, err := w.seller.Sell(ctx, refs, wait)
+	if err != nil {
+		if postgres.IsSurroundings(err) {
+			w.metrics.faults.Inc()
+		}
+		return nil, err
+	}
+	w.ringer.Ring(report.Rings)
+	w.aftermath.settled(report.Settled)
+	w.metrics.settled(job.KindPurchase, report.Settled)
+	w.metrics.positions.Add(float64(report.Sold))
+	w.metrics.busy.Add(float64(len(report.Busy)))
+	return report.Busy, nil
+}
+
+// waitsOut tells whether a lane's error concerns the moment, not the job.
+func waitsOut(err error) bool {
+	return postgres.IsSurroundings(err) || errors.Is(err, batch.ErrFull)
+}
