@@ -1,0 +1,10 @@
+// Command triprize is the operator's tool; see package cli.
+package main
+
+import (
+	"os"
+
+	"triprize/internal/cli"
+)
+
+func main() { os.Exit(cli.Run(os.Args[1:], os.Stdout, os.Stderr)) }

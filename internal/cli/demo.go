@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"triprize/internal/devstack"
+	"triprize/internal/draw"
+)
+
+// demoReport is what `triprize demo --json` prints.
+type demoReport struct {
+	CampaignID         uuid.UUID     `json:"campaign_id"`
+	Positions          int           `json:"positions"`
+	Buyers             int           `json:"buyers"`
+	Accepted           int           `json:"accepted"`
+	Succeeded          int           `json:"succeeded"`
+	Rejected           int           `json:"rejected"`
+	Sold               int           `json:"sold"`
+	Draws              int           `json:"draws"`
+	Winners            []draw.Winner `json:"winners"`
+	DurationMS         int64         `json:"duration_ms"`
+	PurchasesPerSecond float64       `json:"purchases_per_second"`
+	LatencyMS          latency       `json:"latency_ms"`
+	OK                 bool          `json:"ok"`
+}
+
+type latency struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+func demoCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Sell out a campaign to a crowd, draw it, and check the outcome",
+		Long: `Start everything in a throw-away folder, sell a campaign to a crowd of
+concurrent buyers over HTTP, wait for the draw, and hold the database against
+the promises. The exit status is 0 only if everything held.`,
+		Args: cobra.NoArgs,
+	}
+	base := c.Flags().Int("base-length", 20, "layers of the triangle: 20 are 210 positions")
+	buyers := c.Flags().Int("buyers", 500, "concurrent buyers, each of whom wants one position")
+	asJSON := c.Flags().Bool("json", false, "print the report as one JSON document")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *base < 3 || *base > 50 {
+			return errors.New("--base-length must be 3 to 50")
+		}
+		if *buyers < 1 || *buyers > 10_000 {
+			return errors.New("--buyers must be 1 to 10000")
+		}
+		listen, err := devstack.FreeAddress()
+		if err != nil {
+			return err
+		}
+		out := cmd.ErrOrStderr()
+		say(out, "starting private servers and the fleet …")
+		e, err := startEnvironment(cmd.Context(), "", listen, 2, out)
+		if err != nil {
+			return err
+		}
+		show, err := (&demo{environment: e, progress: out, base: *base, buyers: *buyers}).run(cmd.Context())
+		if err == nil && *asJSON {
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(show.report)
+		} else if err == nil {
+			show.print(cmd.OutOrStdout())
+		}
+		if err == nil && !show.report.OK {
+			err = fmt.Errorf("the demo did not hold what Triprize promises:\n%s", show.complaints())
+		}
+		return errors.Join(err, e.stop())
+	}
+	return c
+}

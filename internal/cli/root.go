@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Run runs the tool with the arguments of the command line and returns its exit status.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{
+		Use:           "triprize",
+		Short:         "Operate Triprize: migrate, make keys, try it out",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(devCommand(), demoCommand(), migrateCommand(), keyCommand(), withServersCommand())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "triprize:", err)
+		return 1
+	}
+	return 0
+}
+
+// say writes a line for people.
+func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// configFlag adds --config to commands that work on an installation.
+func configFlag(c *cobra.Command) *string {
+	return c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
+}
