@@ -13,6 +13,8 @@ const (
 	KindMethodNotAllowed             // the path exists, the method does not
 	KindTooLarge                     // the body is over the limit
 	KindUnsupported                  // the content type is not understood
+	KindTimeout                      // the request did not arrive in time
+	KindHeaders                      // the header fields are over the limit
 	KindConflict                     // the present state refuses it: a final answer
 	KindMismatch                     // a stated precondition does not hold
 	KindReused                       // the idempotency key belongs to another request
@@ -34,6 +36,8 @@ const (
 	MethodNotAllowed      Code = "method-not-allowed"
 	BodyTooLarge          Code = "body-too-large"
 	UnsupportedMediaType  Code = "unsupported-media-type"
+	RequestTimeout        Code = "request-timeout"
+	HeadersTooLarge       Code = "headers-too-large"
 	CampaignNotActive     Code = "campaign-not-active"
 	CampaignPaused        Code = "campaign-paused"
 	SaleNotOpen           Code = "sale-not-open"
@@ -64,6 +68,8 @@ var catalogue = map[Code]entry{
 	MethodNotAllowed:      {KindMethodNotAllowed, "The resource does not allow this method"},
 	BodyTooLarge:          {KindTooLarge, "The request body is too large"},
 	UnsupportedMediaType:  {KindUnsupported, "The content type is not supported"},
+	RequestTimeout:        {KindTimeout, "The request did not arrive in time"},
+	HeadersTooLarge:       {KindHeaders, "The request header fields are too large"},
 	CampaignNotActive:     {KindConflict, "The campaign is not on sale"},
 	CampaignPaused:        {KindConflict, "The campaign is paused"},
 	SaleNotOpen:           {KindConflict, "The sale is not open now"},

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -19,20 +20,18 @@ func requestID(c *fiber.Ctx) string {
 }
 
 // httpMetrics counts requests by route, never by path: paths are chosen by clients.
-type httpMetrics struct {
-	duration *prometheus.HistogramVec
-	inFlight prometheus.Gauge
-}
+type httpMetrics struct{ duration *prometheus.HistogramVec }
 
-func newHTTPMetrics(registry prometheus.Registerer) *httpMetrics {
+func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64) *httpMetrics {
 	m := &httpMetrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
 			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, []string{"method", "route", "status"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."}),
 	}
-	registry.MustRegister(m.duration, m.inFlight)
+	registry.MustRegister(m.duration, prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
+		func() float64 { return float64(inFlight.Load()) }))
 	return m
 }
 
@@ -42,8 +41,8 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	id := uuid.NewString()
 	c.Locals(requestIDHeader, id)
 	c.Set(requestIDHeader, id)
-	s.metrics.inFlight.Inc()
-	defer s.metrics.inFlight.Dec()
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
 			return err

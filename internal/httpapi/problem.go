@@ -23,6 +23,8 @@ var statuses = map[fault.Kind]int{
 	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
 	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
 	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
+	fault.KindTimeout:          http.StatusRequestTimeout,
+	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
 	fault.KindConflict:         http.StatusConflict,
 	fault.KindMismatch:         http.StatusPreconditionFailed,
 	fault.KindReused:           http.StatusUnprocessableEntity,
@@ -106,6 +108,10 @@ func ofFramework(f *fiber.Error) *fault.Error {
 		return fault.New(fault.BodyTooLarge, "the request is larger than this server accepts")
 	case http.StatusUnsupportedMediaType:
 		return fault.New(fault.UnsupportedMediaType, "send the body as application/json")
+	case http.StatusRequestTimeout:
+		return fault.New(fault.RequestTimeout, "the request did not arrive in time")
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts")
 	case http.StatusInternalServerError:
 		return fault.From(f)
 	default:

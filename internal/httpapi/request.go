@@ -43,7 +43,7 @@ func decodeBody(c *fiber.Ctx, target any) (canonical []byte, err error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the body is not one valid JSON value")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(c.Body()))
+	decoder := json.NewDecoder(bytes.NewReader(canonical)) // what is fingerprinted is what is read
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(target); err != nil {
 		return nil, badJSON(err)

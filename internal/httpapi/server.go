@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -38,6 +39,7 @@ type Server struct {
 	ringer   *job.Ringer
 	watch    *job.Watch
 	metrics  *httpMetrics
+	inFlight atomic.Int64  // requests being served
 	draining chan struct{} // closed when waits should end
 }
 
@@ -51,13 +53,14 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	s := &Server{
 		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
-		keys:     apikey.NewVerifier(db, settings.API.KeyCacheTTL),
-		known:    newKnownCampaigns(db),
-		metrics:  newHTTPMetrics(registry),
+		keys:  apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		known: newKnownCampaigns(db),
+
 		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 		draining: make(chan struct{}),
 	}
+	s.metrics = newHTTPMetrics(registry, &s.inFlight)
 	s.acceptor = newAcceptor(db, settings.Accept, s.ringer,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.app = fiber.New(fiber.Config{
@@ -92,9 +95,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
 		close(s.draining)
-		if err := s.app.ShutdownWithTimeout(s.settings.API.ShutdownTimeout); err != nil {
-			s.logger.Warn("requests were cut off at shutdown", "error", err)
-		}
+		s.shutdown()
 		s.acceptor.close()
 		s.ringer.Close()
 		stopWatching()
@@ -105,6 +106,35 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	background.Wait()
 	return nil
+}
+
+// quiet is how long no request may be in flight before the connections that are
+// still open, on which clients have sent nothing, are closed.
+const quiet = 500 * time.Millisecond
+
+// shutdown stops listening and waits for the requests in flight. The framework
+// would wait for every open connection; one that was never used stays open until
+// its read timeout.
+func (s *Server) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.API.ShutdownTimeout)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- s.app.ShutdownWithContext(ctx) }()
+	ticker := time.NewTicker(quiet / 10)
+	defer ticker.Stop()
+	for silent := 0; silent < 10; {
+		select {
+		case <-closed:
+			return
+		case <-ctx.Done():
+			s.logger.Warn("requests were cut off at shutdown", "requests", s.inFlight.Load())
+			return
+		case <-ticker.C:
+			if silent++; s.inFlight.Load() > 0 {
+				silent = 0
+			}
+		}
+	}
 }
 
 // context returns the context of one request's work in the database.

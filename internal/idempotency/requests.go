@@ -25,7 +25,7 @@ type Requests struct {
 	lookups   *prometheus.CounterVec
 }
 
-// NewRequests returns a Requests whose look-ups are counted in registry.
+// NewRequests returns a Requests whose look-ups are counted in registry, if there is one.
 func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
 	r := &Requests{
 		rdb: rdb, namespace: namespace, budget: settings.Budget, ttl: settings.RequestTTL,
@@ -40,7 +40,9 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or away.",
 		}, []string{"outcome"}),
 	}
-	registry.MustRegister(r.lookups)
+	if registry != nil {
+		registry.MustRegister(r.lookups)
+	}
 	return r
 }
 

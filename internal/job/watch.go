@@ -121,6 +121,7 @@ func drain(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
 // subscribes again by itself.
 func (w *Watch) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 	subscription := w.announcements.rdb.Subscribe(ctx, w.announcements.channel)
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not heed the context
 	defer func() { _ = subscription.Close() }()
 	for ctx.Err() == nil {
 		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
