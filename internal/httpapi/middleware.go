@@ -22,7 +22,7 @@ func requestID(c *fiber.Ctx) string {
 // httpMetrics counts requests by route, never by path: paths are chosen by clients.
 type httpMetrics struct{ duration *prometheus.HistogramVec }
 
-func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64) *httpMetrics {
+func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting func() int) *httpMetrics {
 	m := &httpMetrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
@@ -31,7 +31,9 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64) *htt
 	}
 	registry.MustRegister(m.duration, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
-		func() float64 { return float64(inFlight.Load()) }))
+		func() float64 { return float64(inFlight.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_jobs_waited_for", Help: "Jobs that clients of this process wait for."},
+			func() float64 { return float64(waiting()) }))
 	return m
 }
 

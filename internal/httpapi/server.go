@@ -60,7 +60,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 		draining: make(chan struct{}),
 	}
-	s.metrics = newHTTPMetrics(registry, &s.inFlight)
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.watch.Waiting)
 	s.acceptor = newAcceptor(db, settings.Accept, s.ringer,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.app = fiber.New(fiber.Config{

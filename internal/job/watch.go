@@ -82,6 +82,9 @@ func (w *Waiter) Stop() {
 	}
 }
 
+// Waiting returns how many jobs are waited for.
+func (w *Watch) Waiting() int { return len(w.all()) }
+
 // Run listens and polls until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	heard := make(chan []uuid.UUID, 256)

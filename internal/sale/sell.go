@@ -39,9 +39,9 @@ type Seller struct {
 // NewSeller returns a Seller.
 func NewSeller(db postgres.Beginner, keep Keep) *Seller { return &Seller{db: db, keep: keep} }
 
-// errMoved means that a statement did not touch the rows it meant: somebody
+// ErrMoved means that a statement did not touch the rows it meant: somebody
 // changes positions, counters or jobs without the campaign's lock.
-var errMoved = errors.New("sale: rows moved under the campaign's lock")
+var ErrMoved = errors.New("sale: rows moved under the campaign's lock")
 
 // Sell settles the given jobs in one transaction. Jobs that are final already,
 // or do not exist, are passed over. Without wait, jobs of campaigns that another
@@ -196,7 +196,7 @@ func (b *batch) setAsideBusy(locked []uuid.UUID) {
 func exactly(n int, what string) func(tag pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != int64(n) {
-			return fmt.Errorf("%w: %d of %d %s", errMoved, tag.RowsAffected(), n, what)
+			return fmt.Errorf("%w: %d of %d %s", ErrMoved, tag.RowsAffected(), n, what)
 		}
 		return nil
 	}

@@ -26,9 +26,9 @@ func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
 	refs := fixture.Accept(t, db,
-		fixture.PurchaseRequest(t, id, "a", 0, 1),
+		fixture.PurchaseRequest(t, id, "a", 4, 1),
 		fixture.PurchaseRequest(t, id, "a", 2, 2),
-		fixture.PurchaseRequest(t, id, "a", 0, 1), // over a's limit
+		fixture.PurchaseRequest(t, id, "a", 0, 1), // over the limit of a
 		fixture.PurchaseRequest(t, id, "b", 2, 1), // layer 2 is sold by then
 		fixture.PurchaseRequest(t, id, "b", 9, 1), // no such layer
 		fixture.PurchaseRequest(t, id, "b", 3, 3),
