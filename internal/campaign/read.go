@@ -48,8 +48,8 @@ type Page struct {
 func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 	rows, err := db.Query(ctx, `
 		SELECT `+columns+` FROM campaigns
-		WHERE ($1 = '' OR state = $1) AND ($2 = '00000000-0000-0000-0000-000000000000' OR id < $2)
-		ORDER BY id DESC LIMIT $3`, p.State, p.After, p.Limit)
+		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2)
+		ORDER BY id DESC LIMIT $3`, p.State, uuid.NullUUID{UUID: p.After, Valid: p.After != uuid.Nil}, p.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.List: %w", err)
 	}

@@ -35,7 +35,7 @@ func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool) error
 const migrationTimeout = time.Hour
 
 func migrateCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "migrate", Short: "Bring the database schema up, down, or show where it is"}
+	parent := group("migrate", "Bring the database schema up, down, or show where it is")
 	add := func(use, short, nothing string, run func(context.Context, *schema.Migrator) ([]string, error)) {
 		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 		file := configFlag(c)
@@ -82,7 +82,7 @@ func migrate(ctx context.Context, settings config.Settings, out io.Writer, nothi
 }
 
 func keyCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "key", Short: "Create, list and revoke API keys"}
+	parent := group("key", "Create, list and revoke API keys")
 
 	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once", Args: cobra.NoArgs}
 	file := configFlag(create)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,6 +32,7 @@ type environment struct {
 	fleet  *devstack.Fleet
 	db     *pgxpool.Pool
 	keys   keys
+	scrape []string // metrics of workers and scheduler
 
 	mu      sync.Mutex
 	stopped bool
@@ -48,7 +50,8 @@ type about struct {
 	PostgresURL string `json:"postgres_url"`
 	RedisURL    string `json:"redis_url"`
 	keys
-	PIDs pids `json:"pids"`
+	PIDs        pids     `json:"pids"`
+	MetricsURLs []string `json:"metrics_urls"` // of workers and scheduler; the api's is api_url/metrics
 }
 
 type pids struct {
@@ -77,14 +80,38 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 	e.mu.Lock()
 	e.stack, e.dir = stack, stack.Dir
 	e.mu.Unlock()
-	if err := e.prepare(ctx); err != nil {
-		return nil, errors.Join(err, e.stop())
-	}
-	if err := e.startFleet(ctx, workers, logger); err != nil {
-		return nil, errors.Join(err, e.stop())
+	for _, step := range []func() error{
+		e.stopLeftovers,
+		func() error { return e.prepare(ctx) },
+		func() error { return e.startFleet(ctx, workers, logger) },
+	} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, e.stop())
+		}
 	}
 	e.describe()
 	return e, nil
+}
+
+// stopLeftovers ends the fleet of a run that was killed, which its dev.json
+// names, and removes the file: what it says is no longer true.
+func (e *environment) stopLeftovers() error {
+	file := filepath.Join(e.dir, aboutFile)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil //nolint:nilerr // no file, no leftovers
+	}
+	var old about
+	if err := json.Unmarshal(data, &old); err == nil {
+		for kind, pids := range map[string][]int{"api": old.PIDs.API, "worker": old.PIDs.Worker, "scheduler": old.PIDs.Scheduler} {
+			for _, pid := range pids {
+				if err := devstack.StopProcess(pid, string(filepath.Separator)+kind, syscall.SIGTERM); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return os.Remove(file)
 }
 
 // prepare migrates the database and makes sure that there are keys.
@@ -170,14 +197,27 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 		return err
 	}
 	for range workers {
-		if _, err := fleet.StartWorker(); err != nil {
+		if err := e.startBeside(fleet.StartWorker, "TRIPRIZE_WORKER_LISTEN="); err != nil {
 			return err
 		}
 	}
-	if _, err := fleet.StartScheduler(); err != nil {
+	if err := e.startBeside(fleet.StartScheduler, "TRIPRIZE_SCHEDULER_LISTEN="); err != nil {
 		return err
 	}
 	return devstack.AwaitHTTP(ctx, e.url()+"/readyz")
+}
+
+// startBeside starts a process that has no door of its own, with an address for its metrics.
+func (e *environment) startBeside(start func(env ...string) (*devstack.Child, error), variable string) error {
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.scrape = append(e.scrape, "http://"+address+"/metrics")
+	e.mu.Unlock()
+	_, err = start(variable + address)
+	return err
 }
 
 func (e *environment) url() string { return "http://" + e.listen }
@@ -200,7 +240,8 @@ func (e *environment) describe() {
 	}
 	_ = writeJSON(filepath.Join(e.dir, aboutFile), about{
 		APIURL: e.url(), PostgresURL: e.stack.Postgres.URL(databaseName), RedisURL: e.stack.Redis.URL(), keys: e.keys,
-		PIDs: pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
+		PIDs:        pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
+		MetricsURLs: e.scrape,
 	}) // the folder is ours; should the disk be full, the servers say so
 }
 

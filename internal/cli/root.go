@@ -34,6 +34,16 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // say writes a line for people.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
+// group returns a command that only has others below it.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("there is no %q below %q; see: %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}}
+}
+
 // configFlag adds --config to commands that work on an installation.
 func configFlag(c *cobra.Command) *string {
 	return c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")

@@ -11,30 +11,42 @@ import (
 	"time"
 )
 
-// stopLeftover ends the process whose pid stands on the first line of file, if
-// it still runs and its command line names what: pids are used again.
+// stopLeftover ends the process whose pid stands on the first line of file.
 func stopLeftover(file, what string, s syscall.Signal) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil //nolint:nilerr // no pid file, no leftover
 	}
 	first, _, _ := strings.Cut(string(data), "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	if err != nil || !runs(pid, what) {
-		return os.Remove(file)
-	}
-	_ = syscall.Kill(pid, s)
-	for deadline := time.Now().Add(15 * time.Second); runs(pid, what); {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("devstack: process %d, left behind by an earlier run, does not stop", pid)
+	if pid, err := strconv.Atoi(strings.TrimSpace(first)); err == nil {
+		if err := StopProcess(pid, what, s); err != nil {
+			return err
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	return nil
 }
+
+// StopProcess ends a process that an earlier run left behind, if it still runs
+// and its command line names what: pids are used again.
+func StopProcess(pid int, what string, s syscall.Signal) error {
+	if !runs(pid, what) {
+		return nil
+	}
+	_ = syscall.Kill(pid, s)
+	for deadline := time.Now().Add(leftoverPatience); runs(pid, what); {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("devstack: process %d (%s), left behind by an earlier run, does not stop", pid, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil
+}
+
+// leftoverPatience is longer than an orderly end takes.
+const leftoverPatience = 20 * time.Second
 
 // runs tells whether a process runs whose command line contains what.
 func runs(pid int, what string) bool {

@@ -74,6 +74,11 @@ func (s *system) do(n int, key, method, path string, header map[string]string, b
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
+	return send(request)
+}
+
+// send sends a request and reads the answer.
+func send(request *http.Request) answer {
 	response, err := crowdClient.Do(request)
 	if err != nil {
 		return answer{err: err}

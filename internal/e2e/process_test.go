@@ -4,7 +4,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
+
+// terminate asks a process for an orderly end.
+const terminate = syscall.SIGTERM
 
 // processState returns the state letter of a process: T is stopped.
 func processState(pid int) string {

@@ -153,6 +153,16 @@ func (s *system) makeKeys() {
 	}
 }
 
+// newKey makes an app's key of another client.
+func (s *system) newKey(client string) string {
+	s.t.Helper()
+	key, err := apikey.Create(s.t.Context(), s.db, apikey.App, client)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return key
+}
+
 func (s *system) startAPI(env ...string) *devstack.Child {
 	s.t.Helper()
 	address, err := devstack.FreeAddress()

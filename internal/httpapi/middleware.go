@@ -13,9 +13,15 @@ import (
 
 const requestIDHeader = "X-Request-ID"
 
-// requestID returns the id under which a request is found in the log.
+// requestID returns the id under which a request is found in the log. A request
+// that was refused before any handler saw it gets its id here.
 func requestID(c *fiber.Ctx) string {
-	id, _ := c.Locals(requestIDHeader).(string)
+	if id, ok := c.Locals(requestIDHeader).(string); ok {
+		return id
+	}
+	id := uuid.NewString()
+	c.Locals(requestIDHeader, id)
+	c.Set(requestIDHeader, id)
 	return id
 }
 
@@ -40,9 +46,7 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 // observe gives every request an id, counts it and logs it.
 func (s *Server) observe(c *fiber.Ctx) error {
 	start := time.Now()
-	id := uuid.NewString()
-	c.Locals(requestIDHeader, id)
-	c.Set(requestIDHeader, id)
+	id := requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	if err := c.Next(); err != nil {

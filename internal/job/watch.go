@@ -133,7 +133,7 @@ func (w *Watch) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 			message = nil
 		}
 		if err != nil {
-			if w.listening.Swap(false) {
+			if w.listening.Swap(false) && ctx.Err() == nil {
 				w.logger.Warn("announcements of final jobs are not heard; polling", "error", err)
 			}
 			select {

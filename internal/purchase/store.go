@@ -73,8 +73,8 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
 func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID, limit int) ([]Purchase, error) {
 	rows, err := db.Query(ctx, `
 		SELECT `+columns+` FROM purchases p
-		WHERE user_id = $1 AND ($2 = '00000000-0000-0000-0000-000000000000' OR id < $2)
-		ORDER BY id DESC LIMIT $3`, userID, after, limit)
+		WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2)
+		ORDER BY id DESC LIMIT $3`, userID, uuid.NullUUID{UUID: after, Valid: after != uuid.Nil}, limit)
 	if err != nil {
 		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
 	}
