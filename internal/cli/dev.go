@@ -90,7 +90,7 @@ func withServersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			child := exec.Command(args[0], args[1:]...) //nolint:gosec // running it is the purpose
+			child := exec.Command(args[0], args[1:]...)
 			child.Env = append(os.Environ(), "TRIPRIZE_TEST_POSTGRES_URL="+stack.Postgres.URL("postgres"), "TRIPRIZE_TEST_REDIS_URL="+stack.Redis.URL())
 			child.Stdin, child.Stdout, child.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return errors.Join(child.Run(), stack.Stop())

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -26,11 +27,22 @@ func postgresBin() (string, error) {
 		candidates = append(candidates, strings.TrimSpace(string(out)))
 	}
 	for _, dir := range candidates {
-		if executable(filepath.Join(dir, "postgres")) && executable(filepath.Join(dir, "initdb")) {
+		if executable(filepath.Join(dir, "postgres")) && executable(filepath.Join(dir, "initdb")) && recent(filepath.Join(dir, "postgres")) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("devstack: PostgreSQL's server programs are not on this machine; " + installHint)
+	return "", errors.New("devstack: the server programs of PostgreSQL 15 or newer are not on this machine; " + installHint)
+}
+
+const oldestPostgres = 15
+
+var majorVersion = regexp.MustCompile(`\d+`)
+
+// recent tells whether a postgres program is new enough: "postgres (PostgreSQL) 15.13 (Debian …)".
+func recent(program string) bool {
+	out, err := exec.Command(program, "--version").Output()
+	major, _ := strconv.Atoi(string(majorVersion.Find(out)))
+	return err == nil && major >= oldestPostgres
 }
 
 // version reads the 15 of /usr/lib/postgresql/15/bin.

@@ -58,7 +58,7 @@ func (f *Fleet) start(kind string, n int, env []string) (*Child, error) {
 	log := filepath.Join(f.LogDir, name+".log")
 	c := &Child{Name: name, Restart: f.Restart, Changed: f.Changed, Logger: f.Logger, Command: func() *exec.Cmd {
 		cmd := f.Command(kind, nil, env...)
-		if out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil { //nolint:gosec // our own folder
+		if out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 			cmd.Stdout, cmd.Stderr = out, out // the child keeps the file open, this end is collected
 		}
 		return cmd

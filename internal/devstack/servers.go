@@ -179,7 +179,7 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 // Stop shuts the cluster down: clients are disconnected, nothing is lost.
 func (p *Postgres) Stop() error { return p.Child.Stop(syscall.SIGINT, 20*time.Second) }
 
-// Restart stops the cluster as a crash would and starts it again on the same port.
+// RestartAfter stops the cluster as a crash would and starts it again on the same port.
 func (p *Postgres) RestartAfter(ctx context.Context, down time.Duration) error {
 	if err := p.Child.Stop(syscall.SIGQUIT, 20*time.Second); err != nil {
 		return err

@@ -66,13 +66,6 @@ func (r *saleRun) order(user string, api int) {
 	}
 }
 
-// accepted returns how many orders are promised so far.
-func (r *saleRun) accepted() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.promised)
-}
-
 // final tells whether every promised job is final.
 func (r *saleRun) final() bool {
 	r.mu.Lock()

@@ -131,6 +131,7 @@ func TestARecordOfAnAPIThatDiedBeforeItsCommitIsNotBelieved(t *testing.T) {
 	s := start(t, options{})
 	id := s.campaign(4)
 	requests := idempotency.NewRequests(s.rdb, s.settings.Redis.Namespace, s.settings.Idempotency, nil)
+	defer requests.Close()
 	for _, record := range []idempotency.Record{
 		{State: idempotency.InProgress, Job: uuid.New()},                                        // of a job that never came to be
 		{State: idempotency.InProgress, Job: uuid.New(), Hash: [32]byte{1}},                     // and of another request

@@ -133,7 +133,7 @@ func openDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // so that it can be entered
+	if err := os.Chmod(dir, 0o711); err != nil { // so that it can be entered
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

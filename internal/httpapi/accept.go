@@ -96,6 +96,7 @@ func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct
 func (a *acceptor) close() {
 	a.requests.Close()
 	a.remember.Close()
+	a.known.Close()
 }
 
 // replay finds the job of an earlier request with the same key through Redis.

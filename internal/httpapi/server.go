@@ -95,7 +95,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
 		close(s.draining)
-		s.shutdown()
+		s.shutdown() //nolint:contextcheck // ours has just ended
 		s.acceptor.close()
 		s.ringer.Close()
 		stopWatching()
@@ -118,8 +118,8 @@ const quiet = 500 * time.Millisecond
 func (s *Server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.API.ShutdownTimeout)
 	defer cancel()
-	closed := make(chan error, 1)
-	go func() { closed <- s.app.ShutdownWithContext(ctx) }()
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = s.app.ShutdownWithContext(ctx) }() // it fails when ctx ends, which is seen below
 	ticker := time.NewTicker(quiet / 10)
 	defer ticker.Stop()
 	for silent := 0; silent < 10; {

@@ -93,7 +93,7 @@ func isLater(err error) bool {
 // of a quarter so that tasks that failed together do not come back together.
 func retryDelay(failures int, _ error, _ *asynq.Task) time.Duration {
 	delay := min(time.Second<<min(failures, 5), 30*time.Second)
-	return delay + rand.N(delay/4)
+	return delay + rand.N(delay/4) //nolint:gosec // a jitter is no secret
 }
 
 func logFailure(logger *slog.Logger) func(context.Context, *asynq.Task, error) {

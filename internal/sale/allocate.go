@@ -104,11 +104,11 @@ func makePools(free []board.Free) map[place]pool {
 	pools := make(map[place]pool)
 	for i := range free {
 		f := &free[i]
-		if key := (at{f.CampaignID, f.Position}); seen[key] {
+		key := at{f.CampaignID, f.Position}
+		if seen[key] {
 			continue
-		} else {
-			seen[key] = true
 		}
+		seen[key] = true
 		for _, p := range []place{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
 			pools[p] = append(pools[p], f)
 		}

@@ -70,7 +70,7 @@ func (s *Scheduler) lead(ctx context.Context) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		sweeps.Go(func() {
 			for ctx.Err() == nil {
-				s.RunOnce(ctx, sweep)
+				_, _ = s.RunOnce(ctx, sweep) // it has logged what failed; the next run is the retry
 				pause(ctx, sweep.Every)
 			}
 		})

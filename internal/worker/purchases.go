@@ -37,7 +37,7 @@ func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool
 		if len(items) == 0 {
 			break
 		}
-		d := busyDelay + rand.N(busyDelay)
+		d := busyDelay + rand.N(busyDelay) //nolint:gosec // a jitter is no secret
 		if wait {
 			d = delay.NextBackOff()
 		}

@@ -1,0 +1,21 @@
+# One image with all four programs; docker-compose.yml says which one runs.
+ARG GO_VERSION=1.26.8
+
+FROM --platform=$BUILDPLATFORM golang:${GO_VERSION}-bookworm AS build
+WORKDIR /src
+# The modules are a layer of their own: they change less often than the code.
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+# Without cgo the programs are static, so they need nothing of the image they
+# run in, and can be built for another machine than this one.
+ARG TARGETOS TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod \
+    --mount=type=cache,target=/cache/go-build \
+    GOCACHE=/cache/go-build CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/...
+
+# CA certificates, time zones and a user without rights; no shell, no packages.
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/ /usr/local/bin/
+CMD ["triprize", "--help"]

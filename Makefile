@@ -1,0 +1,69 @@
+# `make` alone lists the targets. Only Go, git and make must be there before;
+# the rest is found or installed by `make deps`.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# Where Go's own installer puts it, for shells that do not know.
+export PATH := $(PATH):/usr/local/go/bin
+# Stamping the revision fails in a clone that belongs to another user, as in some
+# containers, and nobody reads the stamp.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
+# Every module: the program, and the tools and benchmarks beside it.
+MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
+
+# The failpoint tag lets tests stop the code at named moments. -count=1: a cached
+# result knows nothing of the servers and binaries a test has used.
+TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
+	-tags failpoint -race -count=1 -timeout 30m ./...
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: deps
+deps: ## Find PostgreSQL, Redis and a C compiler, or install them (Debian, Ubuntu)
+	@tools/deps.sh
+
+.PHONY: go
+go:
+	@tools/check-go.sh
+
+.PHONY: build
+build: go ## Build api, worker, scheduler and triprize into bin/
+	go build -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: deps build ## Sell out a campaign to a crowd and draw it (ARGS="--buyers 1000")
+	./bin/triprize demo $(ARGS)
+
+.PHONY: dev
+dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--workers 4")
+	./bin/triprize dev $(ARGS)
+
+.PHONY: test
+test: deps build ## Run every test, on a Postgres and a Redis of their own
+	@if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
+		$(TEST); \
+	else \
+		./bin/triprize with-servers $(TEST); \
+	fi
+	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -count=1 ./...) || exit 1; done
+
+.PHONY: lint
+lint: go ## Check the code, and that imports keep to their floors (.golangci.yml)
+	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
+
+.PHONY: fmt
+fmt: go ## Format the code
+	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint fmt ./...) || exit 1; done
+
+.PHONY: bench
+bench: deps go ## Measure (ARGS are passed on; see bench/)
+	cd bench && go run . $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built; the data of `make dev` stays in .triprize/
+	rm -rf bin

@@ -1,0 +1,121 @@
+#!/bin/sh
+# Finds what Triprize needs besides Go, and installs what is missing:
+#
+#   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
+#   redis-server           (the program; no service)
+#   a C compiler           (the race detector links with it)
+#
+# With everything in place it does nothing and asks for no rights. Installing
+# works on Debian and Ubuntu; elsewhere it says what to install and fails.
+set -eu
+
+oldest_postgres=15
+
+# Debian keeps the server's programs out of PATH, one folder per version.
+has_postgres() {
+    for bin in /usr/lib/postgresql/*/bin "$(dirname "$(command -v postgres || echo /nowhere/postgres)")"; do
+        if [ -x "$bin/postgres" ] && [ -x "$bin/initdb" ]; then
+            version=$("$bin/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/') # postgres (PostgreSQL) 15.13 (Debian …)
+            [ "$version" -ge "$oldest_postgres" ] && return 0
+        fi
+    done
+    return 1
+}
+
+has_redis() { command -v redis-server >/dev/null; }
+
+# A compiler without the C library's headers links nothing.
+has_compiler() {
+    for cc in "${CC:-cc}" gcc clang; do
+        command -v "$cc" >/dev/null && echo '#include <stdlib.h>' | "$cc" -E - >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+# Go fetches modules over TLS; a minimal Debian has nobody to trust.
+has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
+
+missing() {
+    has_postgres || echo "PostgreSQL $oldest_postgres or newer"
+    has_redis || echo "redis-server"
+    has_compiler || echo "a C compiler"
+    has_certificates || echo "CA certificates"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
+}
+
+policy=/usr/sbin/policy-rc.d
+clusters=/etc/postgresql-common/createcluster.conf
+restore=: # what undoes our changes to the machine's configuration, whatever happens
+
+# no_services keeps packages from starting what they install.
+no_services() {
+    [ ! -e "$policy" ] || return 0 # this machine has its own rule
+    restore="$restore; as_root rm -f $policy"
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+}
+
+# no_cluster keeps the package from making a cluster of its own, which is run as
+# a service from the next boot on.
+no_cluster() {
+    apt_install postgresql-common # brings the file below
+    as_root cp -p "$clusters" "$clusters.before-triprize"
+    restore="$restore; as_root mv -f $clusters.before-triprize $clusters"
+    echo 'create_main_cluster = false' | as_root tee -a "$clusters" >/dev/null
+}
+
+install_on_debian() {
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        echo "deps: run this as root, or install sudo" >&2
+        exit 1
+    fi
+    trap 'eval "$restore"' EXIT
+    trap 'exit 1' HUP INT TERM
+    as_root apt-get update
+    no_services
+    has_certificates || apt_install ca-certificates
+    has_compiler || apt_install gcc libc6-dev
+    if ! has_postgres; then
+        no_cluster
+        apt_install postgresql
+    fi
+    if ! has_redis; then
+        apt_install redis-server
+        if [ -d /run/systemd/system ]; then # nor at the next boot
+            as_root systemctl disable redis-server
+        fi
+    fi
+}
+
+wanted=$(missing)
+[ -n "$wanted" ] || exit 0
+echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
+
+if ! command -v apt-get >/dev/null; then
+    cat >&2 <<EOF
+deps: this system is neither Debian nor Ubuntu; please install them yourself:
+  macOS   brew install postgresql@16 redis    (and: xcode-select --install)
+          then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
+  Fedora  dnf install postgresql-server redis gcc
+  Arch    pacman -S postgresql redis gcc
+EOF
+    exit 1
+fi
+
+install_on_debian
+
+wanted=$(missing)
+if [ -n "$wanted" ]; then
+    cat >&2 <<EOF
+deps: still missing after the installation: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')
+deps: where the distribution's PostgreSQL is older than $oldest_postgres, take it from https://wiki.postgresql.org/wiki/Apt
+EOF
+    exit 1
+fi
