@@ -1,10 +1,12 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -36,6 +38,7 @@ func (o Outcome) State() State {
 // outcomes: a job that somebody else has settled in the meantime is not settled
 // again, and then the effect must not stay either.
 func QueueSettle(b *pgx.Batch, outcomes []Outcome) *pgx.QueuedQuery {
+	outcomes = slices.SortedFunc(slices.Values(outcomes), func(x, y Outcome) int { return bytes.Compare(x.ID[:], y.ID[:]) }) // the order of locks
 	n := len(outcomes)
 	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
 	for i, o := range outcomes {
@@ -66,12 +69,17 @@ func Settle(ctx context.Context, tx pgx.Tx, o Outcome) error {
 	return nil
 }
 
+// lockQueued locks those of the jobs $1 uuid[] that are queued, in ascending
+// order, as every statement that changes several jobs does: nobody waits in a circle.
+const lockQueued = `
+		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY id FOR NO KEY UPDATE)`
+
 // GiveUp settles as failed those of the jobs that are still queued, outside of
 // any effect, and returns them.
 func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]uuid.UUID, error) {
-	rows, err := db.Query(ctx, `
+	rows, err := db.Query(ctx, lockQueued+`
 		UPDATE jobs SET state = 'failed', problem = $2, finished_at = clock_timestamp()
-		WHERE id = ANY($1) AND state = 'queued' RETURNING id`, ids, problem)
+		WHERE id IN (SELECT id FROM locked) RETURNING id`, ids, problem)
 	if err != nil {
 		return nil, fmt.Errorf("job.GiveUp: %w", err)
 	}
@@ -101,10 +109,9 @@ func Suspects(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUID
 // first delivery is not counted in advance: that would double the commits of
 // every job for the sake of few.
 func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, err error) {
-	err = db.QueryRow(ctx, `
-		WITH begun AS (
+	err = db.QueryRow(ctx, lockQueued+`, begun AS (
 			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
-			WHERE id = ANY($1) AND state = 'queued' RETURNING attempts)
+			WHERE id IN (SELECT id FROM locked) RETURNING attempts)
 		SELECT coalesce(max(attempts), 0) FROM begun`, ids).Scan(&attempts)
 	if err != nil {
 		return 0, fmt.Errorf("job.Begin: %w", err)
@@ -114,7 +121,7 @@ func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, 
 
 // Uncount takes back what Begin counted, after a fault of the surroundings.
 func Uncount(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	_, err := db.Exec(ctx, `UPDATE jobs SET attempts = attempts - 1 WHERE id = ANY($1) AND state = 'queued' AND attempts > 1`, ids)
+	_, err := db.Exec(ctx, lockQueued+`UPDATE jobs SET attempts = attempts - 1 WHERE id IN (SELECT id FROM locked) AND attempts > 1`, ids)
 	if err != nil {
 		return fmt.Errorf("job.Uncount: %w", err)
 	}
