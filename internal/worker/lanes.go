@@ -34,8 +34,8 @@ const (
 
 const (
 	laneWaits = 1 << 16
-	// patience is how many batches pass a job over before it waits for its
-	// campaign's lock, alone with its like.
+	// patience is how many batches pass a job over before its campaign's jobs wait
+	// their turn.
 	patience = 5
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
@@ -61,22 +61,15 @@ func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
 	return w.lanes[int(campaignID[15])%len(w.lanes)] // the last byte of a UUIDv7 is random
 }
 
-// flush settles a batch. Items of campaigns that were passed over too often are
-// sold campaign by campaign, waiting for the lock: a transaction that waits for
-// one campaign while it has others could wait in a circle.
+// flush settles a batch. The jobs of several campaigns are sold together, and
+// those whose campaign another worker has are passed over: a transaction that
+// waits for one campaign while it has others could wait in a circle. The jobs of
+// a single campaign, and those that were passed over too often, wait their turn.
 func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
-	var crowd []job.Ref
-	stubborn := make(map[uuid.UUID][]job.Ref)
-	for _, it := range items {
-		if it.passedOver < patience {
-			crowd = append(crowd, it.Ref)
-		} else {
-			stubborn[it.CampaignID] = append(stubborn[it.CampaignID], it.Ref)
-		}
-	}
-	passed := make(map[uuid.UUID]bool)
+	crowd, turns := queueUp(items)
 	l.worker.crowd.RLock()
 	defer l.worker.crowd.RUnlock()
+	passed := make(map[uuid.UUID]bool)
 	if len(crowd) > 0 {
 		put, err := l.worker.sell(ctx, crowd, false)
 		if err != nil {
@@ -86,7 +79,7 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 			passed[ref.ID] = true
 		}
 	}
-	for _, refs := range stubborn {
+	for _, refs := range turns {
 		if _, err := l.worker.sell(ctx, refs, true); err != nil {
 			return nil, err
 		}
@@ -99,6 +92,27 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 		}
 	}
 	return verdicts, nil
+}
+
+// queueUp tells the jobs that are sold in one crowd, whatever their campaign,
+// from those of which each campaign waits its turn alone.
+func queueUp(items []*item) (crowd []job.Ref, turns map[uuid.UUID][]job.Ref) {
+	turns = make(map[uuid.UUID][]job.Ref)
+	campaigns := make(map[uuid.UUID]bool)
+	for _, it := range items {
+		if it.passedOver < patience {
+			crowd = append(crowd, it.Ref)
+			campaigns[it.CampaignID] = true
+		} else {
+			turns[it.CampaignID] = append(turns[it.CampaignID], it.Ref)
+		}
+	}
+	if len(campaigns) == 1 {
+		only := crowd[0].CampaignID
+		turns[only] = append(turns[only], crowd...)
+		crowd = nil
+	}
+	return crowd, turns
 }
 
 // sell settles purchase jobs in one transaction and sees to what follows. It

@@ -1,0 +1,224 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/devstack"
+	"triprize/internal/fixture"
+	"triprize/internal/lock"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// The lives of locks in these tests. redsync gives up taking a lock after a
+// twentieth of its life, so shorter ones would fail on a busy machine.
+const (
+	short = 3 * time.Second // of locks that are to be lost or kept
+	long  = time.Minute     // of locks whose end must not be their expiry
+)
+
+// house is a namespace of its own on Redis.
+type house struct {
+	t         *testing.T
+	rdb       *redis.Client
+	namespace string
+	locker    *lock.Locker
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	settings := fixture.Settings(t)
+	rdb := fixture.Redis(t, settings)
+	if err := rdb.Ping(t.Context()).Err(); err != nil { // a lock is not to wait for the first connection
+		t.Fatal(err)
+	}
+	return &house{t: t, rdb: rdb, namespace: settings.Redis.Namespace, locker: lock.New(rdb, settings.Redis.Namespace)}
+}
+
+// key returns the Redis key of a lock.
+func (h *house) key(name string) string { return h.namespace + ":lock:" + name }
+
+// value returns what holds a lock, or nothing.
+func (h *house) value(name string) string {
+	h.t.Helper()
+	value, err := h.rdb.Get(h.t.Context(), h.key(name)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		h.t.Fatal(err)
+	}
+	return value
+}
+
+// tries tells whether a lock can be had at the moment.
+func (h *house) tries(name string) bool {
+	h.t.Helper()
+	ran := false
+	err := h.locker.While(h.t.Context(), name, long, func(context.Context) { ran = true })
+	if (err == nil) != ran || err != nil && !errors.Is(err, lock.ErrTaken) {
+		h.t.Fatalf("ran: %v, error: %v", ran, err)
+	}
+	return ran
+}
+
+// await fails the test when a context does not end.
+func await(t *testing.T, ctx context.Context) { //nolint:revive // the context is what is tested
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("the context does not end")
+	}
+}
+
+func TestALockIsHeldWhileTheWorkRunsAndFreeAfter(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ran := false
+	err := h.locker.While(t.Context(), "a", long, func(ctx context.Context) {
+		ran = true
+		if h.tries("a") {
+			t.Error("a second holder")
+		}
+		if !h.tries("b") {
+			t.Error("another lock is taken too")
+		}
+		if elsewhere := newHouse(t); !elsewhere.tries("a") {
+			t.Error("the lock is taken in another namespace too")
+		}
+		if ctx.Err() != nil {
+			t.Errorf("the context has ended: %v", context.Cause(ctx))
+		}
+	})
+	if err != nil || !ran {
+		t.Fatalf("ran: %v, error: %v", ran, err)
+	}
+	if holder := h.value("a"); holder != "" {
+		t.Errorf("after the work %q holds it", holder)
+	}
+	if !h.tries("a") {
+		t.Error("after the work it is taken")
+	}
+}
+
+// counter counts the commands whose names begin with command.
+type counter struct {
+	command string
+	sent    atomic.Int64
+}
+
+func (*counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), c.command) {
+			c.sent.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestWhoFindsALockTakenDoesNotTryAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if err := h.rdb.Set(t.Context(), h.key("a"), "somebody", long).Err(); err != nil {
+		t.Fatal(err)
+	}
+	tries := &counter{command: "set"}
+	h.rdb.AddHook(tries)
+	err := h.locker.While(t.Context(), "a", long, func(context.Context) { t.Error("it ran") })
+	if !errors.Is(err, lock.ErrTaken) {
+		t.Errorf("got %v", err)
+	}
+	if n := tries.sent.Load(); n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+	if holder := h.value("a"); holder != "somebody" {
+		t.Errorf("now %q holds it", holder)
+	}
+}
+
+func TestOfManyOnlyOneHoldsALock(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const tried = 20
+	var inside, most, taken atomic.Int64
+	over := make(chan error, tried)
+	gate := make(chan struct{})
+	for range tried {
+		go func() {
+			<-gate
+			over <- h.locker.While(t.Context(), "a", long, func(context.Context) {
+				most.Store(max(most.Load(), inside.Add(1)))
+				for taken.Load() < tried-1 { // until everybody else was refused
+					time.Sleep(time.Millisecond)
+				}
+				inside.Add(-1)
+			})
+		}()
+	}
+	close(gate)
+	held := 0
+	for range tried {
+		switch err := <-over; {
+		case err == nil:
+			held++
+		case errors.Is(err, lock.ErrTaken):
+			taken.Add(1)
+		default:
+			t.Error(err)
+			taken.Add(1)
+		}
+	}
+	if held != 1 || most.Load() != 1 {
+		t.Errorf("%d held it, %d at once", held, most.Load())
+	}
+}
+
+func TestTheEndOfTheCallerIsNoLoss(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	reason := errors.New("shutting down")
+	ctx, end := context.WithCancelCause(t.Context())
+	err := h.locker.While(ctx, "a", long, func(held context.Context) {
+		end(reason)
+		await(t, held)
+		if cause := context.Cause(held); !errors.Is(cause, reason) {
+			t.Errorf("the cause is %v", cause)
+		}
+	})
+	if err != nil {
+		t.Errorf("got %v", err)
+	}
+	if holder := h.value("a"); holder != "" {
+		t.Errorf("%q still holds it", holder)
+	}
+	err = h.locker.While(ctx, "a", long, func(context.Context) { t.Error("it ran for a caller who is gone") })
+	if err == nil || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrLost) {
+		t.Errorf("for a caller who is gone: %v", err)
+	}
+}
+
+func TestWithoutRedisNobodyCanSayWhoHoldsALock(t *testing.T) {
+	t.Parallel()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := fixture.Defaults(t)
+	settings.Redis.URL = "redis://" + address + "/0"
+	locker := lock.New(fixture.Redis(t, settings), "ns")
+	err = locker.While(t.Context(), "a", short, func(context.Context) { t.Error("it ran") })
+	if err == nil || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrLost) {
+		t.Errorf("got %v", err)
+	}
+}
