@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// crowd is many buyers at once, each with a connection of its own, who buy one
+// position after the other and wait for the final answer each time.
+type crowd struct {
+	address   string
+	key       string
+	campaigns []uuid.UUID // bought from in turn
+	size      int
+	requests  int64 // in all; 0: until the window is over
+}
+
+// outcome is how a request ended.
+type outcome int
+
+const (
+	succeeded outcome = iota
+	soldOut           // a final refusal
+	late              // 202: not final within the wait
+	refused           // 503: overloaded, nothing promised
+	strange           // anything else
+	outcomes
+)
+
+// tally is what one buyer, or the crowd, has seen.
+type tally struct {
+	whole    [outcomes]int             // of the whole run: what the database is held against
+	measured [outcomes]int             // while the window was open
+	took     [outcomes][]time.Duration // of the measured ones
+	bought   []uuid.UUID               // jobs that were answered as succeeded
+	unlike   []string                  // what strange answers looked like
+	refusal  time.Time                 // the first final refusal
+}
+
+// buyer is one of the crowd.
+type buyer struct {
+	tally
+	crowd   *crowd
+	window  *window
+	tickets *atomic.Int64
+	soldOut func()
+}
+
+// run lets the crowd buy until the window is over or all requests are made, and
+// returns what it saw. onSoldOut is called at every final refusal.
+func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *tally {
+	var tickets atomic.Int64
+	buyers := make([]*buyer, c.size)
+	var group sync.WaitGroup
+	for i := range buyers {
+		b := &buyer{crowd: c, window: w, tickets: &tickets, soldOut: onSoldOut}
+		buyers[i] = b
+		group.Go(func() {
+			if err := b.buy(ctx); err != nil && ctx.Err() == nil {
+				b.unlike = append(b.unlike, err.Error())
+				b.whole[strange]++
+			}
+		})
+	}
+	group.Wait()
+	sum := &tally{}
+	for _, b := range buyers {
+		sum.add(&b.tally)
+	}
+	return sum
+}
+
+func (b *buyer) buy(ctx context.Context) error {
+	c, err := dial(ctx, b.crowd.address, b.crowd.key)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.conn.Close() }() // nothing is on its way
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
+	defer stop()
+	for !b.window.isOver() {
+		ticket := b.tickets.Add(1)
+		if b.crowd.requests > 0 && ticket > b.crowd.requests {
+			return nil
+		}
+		start := time.Now()
+		a, err := c.purchase(b.crowd.campaigns[int(ticket)%len(b.crowd.campaigns)])
+		if err != nil {
+			return err
+		}
+		b.note(a, time.Since(start))
+	}
+	return nil
+}
+
+// note counts one answer. An answer counts for the window in which it arrives.
+func (b *buyer) note(a answer, took time.Duration) {
+	o := a.outcome()
+	b.whole[o]++
+	if b.window.isOpen() {
+		b.measured[o]++
+		b.took[o] = append(b.took[o], took)
+	}
+	switch o {
+	case succeeded:
+		b.bought = append(b.bought, a.job)
+	case soldOut:
+		if b.refusal.IsZero() {
+			b.refusal = time.Now()
+		}
+		b.soldOut()
+	case strange:
+		if len(b.unlike) < 3 {
+			b.unlike = append(b.unlike, fmt.Sprintf("%d %s", a.status, a.body))
+		}
+	}
+}
+
+var (
+	stateSucceeded = []byte(`"state":"succeeded"`)
+	stateFailed    = []byte(`"state":"failed"`)
+	codeSoldOut    = []byte(`"code":"sold-out"`)
+)
+
+func (a answer) outcome() outcome {
+	switch {
+	case a.status == 200 && a.job != uuid.Nil && bytes.Contains(a.body, stateSucceeded):
+		return succeeded
+	case a.status == 200 && bytes.Contains(a.body, stateFailed) && bytes.Contains(a.body, codeSoldOut):
+		return soldOut
+	case a.status == 202:
+		return late
+	case a.status == 503:
+		return refused
+	default:
+		return strange
+	}
+}
+
+func (t *tally) add(other *tally) {
+	for o := range outcomes {
+		t.whole[o] += other.whole[o]
+		t.measured[o] += other.measured[o]
+		t.took[o] = append(t.took[o], other.took[o]...)
+	}
+	t.bought = append(t.bought, other.bought...)
+	t.unlike = append(t.unlike, other.unlike...)
+	if t.refusal.IsZero() || !other.refusal.IsZero() && other.refusal.Before(t.refusal) {
+		t.refusal = other.refusal
+	}
+}
+
+// strangeness says what nobody expected, once each kind of outcome is counted.
+func (t *tally) strangeness() []string {
+	if t.whole[strange] == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d unexpected answers, such as: %s", t.whole[strange], t.unlike[0])}
+}

@@ -1,0 +1,121 @@
+// Command bench measures Triprize side by side with what it is compared with:
+// the documents' purchase transaction, asynq alone, and the sale transaction
+// alone. README.md says what each row of its table means.
+//
+// Everything runs on private servers that it starts and stops itself, with the
+// default durability. It never judges a speed: the status is 1 only when an
+// answer or a database was wrong, or when something could not be run at all.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are what the command line chooses.
+type options struct {
+	rounds  int
+	seconds time.Duration // measured time of one scenario in one round
+	only    []string      // empty: every scenario
+	json    bool
+}
+
+func main() {
+	opts, err := parse(os.Args[1:])
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+		os.Exit(2)
+	}
+	ignoreSettings()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	status := 0
+	if err := run(ctx, opts, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		status = 1
+	}
+	stop()
+	os.Exit(status)
+}
+
+func parse(args []string) (options, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	rounds := flags.Int("rounds", 3, "how often each scenario is measured; the table shows medians")
+	seconds := flags.Int("seconds", 5, "measured seconds of one scenario in one round")
+	only := flags.String("only", "", "names of scenarios, separated by commas; the ratios that need others are left out")
+	asJSON := flags.Bool("json", false, "print JSON instead of the table")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	opts := options{rounds: *rounds, seconds: time.Duration(*seconds) * time.Second, json: *asJSON}
+	if *rounds < 1 || *rounds > 100 || *seconds < 1 || *seconds > 60 || flags.NArg() > 0 {
+		return options{}, errors.New("--rounds is 1 to 100, --seconds is 1 to 60, and there are no other arguments")
+	}
+	if *only != "" {
+		opts.only = strings.Split(*only, ",")
+	}
+	for _, name := range opts.only {
+		if !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name }) {
+			return options{}, fmt.Errorf("there is no scenario %q; there are: %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return opts, nil
+}
+
+// ignoreSettings forgets settings of an installation that the shell may carry:
+// what is measured are the defaults.
+func ignoreSettings() {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") {
+			_ = os.Unsetenv(name) // fails only for names that no environment has
+		}
+	}
+}
+
+// errWrong means that the measurements stand, but something was wrong with what was measured.
+var errWrong = errors.New("something was WRONG, see above")
+
+// run measures every scenario in every round, one after the other, so that all
+// of them see the same good and bad minutes of the machine.
+func run(ctx context.Context, opts options, out, progress io.Writer) (err error) {
+	fmt.Fprintln(progress, "starting private servers and building the binaries …")
+	s, err := openStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	r := newReport(opts)
+	for round := range opts.rounds {
+		for _, sc := range scenarios {
+			if len(opts.only) > 0 && !slices.Contains(opts.only, sc.name) {
+				continue
+			}
+			result, err := sc.run(ctx, s, opts.seconds)
+			if err != nil {
+				return fmt.Errorf("%s: %w", sc.name, err)
+			}
+			fmt.Fprintf(progress, "round %d/%d  %-22s %10.1f/s  p95 %8.1f ms\n", round+1, opts.rounds, sc.name, result.PerSecond, result.P95)
+			for _, w := range result.wrong {
+				fmt.Fprintln(progress, "  WRONG:", w)
+			}
+			r.add(sc.name, result)
+		}
+	}
+	if err := r.print(out); err != nil {
+		return err
+	}
+	if len(r.Wrong) > 0 {
+		return errWrong
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/campaign"
+	"triprize/internal/job"
+	"triprize/internal/launch"
+	"triprize/internal/postgres"
+	"triprize/internal/seal"
+	"triprize/internal/triangle"
+)
+
+// offer is the campaigns of one template database.
+type offer struct {
+	name        string
+	baseLengths []int
+}
+
+// mostPerSecond is more than any scenario sells here. Should a machine be
+// faster, the measurement ends when the positions do.
+const mostPerSecond = 15_000
+
+// needed is how many positions a scenario that measures for so long may sell.
+func needed(measured time.Duration) int {
+	return int((warmUp(measured) + measured).Seconds() * mostPerSecond)
+}
+
+// hot is one campaign that everybody wants.
+func hot(measured time.Duration) offer {
+	return offer{"template_hot", []int{baseLengthFor(needed(measured), triangle.MaxBaseLength)}}
+}
+
+// hundred is a hundred campaigns of ordinary size, base length 20 to 40.
+func hundred(measured time.Duration) offer {
+	const campaigns, smallest, largest = 100, 20, 40
+	o := offer{"template_hundred", make([]int, campaigns)}
+	for i := range o.baseLengths {
+		o.baseLengths[i] = max(smallest, baseLengthFor(needed(measured)/campaigns, largest))
+	}
+	return o
+}
+
+// baseLengthFor returns the shortest base of a triangle with so many positions, or the longest allowed.
+func baseLengthFor(positions, longest int) int {
+	for base := int(math.Sqrt(2 * float64(positions))); ; base++ {
+		if base >= longest {
+			return longest
+		}
+		if base >= triangle.MinBaseLength && triangle.Count(base) >= positions {
+			return base
+		}
+	}
+}
+
+// launch publishes campaigns directly: the limit on their size is one of the
+// HTTP door's, the tables allow more.
+func (s *stage) launch(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
+	key, err := seal.ParseKey(s.drawKey)
+	if err != nil {
+		return err
+	}
+	for i, base := range baseLengths {
+		id := job.NewID()
+		err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+			if err := campaign.Create(ctx, tx, id, draft(i, base)); err != nil {
+				return err
+			}
+			return launch.Publish(ctx, tx, key, id)
+		})
+		if err != nil {
+			return fmt.Errorf("launch a campaign of base %d: %w", base, err)
+		}
+	}
+	return nil
+}
+
+// draft has one prize in every layer and no purchase limit.
+func draft(number, base int) campaign.Draft {
+	d := campaign.Draft{Name: fmt.Sprintf("Campaign %d", number+1), BaseLength: base, Currency: "JPY",
+		Policies: campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}}
+	for layer := 1; layer <= base; layer++ {
+		d.Layers = append(d.Layers, campaign.Layer{Layer: layer, Price: 500, Prizes: []campaign.PrizeGroup{{Name: "A prize", Count: 1}}})
+	}
+	return d
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// claim is a ratio of two scenarios of one run, or a latency, with its target.
+type claim struct {
+	name   string
+	target string
+	over   string // the scenario above the line
+	under  string // the one below it; empty: the claim is about the median latency in ms
+}
+
+// claims are the targets that these scenarios can speak to.
+var claims = []claim{
+	{"triprize-http / documents-rr", "at least 30 now, 60 in the end", "triprize-http", "documents-rr"},
+	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc"},
+	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty"},
+	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based"},
+	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http"},
+	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http"},
+	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http"},
+	{"idle median, ms", "at most 15", "idle-latency", ""},
+}
+
+// ratio is a claim as it was measured.
+type ratio struct {
+	Name   string `json:"name"`
+	Target string `json:"target"`
+	spread
+}
+
+func perSecondOf(r result) float64 { return r.PerSecond }
+func p50Of(r result) float64       { return r.P50 }
+
+// ratios works out the claims whose scenarios were run. A ratio is taken within
+// each round, where both sides had the same weather, and then the median of those.
+func (r *report) ratios() []ratio {
+	list := []ratio{}
+	for _, c := range claims {
+		over, under := r.row(c.over), r.row(c.under)
+		switch {
+		case over == nil, c.under != "" && under == nil:
+			continue
+		case c.under == "":
+			list = append(list, ratio{c.name, c.target, spreadOf(over.of(p50Of))})
+			continue
+		}
+		above, below := over.of(perSecondOf), under.of(perSecondOf)
+		for i := range above {
+			above[i] = divide(above[i], below[i])
+		}
+		list = append(list, ratio{c.name, c.target, spreadOf(above)})
+	}
+	return list
+}
+
+// divide returns 0 where there is no ratio, because nothing was done in the round.
+func divide(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+func (r *report) printRatios(out io.Writer) error {
+	if len(r.Ratios) > 0 {
+		fmt.Fprintln(out)
+		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "ratio\tmeasured\t(min – max)\ttarget")
+		for _, one := range r.Ratios {
+			fmt.Fprintf(t, "%s\t%.2f\t%.2f – %.2f\t%s\n", one.Name, one.Median, one.Min, one.Max, one.Target)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, w := range r.Wrong {
+		fmt.Fprintln(out, "\nWRONG:", w)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// scenario is one row of the table. run prepares what it needs, warms up,
+// measures for about the given time, checks what came of it and cleans up.
+type scenario struct {
+	name string
+	run  func(ctx context.Context, s *stage, measured time.Duration) (result, error)
+}
+
+// scenarios in the order of a round: what is compared stands close together.
+var scenarios = []scenario{
+	{"documents-rr", documents{isolation: "REPEATABLE READ"}.run},
+	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
+	{"asynq-empty", runEmptyTasks},
+	{"set-based", runSetBased},
+	{"triprize-http", crowdedSale{offer: hot, workers: 1}.run},
+	{"triprize-http-2workers", crowdedSale{offer: hot, workers: 2}.run},
+	{"triprize-http-100campaigns", crowdedSale{offer: hundred, workers: 1}.run},
+	{"sold-out-storm", runStorm},
+	{"idle-latency", runIdle},
+}
+
+func names() []string {
+	list := make([]string, len(scenarios))
+	for i, s := range scenarios {
+		list[i] = s.name
+	}
+	return list
+}
+
+// result is what one scenario measured in one round.
+type result struct {
+	PerSecond float64  // of what the scenario is about
+	P50       float64  // ms, like the next two
+	P95       float64  //
+	P99       float64  //
+	Figures   []figure // beside the point, but worth knowing
+	wrong     []string // what must not be, whatever the speed
+}
+
+// figure is a further number of a scenario.
+type figure struct {
+	Name  string
+	Value float64
+}
+
+// newResult works out a rate and the quantiles of a measurement.
+func newResult(done int, elapsed time.Duration, took []time.Duration) result {
+	slices.Sort(took)
+	return result{PerSecond: perSecond(done, elapsed),
+		P50: milliseconds(quantile(took, 50)), P95: milliseconds(quantile(took, 95)), P99: milliseconds(quantile(took, 99))}
+}
+
+func (r *result) note(name string, value float64) {
+	r.Figures = append(r.Figures, figure{name, value})
+}
+
+// noteUsage notes who used how many cores while the window was open, and what
+// one of the n things done cost all of ours together. On a machine that others
+// use too, that cost is steadier than any rate.
+func (r *result) noteUsage(w *window, n int) {
+	var ours float64
+	for _, f := range w.cpu {
+		if f.Name != cpuOthers && f.Name != cpuStolen {
+			ours += f.Value
+		}
+	}
+	if n > 0 && ours > 0 {
+		r.note("µs of cpu each", ours*w.elapsed.Seconds()/float64(n)*1e6)
+	}
+	r.Figures = append(r.Figures, w.cpu...)
+}
+
+// quantile returns the value below which p percent of the sorted ones lie.
+func quantile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+func perSecond(n int, elapsed time.Duration) float64 {
+	if elapsed <= 0 {
+		return 0
+	}
+	return float64(n) / elapsed.Seconds()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

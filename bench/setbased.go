@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/job"
+	"triprize/internal/postgres"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
+)
+
+const (
+	saleBatch     = 256            // the default of worker.batch_size
+	acceptedAhead = 16 * saleBatch // jobs made at a time, while the clock stands still
+)
+
+// runSetBased sells on one hot campaign through sale.Sell alone: one goroutine,
+// full batches, of jobs that were accepted while the clock stood still. It is
+// what the whole system could do if everything around the sale cost nothing.
+func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
+	v, err := s.openSale(ctx, hot(measured))
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, v.close(ctx)) }()
+	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-sale")
+	if err != nil {
+		return r, err
+	}
+	defer pool.Close()
+	seller := sale.NewSeller(pool, sale.Keep{Draws: v.settings.Retention.Jobs})
+
+	var jobs []job.Ref
+	sell := func() (sold int, took time.Duration, err error) {
+		if len(jobs) == 0 {
+			if jobs, err = acceptPurchases(ctx, pool, v.campaigns[0], acceptedAhead); err != nil {
+				return 0, 0, err
+			}
+		}
+		start := time.Now()
+		report, err := seller.Sell(ctx, jobs[:saleBatch], true)
+		took = time.Since(start)
+		jobs = jobs[saleBatch:]
+		if err == nil && report.Sold != saleBatch {
+			err = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
+		}
+		return report.Sold, took, err
+	}
+	var sold, soldInTime int
+	var warm, clock time.Duration
+	var took []time.Duration
+	capacity := needed(measured)
+	for clock < measured && sold+saleBatch < capacity {
+		n, one, err := sell()
+		if err != nil {
+			return r, err
+		}
+		sold += n
+		if warm < warmUp(measured) {
+			warm += one
+			continue
+		}
+		clock, soldInTime, took = clock+one, soldInTime+n, append(took, one)
+	}
+	r = newResult(soldInTime, clock, took)
+	r.note("batch", saleBatch)
+	r.wrong, err = v.verify(ctx, expectation{bought: sold, unsettled: len(jobs)})
+	return r, err
+}
+
+// acceptPurchases makes purchase jobs, each of another user, as the HTTP door does.
+func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, n int) ([]job.Ref, error) {
+	requests, refs := make([]job.Request, n), make([]job.Ref, n)
+	for i := range requests {
+		id := job.NewID()
+		order := sale.Order{UserID: "user-" + uuid.NewString(), Selection: sale.Selection{Quantity: 1}, Payment: sale.Payment{Method: purchase.External}}
+		payload, err := json.Marshal(order)
+		if err != nil {
+			return nil, err
+		}
+		requests[i] = job.Request{ID: id, Client: "bench", Key: uuid.NewString(), Kind: job.KindPurchase, CampaignID: campaignID,
+			UserID: order.UserID, Payload: payload, Keep: time.Hour}
+		refs[i] = job.Ref{ID: id, CampaignID: campaignID}
+	}
+	_, _, err := job.Accept(ctx, db, requests)
+	return refs, err
+}

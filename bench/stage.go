@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/apikey"
+	"triprize/internal/config"
+	"triprize/internal/devstack"
+	"triprize/internal/postgres"
+	"triprize/internal/schema"
+	"triprize/internal/seal"
+)
+
+// stage is what all scenarios share: private servers, the binaries, and
+// template databases. Each measurement gets a fresh copy of a template, so that
+// no round finds what an earlier one left behind.
+type stage struct {
+	stack    *devstack.Stack
+	redis    *redis.Client
+	binaries string
+	drawKey  string
+	appKey   string          // of every Triprize database: it is in their common template
+	made     map[string]bool // templates
+	copies   int
+}
+
+// patience bounds statements of the bench's own: filling a template, an audit.
+const patience = 10 * time.Minute
+
+func openStage(ctx context.Context) (*stage, error) {
+	stack, err := devstack.Start(ctx, devstack.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{stack: stack, drawKey: seal.NewKey(), made: make(map[string]bool)}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// prepare builds the binaries and makes the template of all Triprize databases.
+func (s *stage) prepare(ctx context.Context) error {
+	opts, err := redis.ParseURL(s.stack.Redis.URL())
+	if err != nil {
+		return err
+	}
+	s.redis = redis.NewClient(opts)
+	bin := filepath.Join(s.stack.Dir, "bin")
+	if err := os.MkdirAll(bin, 0o700); err != nil {
+		return err
+	}
+	if s.binaries, err = devstack.Binaries(ctx, bin); err != nil {
+		return err
+	}
+	return s.makeTemplate(ctx, migrated, func(db *pgxpool.Pool) error {
+		m, err := schema.New(db)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Close() }()
+		if _, err := m.Up(ctx); err != nil {
+			return err
+		}
+		s.appKey, err = apikey.Create(ctx, db, apikey.App, "bench")
+		return err
+	})
+}
+
+func (s *stage) close() error {
+	if s.redis != nil {
+		_ = s.redis.Close() // the server is next
+	}
+	return s.stack.Stop()
+}
+
+// migrated is the template of every other Triprize template.
+const migrated = "template_migrated"
+
+// makeTemplate makes a database and fills it, once.
+func (s *stage) makeTemplate(ctx context.Context, name string, fill func(db *pgxpool.Pool) error) error {
+	if s.made[name] {
+		return nil
+	}
+	origin := "template0"
+	if s.made[migrated] && name != documentsTemplate {
+		origin = migrated
+	}
+	if err := s.copyDatabase(ctx, origin, name); err != nil {
+		return err
+	}
+	db, err := s.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := fill(db); err != nil {
+		return fmt.Errorf("fill %s: %w", name, err)
+	}
+	if _, err := db.Exec(ctx, `VACUUM ANALYZE`); err != nil {
+		return fmt.Errorf("fill %s: %w", name, err)
+	}
+	s.made[name] = true
+	return nil
+}
+
+// settings returns the defaults, for one database.
+func (s *stage) settings(database, file string) (config.Settings, error) {
+	text := "postgres: {url: '" + s.stack.Postgres.URL(database) + "'}\n" +
+		"redis: {url: '" + s.stack.Redis.URL() + "', namespace: '" + database + "'}\n" +
+		"draw: {secret_key: '" + s.drawKey + "'}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return config.Settings{}, err
+	}
+	return config.Load(file)
+}
+
+// open opens a pool that may take its time.
+func (s *stage) open(ctx context.Context, database string) (*pgxpool.Pool, error) {
+	settings, err := s.settings(database, filepath.Join(s.stack.Dir, "bench.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = patience, patience
+	return postgres.Open(ctx, settings.Postgres, "triprize-bench")
+}
+
+// copyDatabase makes a database like origin, and then writes everything out, so
+// that no measurement pays for the one before it. The first change of each page
+// after that costs a whole page of log, as it does after any checkpoint.
+func (s *stage) copyDatabase(ctx context.Context, origin, name string) error {
+	return s.administer(ctx,
+		"CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{origin}.Sanitize(), "CHECKPOINT")
+}
+
+func (s *stage) dropDatabase(ctx context.Context, name string) error {
+	return s.administer(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
+}
+
+func (s *stage) administer(ctx context.Context, statements ...string) error {
+	conn, err := pgx.Connect(ctx, s.stack.Postgres.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// groups are the processes that every scenario shares; load is this program.
+func (s *stage) groups() []group {
+	return []group{{"postgres", []int{s.stack.Postgres.PID()}}, {"redis", []int{s.stack.Redis.PID()}}, {"load", []int{os.Getpid()}}}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/audit"
+)
+
+// expectation is what the database must agree with.
+type expectation struct {
+	bought    int         // purchases that were answered as succeeded
+	jobs      []uuid.UUID // their jobs, when they are known
+	open      int         // requests without a final answer: each may have bought or not
+	unsettled int         // jobs that nobody was asked to settle
+}
+
+// violationsShown bounds how many rows of one broken invariant are reported.
+const violationsShown = 3
+
+// verify returns what is wrong with the database: a broken invariant, a
+// position that was sold and not paid for or the other way round, a buyer who
+// was told of a purchase that is not there, an accepted job that was forgotten.
+func (v *venue) verify(ctx context.Context, want expectation) (wrong []string, err error) {
+	violations, err := audit.Check(ctx, v.db, violationsShown)
+	if err != nil {
+		return nil, err
+	}
+	for _, found := range violations {
+		wrong = append(wrong, found.Invariant+": "+found.Subject)
+	}
+	var completed, sold, unsettled, kept int
+	err = v.db.QueryRow(ctx, `
+		SELECT (SELECT count(*) FROM purchases WHERE state = 'completed'),
+		       (SELECT sum(positions_sold) FROM campaigns),
+		       (SELECT count(*) FROM jobs WHERE state NOT IN ('succeeded', 'failed')),
+		       (SELECT count(*) FROM unnest($1::uuid[]) AS i (id)
+		        CROSS JOIN LATERAL (SELECT state FROM jobs WHERE id = i.id) j WHERE j.state = 'succeeded')`, want.jobs).
+		Scan(&completed, &sold, &unsettled, &kept)
+	if err != nil {
+		return nil, fmt.Errorf("verify: %w", err)
+	}
+	if completed < want.bought || completed > want.bought+want.open {
+		wrong = append(wrong, fmt.Sprintf("%d purchases are completed; %d were answered, and %d answers are open", completed, want.bought, want.open))
+	}
+	if sold != completed { // every request was for one position
+		wrong = append(wrong, fmt.Sprintf("%d positions are sold to %d purchases of one position", sold, completed))
+	}
+	if kept != len(want.jobs) {
+		wrong = append(wrong, fmt.Sprintf("of %d jobs that were answered as succeeded, %d are so", len(want.jobs), kept))
+	}
+	if unsettled > want.unsettled+want.open {
+		wrong = append(wrong, fmt.Sprintf("%d accepted jobs are not final", unsettled))
+	}
+	return wrong, nil
+}

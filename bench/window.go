@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// longestWarmUp is enough for connections, prepared statements and caches.
+const longestWarmUp = time.Second
+
+func warmUp(measured time.Duration) time.Duration { return min(measured, longestWarmUp) }
+
+// window is the measured part of a run. Whoever produces load counts what ends
+// while the window is open, and stops when it is over.
+type window struct {
+	phase   atomic.Int32
+	elapsed time.Duration // how long it was open; read it when it is over
+	cpu     []figure      // cores that each group of processes used meanwhile
+	meter   *meter        // nil: none
+}
+
+const (
+	warming int32 = iota
+	opened
+	over
+)
+
+func (w *window) isOpen() bool { return w.phase.Load() == opened }
+func (w *window) isOver() bool { return w.phase.Load() == over }
+
+// pass lets the warm-up go by, opens the window, and closes it after the
+// measured time. It closes earlier when enough says that there is nothing left
+// to measure, or when ctx ends, whose error it returns.
+func (w *window) pass(ctx context.Context, measured time.Duration, enough <-chan struct{}) error {
+	wait(ctx, warmUp(measured), enough)
+	closed := w.open()
+	wait(ctx, measured, enough)
+	closed()
+	return ctx.Err()
+}
+
+// open opens the window and returns what closes it.
+func (w *window) open() (closed func()) {
+	before, start := w.meter.read(), time.Now()
+	w.phase.Store(opened)
+	return func() {
+		w.phase.Store(over)
+		w.elapsed = time.Since(start)
+		w.cpu = w.meter.since(before, w.elapsed)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-enough:
+	case <-ctx.Done():
+	}
+}
