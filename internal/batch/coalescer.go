@@ -22,6 +22,7 @@ type Options struct {
 	InFlight int              // flushes under way at once
 	Pending  int              // callers waiting for a flush; more get ErrFull
 	Timeout  time.Duration    // one flush
+	Drain    time.Duration    // how long Close goes on flushing; 0: as long as one flush may take
 	Whole    func(error) bool // errors that concern the whole flush, not one item of it
 	Observe  func(items int, took time.Duration)
 }
@@ -37,7 +38,9 @@ type Coalescer[T, R any] struct {
 	pending chan *call[T, R]
 	closing sync.RWMutex // held for reading while sending to pending
 	closed  bool
-	done    sync.WaitGroup // the flushers
+	done    sync.WaitGroup  // the flushers
+	alive   context.Context // ends when Close has waited long enough
+	end     context.CancelFunc
 }
 
 type call[T, R any] struct {
@@ -50,6 +53,7 @@ type call[T, R any] struct {
 // New starts a Coalescer; Close stops it.
 func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
+	c.alive, c.end = context.WithCancel(context.Background())
 	for range opts.InFlight {
 		c.done.Go(c.run)
 	}
@@ -103,8 +107,16 @@ func (c *Coalescer[T, R]) Submit(item T) error {
 // Pending returns how many items wait for a flush.
 func (c *Coalescer[T, R]) Pending() int { return len(c.pending) }
 
-// Close refuses new items, flushes those that wait, and returns when all is done.
+// Close refuses new items, flushes those that wait, and returns when all is
+// done. When that takes longer than Options.Drain it ends the flush under way,
+// and what waits gets ErrClosed.
 func (c *Coalescer[T, R]) Close() {
+	drain := c.opts.Drain
+	if drain == 0 {
+		drain = c.opts.Timeout
+	}
+	defer time.AfterFunc(drain, c.end).Stop()
+	defer c.end()
 	c.closing.Lock()
 	if !c.closed {
 		c.closed = true
@@ -186,11 +198,14 @@ func (c *Coalescer[T, R]) flushCalls(calls []*call[T, R]) {
 	if err == nil && len(results) != len(items) {
 		err = fmt.Errorf("batch: %d results for %d items", len(results), len(items))
 	}
-	if err != nil && len(calls) > 1 && (c.opts.Whole == nil || !c.opts.Whole(err)) {
+	if err != nil && len(calls) > 1 && c.alive.Err() == nil && (c.opts.Whole == nil || !c.opts.Whole(err)) {
 		half := len(calls) / 2
 		c.flushCalls(calls[:half])
 		c.flushCalls(calls[half:])
 		return
+	}
+	if err != nil && c.alive.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	for i, one := range calls {
 		if one.err = err; err == nil {
@@ -202,7 +217,10 @@ func (c *Coalescer[T, R]) flushCalls(calls []*call[T, R]) {
 
 // try runs one flush under its timeout and turns a panic into an error.
 func (c *Coalescer[T, R]) try(items []T) (results []R, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.Timeout)
+	if err := c.alive.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.alive, c.opts.Timeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

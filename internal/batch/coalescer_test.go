@@ -220,3 +220,35 @@ func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
 	wg.Wait()
 	c.Close()
 }
+
+func TestCloseEndsWhatTakesTooLong(t *testing.T) {
+	o := options()
+	o.InFlight, o.Drain = 1, 50*time.Millisecond
+	entered := make(chan struct{}, 1)
+	flushes := 0
+	c := New(o, func(ctx context.Context, _ []int) ([]int, error) {
+		flushes++
+		entered <- struct{}{}
+		<-ctx.Done() // it hangs until it is ended
+		return nil, ctx.Err()
+	})
+	var wg sync.WaitGroup
+	do := func(x int) {
+		wg.Go(func() {
+			if _, err := c.Do(t.Context(), x); !errors.Is(err, ErrClosed) {
+				t.Errorf("%d: got %v, want ErrClosed", x, err)
+			}
+		})
+	}
+	do(0)
+	<-entered
+	for x := range 50 {
+		do(x + 1)
+	}
+	waitFor(t, c, 50)
+	c.Close()
+	wg.Wait()
+	if flushes != 1 {
+		t.Errorf("%d flushes, all but one after the end", flushes)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,7 +68,7 @@ func start(ctx context.Context, name string, settings config.Settings, logs io.W
 	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name); err != nil {
 		return err
 	}
-	defer p.DB.Close()
+	defer closePool(p.DB)
 	if p.Redis, err = redisx.Open(settings.Redis, "triprize-"+name); err != nil {
 		return err
 	}
@@ -83,6 +84,19 @@ func start(ctx context.Context, name string, settings config.Settings, logs io.W
 	err = run(ctx, p)
 	p.Logger.Info("stopped")
 	return err
+}
+
+// poolPatience is how long the end of a process waits for connections that are
+// still in use: after the shutdown timeout, nobody waits for what they do.
+const poolPatience = time.Second
+
+func closePool(db *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() { defer close(closed); db.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(poolPatience):
+	}
 }
 
 // DrawKey returns the key that seals draw secrets, which api and worker need.

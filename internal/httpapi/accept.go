@@ -41,13 +41,17 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, ringer *job.Ringer, k
 	registry.MustRegister(a.accepted, a.replayed)
 	a.requests = batch.New(batch.Options{
 		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: settings.InFlight,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsSurroundings,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
 		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
 	return a
 }
+
+// acceptDrain is how long requests whose clients were cut off are still accepted
+// at shutdown.
+const acceptDrain = 2 * time.Second
 
 // flush commits requests as jobs. What follows the commit is done by others, in
 // the background: no request waits for Redis.

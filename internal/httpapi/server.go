@@ -125,15 +125,23 @@ func (s *Server) shutdown() {
 	for silent := 0; silent < 10; {
 		select {
 		case <-closed:
+			s.sayCutOff(ctx)
 			return
 		case <-ctx.Done():
-			s.logger.Warn("requests were cut off at shutdown", "requests", s.inFlight.Load())
+			s.sayCutOff(ctx)
 			return
 		case <-ticker.C:
 			if silent++; s.inFlight.Load() > 0 {
 				silent = 0
 			}
 		}
+	}
+}
+
+// sayCutOff tells of requests that outlasted the shutdown timeout.
+func (s *Server) sayCutOff(ctx context.Context) {
+	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
+		s.logger.Warn("requests were cut off at shutdown", "requests", n)
 	}
 }
 

@@ -39,13 +39,16 @@ const (
 	patience = 5
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
+	// laneDrain is how long a batch may go on after the last task was given back:
+	// its jobs are in the outbox.
+	laneDrain = time.Second
 )
 
 func newLane(w *Worker) *lane {
 	l := &lane{worker: w}
 	l.items = batch.New(batch.Options{
 		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: laneWaits,
-		Timeout: batchTimeout, Whole: postgres.IsSurroundings,
+		Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsSurroundings,
 		Observe: func(items int, took time.Duration) {
 			w.metrics.batchSize.Observe(float64(items))
 			w.metrics.batchTime.Observe(took.Seconds())

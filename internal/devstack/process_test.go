@@ -1,0 +1,205 @@
+package devstack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary runs itself when a test needs another process, which is then
+// told by these variables what to do.
+const (
+	roleVariable   = "DEVSTACK_TEST_ROLE"
+	dirVariable    = "DEVSTACK_TEST_DIR"
+	tagsVariable   = "DEVSTACK_TEST_TAGS"
+	orphanVariable = "DEVSTACK_TEST_ORPHANS" // servers outlive the process that started them
+)
+
+const cannotHide = "cannot hide what is installed: "
+
+// told is what another process says of itself.
+type told struct {
+	Dir             string
+	Postgres, Redis int // process ids
+	PostgresURL     string
+	RedisURL        string
+	Error           string
+}
+
+func TestMain(m *testing.M) {
+	var say told
+	end := func() error { return nil }
+	switch role := os.Getenv(roleVariable); role {
+	case "":
+		os.Exit(m.Run())
+	case "stack":
+		say, end = playStack()
+	case "remove leftovers":
+		RemoveLeftovers()
+	case "find binaries":
+		dir, err := Binaries(context.Background(), os.Getenv(dirVariable), strings.Fields(os.Getenv(tagsVariable))...)
+		say = told{Dir: dir, Error: text(err)}
+	case "find postgres":
+		if err := hide("/usr/lib/postgresql"); err != nil {
+			say.Error = cannotHide + err.Error()
+			break
+		}
+		_, err := postgresBin()
+		say.Error = text(err)
+	default:
+		say.Error = "there is no role " + role
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(say)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test, or its process, ends
+	if err := end(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// playStack runs a stack in the folder of the environment.
+func playStack() (say told, end func() error) {
+	ctx := context.Background()
+	s, err := Start(ctx, Options{Dir: os.Getenv(dirVariable), Unsafe: true})
+	if err != nil {
+		return told{Error: err.Error()}, func() error { return nil }
+	}
+	if os.Getenv(orphanVariable) != "" {
+		err = errors.Join(s.Postgres.Stop(), s.Redis.Stop(), startOrphan(s.Postgres.Child), startOrphan(s.Redis.Child))
+		err = errors.Join(err, s.Postgres.awaitReady(ctx), s.Redis.awaitReady(ctx))
+	}
+	return told{Dir: s.Dir, Postgres: s.Postgres.PID(), Redis: s.Redis.PID(), PostgresURL: s.Postgres.URL("postgres"), RedisURL: s.Redis.URL(), Error: text(err)}, s.Stop
+}
+
+// startOrphan starts a child as on systems where it is not told that its parent died.
+func startOrphan(c *Child) error {
+	command := c.Command
+	c.Command = func() *exec.Cmd {
+		cmd := command()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: cmd.SysProcAttr.Credential}
+		return cmd
+	}
+	return c.Start()
+}
+
+// process is another process that plays a role.
+type process struct {
+	told
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// play starts another process and returns when it has said what there is to say.
+func play(t *testing.T, role string, env ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return playBy(t, exec.Command(self), role, env...)
+}
+
+func playBy(t *testing.T, cmd *exec.Cmd, role string, env ...string) *process {
+	t.Helper()
+	cmd.Env = append(append(os.Environ(), env...), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = t.Output()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, stdin: stdin}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+		for _, pid := range []int{p.Postgres, p.Redis} {
+			if pid != 0 && exists(pid) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &p.told)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v: %s", role, err, line)
+	}
+	return p
+}
+
+// kill kills the process as nobody can foresee, and waits for its end.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait()
+}
+
+// exists tells whether a process runs. One that has ended but whose parent has
+// not asked how does not.
+func exists(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	return err == nil && !strings.HasPrefix(string(out), "Z")
+}
+
+// openDir returns a folder, not made yet, that the user of Postgres can be let into.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "triprize-test-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "data")
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func await[T any](t *testing.T, what string, c <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("never: %s", what)
+	}
+	return got
+}

@@ -1,0 +1,312 @@
+package devstack
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// begin starts a stack that is stopped at the end of the test, at the latest.
+func begin(t *testing.T, opts Options) *Stack {
+	t.Helper()
+	s, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	return s
+}
+
+// ask returns what a query returns, as text.
+func ask(t *testing.T, databaseURL, query string) (answer string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if err := conn.QueryRow(t.Context(), query).Scan(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func tell(t *testing.T, databaseURL, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cache opens a client until the test ends.
+func cache(t *testing.T, redisURL string) *redis.Client {
+	t.Helper()
+	opts, err := redis.ParseURL(redisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// remember writes to both servers what recalled looks for.
+func remember(t *testing.T, postgresURL, redisURL string) {
+	t.Helper()
+	tell(t, postgresURL, `CREATE TABLE kept AS SELECT 'still here' AS what`)
+	if err := cache(t, redisURL).Set(t.Context(), "kept", "still here", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func recalled(t *testing.T, s *Stack) {
+	t.Helper()
+	if got := ask(t, s.Postgres.URL("postgres"), `SELECT what FROM kept`); got != "still here" {
+		t.Errorf("Postgres has %q", got)
+	}
+	if got, err := cache(t, s.Redis.URL()).Get(t.Context(), "kept").Result(); err != nil || got != "still here" {
+		t.Errorf("Redis has %q, %v", got, err)
+	}
+}
+
+func TestARestartedStackHasItsData(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	first := begin(t, Options{Dir: dir})
+	remember(t, first.Postgres.URL("postgres"), first.Redis.URL())
+	for range 2 { // the second time it exists
+		if err := first.Postgres.CreateDatabase(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, setting := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		if got := ask(t, first.Postgres.URL("shop"), "SHOW "+setting); got != "on" {
+			t.Errorf("data that is to be kept, and %s is %s", setting, got)
+		}
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	second := begin(t, Options{Dir: dir, Unsafe: true})
+	recalled(t, second)
+	if err := second.Postgres.CreateDatabase(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+	if second.Postgres.pw != first.Postgres.pw || second.Redis.pw != first.Redis.pw {
+		t.Error("the passwords changed")
+	}
+}
+
+func TestStopLeavesNoProcessAndNoLock(t *testing.T) {
+	t.Parallel()
+	kept := openDir(t)
+	for name, dir := range map[string]string{"kept": kept, "thrown away": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := begin(t, Options{Dir: dir, Unsafe: true})
+			pids := []int{s.Postgres.PID(), s.Redis.PID()}
+			if !exists(pids[0]) || !exists(pids[1]) || pids[0] == pids[1] {
+				t.Fatalf("processes %v", pids)
+			}
+			if err := s.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range pids {
+				if exists(pid) {
+					t.Errorf("process %d is still there", pid)
+				}
+			}
+			if now := []int{s.Postgres.PID(), s.Redis.PID()}; now[0] != 0 || now[1] != 0 {
+				t.Errorf("it takes %v for its processes", now)
+			}
+			if s.lock.Locked() {
+				t.Error("the lock is held")
+			}
+			if _, err := os.Stat(s.Dir); (err == nil) != (dir != "") {
+				t.Errorf("the folder: %v", err)
+			}
+			for _, file := range []string{"postgres/postmaster.pid", "redis/redis.pid", "initdb.password"} {
+				if _, err := os.Stat(filepath.Join(s.Dir, file)); err == nil {
+					t.Errorf("%s is still there", file)
+				}
+			}
+		})
+	}
+}
+
+func TestAFolderServesOneStackAtATime(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	other := play(t, "stack", dirVariable+"="+dir)
+	if other.Error != "" {
+		t.Fatal(other.Error)
+	}
+	s, err := Start(t.Context(), Options{Dir: dir, Unsafe: true})
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a second one: %v, %v", s, err)
+	}
+	ask(t, other.PostgresURL, `SELECT 'unharmed'`)
+	if err := cache(t, other.RedisURL).Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+	_ = other.stdin.Close()
+	if err := other.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, Options{Dir: dir, Unsafe: true})
+}
+
+func TestServersDieWithTheProcessThatStartedThem(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere the next start finds them")
+	}
+	dir := openDir(t)
+	run := play(t, "stack", dirVariable+"="+dir)
+	remember(t, run.PostgresURL, run.RedisURL)
+	run.kill(t)
+	eventually(t, "Postgres is gone", func() bool { return !exists(run.Postgres) })
+	eventually(t, "Redis is gone", func() bool { return !exists(run.Redis) })
+	recalled(t, begin(t, Options{Dir: dir, Unsafe: true}))
+}
+
+func TestLeftoversOfAKilledRunAreStoppedBeforeTheNext(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	run := play(t, "stack", dirVariable+"="+dir, orphanVariable+"=1")
+	remember(t, run.PostgresURL, run.RedisURL)
+	run.kill(t)
+	if !exists(run.Postgres) {
+		t.Fatal("nothing was left over")
+	}
+	s := begin(t, Options{Dir: dir, Unsafe: true})
+	if exists(run.Postgres) {
+		t.Error("Postgres is still there")
+	}
+	recalled(t, s)
+}
+
+func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
+	t.Parallel()
+	place := filepath.Dir(openDir(t))
+	old := time.Now().Add(-time.Hour)
+	killed := play(t, "stack", "TMPDIR="+place, orphanVariable+"=1")
+	killed.kill(t)
+	if !exists(killed.Postgres) || !strings.HasPrefix(killed.Dir, place) {
+		t.Fatalf("no leftovers: %+v", killed.told)
+	}
+	young := filepath.Join(place, strings.Replace(throwawayPattern, "*", "young", 1)) // about to be locked, say
+	foreign := filepath.Join(place, "somebody-else")
+	for _, dir := range []string{young, foreign} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{killed.Dir, foreign} {
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := play(t, "stack", "TMPDIR="+place) // which tidies up first
+	if live.Error != "" {
+		t.Fatal(live.Error)
+	}
+	if _, err := os.Stat(killed.Dir); err == nil {
+		t.Error("the folder of the killed run is still there")
+	}
+	if exists(killed.Postgres) {
+		t.Error("Postgres of the killed run is still there")
+	}
+	if err := os.Chtimes(live.Dir, old, old); err != nil {
+		t.Fatal(err)
+	}
+	play(t, "remove leftovers", "TMPDIR="+place)
+	for _, dir := range []string{young, foreign, live.Dir} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("%s was removed", dir)
+		}
+	}
+	ask(t, live.PostgresURL, `SELECT 'unharmed'`)
+	if err := cache(t, live.RedisURL).Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodyGetsInWithoutThePassword(t *testing.T) {
+	t.Parallel()
+	s := begin(t, Options{Unsafe: true})
+	for _, address := range []string{s.Postgres.URL("postgres"), s.Redis.URL()} {
+		u, err := url.Parse(address)
+		if err != nil || !net.ParseIP(u.Hostname()).IsLoopback() {
+			t.Errorf("%s is not an address on loopback", address)
+		}
+	}
+	if got := ask(t, s.Postgres.URL("postgres"), `SHOW listen_addresses`); got != "127.0.0.1" {
+		t.Errorf("Postgres listens on %s", got)
+	}
+	wrong := strings.Replace(s.Postgres.URL("postgres"), s.Postgres.pw, "guess", 1)
+	if conn, err := pgx.Connect(t.Context(), wrong); err == nil {
+		_ = conn.Close(t.Context())
+		t.Error("Postgres takes any password")
+	}
+	wrong = strings.Replace(s.Redis.URL(), ":"+s.Redis.pw+"@", "", 1)
+	if err := cache(t, wrong).Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("Redis answers %v", err)
+	}
+	for _, file := range []string{"postgres.password", "redis.password", "redis/redis.conf"} {
+		info, err := os.Stat(filepath.Join(s.Dir, file))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info.Mode(), err)
+		}
+	}
+}
+
+func TestWhenOneServerIsMissingTheOtherDoesNotStay(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	bin, err := postgresBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := openDir(t) // Postgres can be found there, Redis cannot
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"postgres", "initdb"} {
+		if err := os.Symlink(filepath.Join(bin, name), filepath.Join(path, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := play(t, "stack", dirVariable+"="+dir, "PATH="+path)
+	for _, want := range []string{"redis-server", "make deps", "Redis 7"} {
+		if !strings.Contains(failed.Error, want) {
+			t.Errorf("%q does not say %q", failed.Error, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "postgres", "PG_VERSION")); err != nil {
+		t.Fatalf("Postgres was not started: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "postgres", "postmaster.pid")); err == nil {
+		t.Error("Postgres is still there")
+	}
+	lock := flock.New(filepath.Join(dir, lockFile)) // the process that failed lives on
+	if free, err := lock.TryLock(); !free {
+		t.Errorf("the folder is still locked: %v", err)
+	}
+	_ = lock.Unlock()
+}
