@@ -90,18 +90,36 @@ func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Proble
 	return given, nil
 }
 
-// Suspects returns those of the queued jobs that were delivered twice or more
-// and are still not final: one of them may be what stops its workers.
-func Suspects(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := db.Query(ctx, `SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' AND attempts >= 2 ORDER BY id`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("job.Suspects: %w", err)
+// Attempted is a job that was delivered before, and how often it was tried.
+type Attempted struct {
+	Ref
+	Attempts int
+}
+
+// Suspect tells whether the job was tried again already, and is still not final:
+// it may be what stops its workers.
+func (a Attempted) Suspect() bool { return a.Attempts >= 2 }
+
+// Waiting returns those of the jobs that are queued, by attempts.
+func Waiting(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, error) {
+	ids := make([]uuid.UUID, len(jobs))
+	refs := make(map[uuid.UUID]Ref, len(jobs))
+	for i, ref := range jobs {
+		ids[i], refs[ref.ID] = ref.ID, ref
 	}
-	suspects, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	rows, err := db.Query(ctx, `SELECT id, attempts FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY attempts, id`, ids)
 	if err != nil {
-		return nil, fmt.Errorf("job.Suspects: %w", err)
+		return nil, fmt.Errorf("job.Waiting: %w", err)
 	}
-	return suspects, nil
+	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a Attempted, err error) {
+		err = row.Scan(&a.ID, &a.Attempts)
+		a.Ref = refs[a.ID]
+		return a, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("job.Waiting: %w", err)
+	}
+	return waiting, nil
 }
 
 // Begin counts a further delivery of those of the jobs that are still queued,

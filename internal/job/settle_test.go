@@ -1,8 +1,10 @@
 package job_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -84,15 +86,29 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	ids := accepted(t, db, 3)
-	if suspects, err := job.Suspects(t.Context(), db, ids); err != nil || len(suspects) != 0 {
-		t.Fatal(suspects, err)
+	campaignID := uuid.New()
+	expectWaiting := func(suspects int, order ...uuid.UUID) {
+		t.Helper()
+		refs := make([]job.Ref, len(ids))
+		for i, id := range ids {
+			refs[i] = job.Ref{ID: id, CampaignID: campaignID}
+		}
+		waiting, err := job.Waiting(t.Context(), db, refs)
+		if err != nil || len(waiting) != len(order) {
+			t.Fatal(waiting, err)
+		}
+		for i, one := range waiting {
+			if one.ID != order[i] || one.CampaignID != campaignID || one.Suspect() != (i >= len(order)-suspects) {
+				t.Errorf("of %v, place %d is %+v", order, i, one)
+			}
+		}
 	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	expectWaiting(0, ids...)
 	if n, err := job.Begin(t.Context(), db, ids[:2]); err != nil || n != 2 {
 		t.Fatalf("the second delivery is counted as %d, %v", n, err)
 	}
-	if suspects, err := job.Suspects(t.Context(), db, ids); err != nil || len(suspects) != 2 {
-		t.Fatal(suspects, err)
-	}
+	expectWaiting(2, ids[2], ids[0], ids[1]) // the least tried first
 	if n, err := job.Begin(t.Context(), db, ids[:1]); err != nil || n != 3 {
 		t.Fatalf("the third delivery is counted as %d, %v", n, err)
 	}
@@ -108,6 +124,7 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	if n, err := job.Begin(t.Context(), db, ids[:1]); err != nil || n != 0 {
 		t.Errorf("a delivery of a settled job is counted as %d, %v", n, err)
 	}
+	expectWaiting(1, ids[2], ids[1])
 }
 
 func TestAFailedJobSaysWhy(t *testing.T) {

@@ -13,31 +13,49 @@ import (
 	"triprize/internal/queue"
 )
 
-// settleDraws brings draw jobs to their end, one after the other.
+// settleDraws brings draw jobs to their end, one after the other. One that fails
+// stands in the way of no other.
 func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) error {
-	for _, ref := range jobs {
-		if err := w.settleDraw(ctx, ref, again); err != nil {
-			return err
+	waiting := make([]job.Attempted, len(jobs))
+	for i, ref := range jobs {
+		waiting[i].Ref = ref
+	}
+	if again {
+		var err error
+		if waiting, err = job.Waiting(ctx, w.db, jobs); err != nil {
+			return queue.Later(err)
 		}
 	}
-	return nil
+	var broken, later error
+	for _, one := range waiting {
+		err := w.settleDraw(ctx, one, again)
+		switch {
+		case err == nil:
+		case errors.Is(err, queue.ErrLater):
+			later = err
+		case waitsOut(err):
+			later = queue.Later(err)
+		default:
+			broken = errors.Join(broken, err)
+		}
+	}
+	if broken != nil { // beside it, what was only put off says nothing
+		return broken
+	}
+	return later
 }
 
-func (w *Worker) settleDraw(ctx context.Context, ref job.Ref, again bool) error {
-	if !again {
-		return w.draw(ctx, ref)
-	}
-	suspects, err := job.Suspects(ctx, w.db, []uuid.UUID{ref.ID})
+func (w *Worker) settleDraw(ctx context.Context, one job.Attempted, again bool) error {
 	switch {
-	case err != nil:
-		return queue.Later(err)
-	case len(suspects) > 0:
-		return w.alone(ctx, job.KindDraw, ref.ID, func(ctx context.Context) error { return w.draw(ctx, ref) })
+	case !again:
+		return w.draw(ctx, one.Ref)
+	case one.Suspect():
+		return w.alone(ctx, job.KindDraw, []job.Ref{one.Ref}, func(ctx context.Context) error { return w.draw(ctx, one.Ref) })
 	}
-	if _, err := job.Begin(ctx, w.db, []uuid.UUID{ref.ID}); err != nil {
+	if _, err := job.Begin(ctx, w.db, []uuid.UUID{one.ID}); err != nil {
 		return queue.Later(err)
 	}
-	return w.draw(ctx, ref)
+	return w.draw(ctx, one.Ref)
 }
 
 // draw runs one draw job. That another worker is at it, has taken over, or has

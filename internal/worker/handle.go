@@ -9,7 +9,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 
-	"triprize/internal/fault"
 	"triprize/internal/job"
 	"triprize/internal/queue"
 )
@@ -83,42 +82,6 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) error {
 	case <-w.draining:
 		return queue.Later(errDraining)
 	}
-}
-
-// alone makes one attempt at a suspect with everything else in this process held
-// back. The attempt is committed first. When the deliveries are used up the job
-// is settled as failed instead.
-func (w *Worker) alone(ctx context.Context, kind job.Kind, id uuid.UUID, attempt func(ctx context.Context) error) error {
-	w.crowd.Lock()
-	defer w.crowd.Unlock()
-	attempts, err := job.Begin(ctx, w.db, []uuid.UUID{id})
-	if err != nil || attempts == 0 {
-		return err
-	}
-	if attempts > w.settings.MaxDeliveries {
-		return w.giveUp(ctx, kind, id)
-	}
-	err = attempt(ctx)
-	if waitsOut(err) || errors.Is(err, queue.ErrLater) {
-		if uncounted := job.Uncount(ctx, w.db, []uuid.UUID{id}); uncounted != nil {
-			w.logger.Warn("an attempt could not be uncounted", "job", id, "error", uncounted)
-		}
-	}
-	return err
-}
-
-func (w *Worker) giveUp(ctx context.Context, kind job.Kind, id uuid.UUID) error {
-	problem := job.ProblemOf(fault.New(fault.InternalError, "the job could not be done in %d attempts; it has been reported", w.settings.MaxDeliveries))
-	given, err := job.GiveUp(ctx, w.db, []uuid.UUID{id}, problem)
-	if err != nil || len(given) == 0 {
-		return err
-	}
-	w.logger.Error("job given up: every worker that tried it failed", "job", id, "kind", kind, "attempts", w.settings.MaxDeliveries)
-	outcomes := []job.Outcome{{ID: id, Problem: &problem}}
-	w.metrics.givenUp.Inc()
-	w.metrics.settled(kind, outcomes)
-	w.aftermath.settled(outcomes)
-	return nil
 }
 
 // failed says of how many jobs an attempt failed, and why the first one did.

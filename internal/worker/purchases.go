@@ -3,13 +3,9 @@ package worker
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"triprize/internal/job"
-	"triprize/internal/queue"
 )
 
 // busyDelay is about how long a batch of another worker takes.
@@ -18,10 +14,7 @@ const busyDelay = 2 * time.Millisecond
 // settlePurchases brings purchase jobs to their end through the lanes.
 func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
 	if again {
-		var err error
-		if jobs, err = w.settleSuspects(ctx, jobs); err != nil {
-			return err
-		}
+		return w.settleWarily(ctx, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
@@ -90,41 +83,4 @@ func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, wait bo
 		return nil, false, failed(broken, first)
 	}
 	return left, wait, ctx.Err()
-}
-
-// settleSuspects tries alone the jobs that were delivered twice already, counts
-// the second delivery of the others, and returns those.
-func (w *Worker) settleSuspects(ctx context.Context, jobs []job.Ref) ([]job.Ref, error) {
-	ids := make([]uuid.UUID, len(jobs))
-	for i, ref := range jobs {
-		ids[i] = ref.ID
-	}
-	suspects, err := job.Suspects(ctx, w.db, ids)
-	if err != nil {
-		return nil, queue.Later(err)
-	}
-	var others []job.Ref
-	ids = ids[:0]
-	for _, ref := range jobs {
-		if !slices.Contains(suspects, ref.ID) {
-			others, ids = append(others, ref), append(ids, ref.ID)
-			continue
-		}
-		err := w.alone(ctx, job.KindPurchase, ref.ID, func(ctx context.Context) error {
-			_, err := w.sell(ctx, []job.Ref{ref}, true)
-			return err
-		})
-		if waitsOut(err) {
-			return nil, queue.Later(err)
-		}
-		if err != nil {
-			return nil, failed(1, err)
-		}
-	}
-	if len(ids) > 0 {
-		if _, err := job.Begin(ctx, w.db, ids); err != nil {
-			return nil, queue.Later(err)
-		}
-	}
-	return others, nil
 }
