@@ -2,7 +2,7 @@
 # Finds what Triprize needs besides Go, and installs what is missing:
 #
 #   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
-#   redis-server           (the program; no service)
+#   Redis 7 or newer       (redis-server; no service)
 #   a C compiler           (the race detector links with it)
 #
 # With everything in place it does nothing and asks for no rights. Installing
@@ -10,6 +10,7 @@
 set -eu
 
 oldest_postgres=15
+oldest_redis=7 # SET with NX and GET together
 
 # Debian keeps the server's programs out of PATH, one folder per version.
 has_postgres() {
@@ -22,7 +23,11 @@ has_postgres() {
     return 1
 }
 
-has_redis() { command -v redis-server >/dev/null; }
+has_redis() {
+    command -v redis-server >/dev/null || return 1
+    version=$(redis-server --version | sed -n 's/.* v=\([0-9][0-9]*\).*/\1/p') # Redis server v=7.0.15 sha=…
+    [ "${version:-0}" -ge "$oldest_redis" ]
+}
 
 # A compiler without the C library's headers links nothing.
 has_compiler() {
@@ -37,7 +42,7 @@ has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-c
 
 missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
-    has_redis || echo "redis-server"
+    has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     has_compiler || echo "a C compiler"
     has_certificates || echo "CA certificates"
 }
@@ -116,6 +121,7 @@ if [ -n "$wanted" ]; then
     cat >&2 <<EOF
 deps: still missing after the installation: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')
 deps: where the distribution's PostgreSQL is older than $oldest_postgres, take it from https://wiki.postgresql.org/wiki/Apt
+deps: where its Redis is older than $oldest_redis, take it from https://redis.io/docs/latest/operate/oss_and_stack/install/install-stack/apt/
 EOF
     exit 1
 fi

@@ -53,7 +53,7 @@ type call[T, R any] struct {
 // New starts a Coalescer; Close stops it.
 func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
-	c.alive, c.end = context.WithCancel(context.Background())
+	c.alive, c.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	for range opts.InFlight {
 		c.done.Go(c.run)
 	}

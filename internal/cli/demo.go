@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -60,20 +61,33 @@ the promises. The exit status is 0 only if everything held.`,
 		}
 		out := cmd.ErrOrStderr()
 		say(out, "starting private servers and the fleet …")
-		e, err := startEnvironment(cmd.Context(), "", listen, 2, out)
-		if err != nil {
-			return err
+		d := newDemo(*base, *buyers, out)
+		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, out)
+		if err == nil {
+			err = d.run(cmd.Context())
 		}
-		show, err := (&demo{environment: e, progress: out, base: *base, buyers: *buyers}).run(cmd.Context())
-		if err == nil && *asJSON {
-			err = json.NewEncoder(cmd.OutOrStdout()).Encode(show.report)
-		} else if err == nil {
-			show.print(cmd.OutOrStdout())
+		err = errors.Join(err, d.tell(cmd.OutOrStdout(), *asJSON, err == nil))
+		if d.environment != nil {
+			err = errors.Join(err, d.stop())
 		}
-		if err == nil && !show.report.OK {
-			err = fmt.Errorf("the demo did not hold what Triprize promises:\n%s", show.complaints())
-		}
-		return errors.Join(err, e.stop())
+		return err
 	}
 	return c
+}
+
+// tell prints the outcome. Programs get a document also of a demo that was
+// interrupted, with what is known by then.
+func (d *demo) tell(w io.Writer, asJSON, complete bool) error {
+	d.report.OK = complete && len(d.wrong) == 0
+	if asJSON {
+		if err := json.NewEncoder(w).Encode(d.report); err != nil {
+			return err
+		}
+	} else if complete {
+		d.print(w)
+	}
+	if complete && !d.report.OK {
+		return fmt.Errorf("the demo did not hold what Triprize promises:\n%s", d.complaints())
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,6 +33,8 @@ type demo struct {
 	owners map[triangle.Position]bool // sold, as the board says
 }
 
+var errInterrupted = errors.New("the demo was interrupted")
+
 // purchaseAnswer is what the demo reads of a job.
 type purchaseAnswer struct {
 	status  int // HTTP
@@ -50,24 +53,29 @@ func (d *demo) expect(held bool, format string, args ...any) {
 	}
 }
 
-func (d *demo) run(ctx context.Context) (*demo, error) {
-	d.report = demoReport{Positions: triangle.Count(d.base), Buyers: d.buyers, Winners: []draw.Winner{}}
+func newDemo(base, buyers int, progress io.Writer) *demo {
+	return &demo{progress: progress, base: base, buyers: buyers,
+		report: demoReport{Positions: triangle.Count(base), Buyers: buyers, Winners: []draw.Winner{}}}
+}
+
+// run fails when it could not be brought to its end; a promise that did not hold
+// is noted.
+func (d *demo) run(ctx context.Context) error {
 	if err := d.open(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	say(d.progress, "campaign %s is on sale: %d positions, %d buyers", d.report.CampaignID, d.report.Positions, d.buyers)
 	d.count(d.sell(ctx))
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
 	if d.buyers >= d.report.Positions {
 		say(d.progress, "sold out; waiting for the draw …")
 		if err := d.awaitDraw(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := d.check(ctx); err != nil {
-		return nil, err
-	}
-	d.report.OK = len(d.wrong) == 0
-	return d, nil
+	return d.check(ctx)
 }
 
 // call sends one request as the operator or the app and decodes its answer.
@@ -218,8 +226,8 @@ func percentile(sorted []time.Duration, p int) float64 {
 
 const drawPatience = 30 * time.Second
 
-func (d *demo) awaitDraw(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, drawPatience)
+func (d *demo) awaitDraw(interrupt context.Context) error {
+	ctx, cancel := context.WithTimeout(interrupt, drawPatience)
 	defer cancel()
 	for {
 		var answer struct {
@@ -227,7 +235,7 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 			Winners []draw.Winner
 		}
 		status, err := d.call(ctx, http.DefaultClient, d.keys.App, http.MethodGet, "/v1/campaigns/"+d.report.CampaignID.String()+"/draw", http.Header{}, nil, &answer)
-		if err != nil {
+		if err != nil && interrupt.Err() == nil {
 			return fmt.Errorf("waiting for the draw: %w", err)
 		}
 		if status == http.StatusOK && answer.State == campaign.Completed {
@@ -236,6 +244,9 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			if interrupt.Err() != nil {
+				return errInterrupted
+			}
 			return fmt.Errorf("the campaign was not drawn within %s; it is %s", drawPatience, answer.State)
 		case <-time.After(10 * time.Millisecond):
 		}

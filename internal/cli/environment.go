@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,9 +71,16 @@ const (
 )
 
 // startEnvironment starts everything, in order: servers, schema, keys, fleet.
-// dir empty means a throw-away folder.
+// dir empty means a throw-away folder. An address that is taken is refused before
+// anything is started, unless it may be a killed run of this folder that has it:
+// what that has left behind is stopped first.
 func startEnvironment(ctx context.Context, dir, listen string, workers int, progress io.Writer) (*environment, error) {
 	e := &environment{listen: listen}
+	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
+		if err := e.checkListen(ctx); err != nil {
+			return nil, err
+		}
+	}
 	logger := slog.New(slog.NewTextHandler(progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	stack, err := devstack.Start(ctx, devstack.Options{Dir: dir, Restart: restartAfter, Changed: e.describe, Logger: logger})
 	if err != nil {
@@ -82,6 +91,7 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 	e.mu.Unlock()
 	for _, step := range []func() error{
 		e.stopLeftovers,
+		func() error { return e.checkListen(ctx) },
 		func() error { return e.prepare(ctx) },
 		func() error { return e.startFleet(ctx, workers, logger) },
 	} {
@@ -91,6 +101,22 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 	}
 	e.describe()
 	return e, nil
+}
+
+// checkListen refuses an address that somebody else listens on. Port 0 becomes
+// one that is free.
+func (e *environment) checkListen(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is in use; choose another with --listen", e.listen)
+	}
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if _, port, _ := net.SplitHostPort(e.listen); port == "0" {
+		e.listen = listener.Addr().String()
+	}
+	return listener.Close()
 }
 
 // stopLeftovers ends the fleet of a run that was killed, which its dev.json
@@ -193,9 +219,11 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 	e.mu.Lock()
 	e.fleet = fleet
 	e.mu.Unlock()
-	if _, err := fleet.StartAPI(e.listen); err != nil {
+	api, err := fleet.StartAPI(e.listen)
+	if err != nil {
 		return err
 	}
+	ended := api.Exited()
 	for range workers {
 		if err := e.startBeside(fleet.StartWorker, "TRIPRIZE_WORKER_LISTEN="); err != nil {
 			return err
@@ -204,7 +232,41 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 	if err := e.startBeside(fleet.StartScheduler, "TRIPRIZE_SCHEDULER_LISTEN="); err != nil {
 		return err
 	}
-	return devstack.AwaitHTTP(ctx, e.url()+"/readyz")
+	if err := awaitReady(ctx, ended, e.url()); err != nil {
+		return fmt.Errorf("%w; the logs are in %s:\n%s", err, logs, lastLines(filepath.Join(logs, api.Name+".log")))
+	}
+	return nil
+}
+
+var errEnded = errors.New("the api ended instead of getting ready")
+
+// awaitReady waits until the api is ready, or its first process has ended: what
+// keeps that one from starting keeps the next ones too.
+func awaitReady(ctx context.Context, ended <-chan struct{}, url string) error {
+	ctx, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	go func() {
+		select {
+		case <-ended:
+			give(errEnded)
+		case <-ctx.Done():
+		}
+	}()
+	err := devstack.AwaitHTTP(ctx, url+"/readyz")
+	select {
+	case <-ended: // who answers then is somebody else
+		return errEnded
+	default:
+		return err
+	}
+}
+
+// lastLines returns the end of a log, which says why a process has ended. A log
+// that cannot be read has nothing to say.
+func lastLines(file string) string {
+	const most = 2000
+	data, _ := os.ReadFile(file)
+	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
 }
 
 // startBeside starts a process that has no door of its own, with an address for its metrics.

@@ -110,6 +110,14 @@ func (c *Child) PID() int {
 	return c.cmd.Process.Pid
 }
 
+// Exited returns a channel that is closed when the process that runs now has
+// ended, or has been already; a process that is started after it has another one.
+func (c *Child) Exited() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exited
+}
+
 // Signal sends a signal to the child, if it is running.
 func (c *Child) Signal(s os.Signal) error {
 	c.mu.Lock()

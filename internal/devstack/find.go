@@ -34,7 +34,10 @@ func postgresBin() (string, error) {
 	return "", errors.New("devstack: the server programs of PostgreSQL 15 or newer are not on this machine; " + installHint)
 }
 
-const oldestPostgres = 15
+const (
+	oldestPostgres = 15
+	oldestRedis    = 7 // SET with NX and GET together
+)
 
 var majorVersion = regexp.MustCompile(`\d+`)
 
@@ -61,7 +64,26 @@ func redisServer() (string, error) {
 	if err != nil {
 		return "", errors.New("devstack: redis-server is not on this machine; " + installHint)
 	}
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("devstack: %s --version: %w", path, err)
+	}
+	if redisMajor(string(out)) < oldestRedis {
+		return "", fmt.Errorf("devstack: %s is older than %d: %s; %s", path, oldestRedis, strings.TrimSpace(string(out)), installHint)
+	}
 	return path, nil
+}
+
+var redisVersion = regexp.MustCompile(`\bv=(\d+)`)
+
+// redisMajor reads the 7 of "Redis server v=7.0.15 sha=00000000:0 malloc=… build=…".
+func redisMajor(version string) int {
+	found := redisVersion.FindStringSubmatch(version)
+	if found == nil {
+		return 0
+	}
+	major, _ := strconv.Atoi(found[1])
+	return major
 }
 
 // postgresUser returns as whom Postgres runs: it refuses to run as root. Nil means as ourselves.

@@ -94,7 +94,7 @@ func (f *Fleet) Stop() error {
 // AwaitHTTP waits until url answers 200.
 func AwaitHTTP(ctx context.Context, url string) error {
 	client := http.Client{Timeout: 2 * time.Second}
-	return awaitReady(ctx, url, func(ctx context.Context) error {
+	return awaitReady(ctx, url, nil, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err

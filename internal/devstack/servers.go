@@ -118,7 +118,11 @@ func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Crede
 	if _, err := os.Stat(filepath.Join(p.data, "PG_VERSION")); err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(p.data, 0o700); err != nil {
+	unfinished := p.data + ".new" // an initdb that was interrupted leaves a folder that is of no use
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(unfinished, 0o700); err != nil {
 		return err
 	}
 	pwfile := filepath.Join(p.data, "..", "initdb.password") // readable by the other user, for the moment
@@ -127,7 +131,7 @@ func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Crede
 	}
 	defer func() { _ = os.Remove(pwfile) }()
 	if as != nil {
-		for _, path := range []string{p.data, pwfile} {
+		for _, path := range []string{unfinished, pwfile} {
 			if err := os.Chown(path, int(as.Uid), int(as.Gid)); err != nil {
 				return err
 			}
@@ -135,13 +139,14 @@ func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Crede
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", p.data, "-U", databaseUser, "--pwfile="+pwfile,
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", unfinished, "-U", databaseUser, "--pwfile="+pwfile,
 		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync")
-	cmd.Dir, cmd.SysProcAttr = p.data, attributes(as)
+	cmd.Dir, cmd.SysProcAttr = unfinished, attributes(as)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("devstack: initdb: %w\n%s", err, out)
 	}
-	return nil
+	_ = os.Remove(p.data) // an empty one, of an earlier version or of somebody's making
+	return os.Rename(unfinished, p.data)
 }
 
 // URL returns the URL of a database of the cluster.
@@ -152,7 +157,7 @@ func (p *Postgres) URL(database string) string {
 }
 
 func (p *Postgres) awaitReady(ctx context.Context) error {
-	return awaitReady(ctx, p.Name, func(ctx context.Context) error {
+	return awaitReady(ctx, p.Name, p.Exited(), func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, p.URL("postgres"))
 		if err != nil {
 			return err
@@ -212,8 +217,9 @@ func startRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 		return nil, err
 	}
 	config := filepath.Join(home, "redis.conf") // not on the command line, where everybody could read the password
-	settings := fmt.Sprintf("bind 127.0.0.1\nport %d\nrequirepass %s\ndir %s\npidfile %s\nlogfile %s\nappendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\ndaemonize no\n",
-		r.port, r.pw, home, filepath.Join(home, "redis.pid"), filepath.Join(home, "redis.log"))
+	settings := fmt.Sprintf("bind 127.0.0.1\nport %d\nrequirepass %s\ndir %s\npidfile %s\nlogfile %s\nappendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\ndaemonize no\n"+
+		"proc-title-template \"{title} {config-file}\"\n", // or a leftover could not be told from another Redis
+		r.port, r.pw, redisText(home), redisText(filepath.Join(home, "redis.pid")), redisText(filepath.Join(home, "redis.log")))
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
@@ -232,6 +238,11 @@ func startRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 	return r, nil
 }
 
+// redisText quotes a text for redis.conf, where a blank would end it.
+func redisText(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + `"`
+}
+
 // URL returns the URL of the server.
 func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@127.0.0.1:%d/0", r.pw, r.port) }
 
@@ -242,7 +253,7 @@ func (r *Redis) awaitReady(ctx context.Context) error {
 	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
-	return awaitReady(ctx, r.Name, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	return awaitReady(ctx, r.Name, r.Exited(), func(ctx context.Context) error { return client.Ping(ctx).Err() })
 }
 
 // Stop shuts the server down.
@@ -259,8 +270,9 @@ func (r *Redis) RestartAfter(ctx context.Context, down time.Duration) error {
 	return r.awaitReady(ctx)
 }
 
-// awaitReady tries until the server answers.
-func awaitReady(ctx context.Context, name string, try func(ctx context.Context) error) error {
+// awaitReady tries until the server answers, or the process that was started for
+// it has ended; nil: it is somebody else's.
+func awaitReady(ctx context.Context, name string, ended <-chan struct{}, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
@@ -273,6 +285,8 @@ func awaitReady(ctx context.Context, name string, try func(ctx context.Context) 
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("devstack: %s does not answer: %w", name, err)
+		case <-ended:
+			return fmt.Errorf("devstack: %s ended instead of getting ready: %w", name, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

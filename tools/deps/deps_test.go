@@ -1,0 +1,53 @@
+// Package deps checks tools/deps.sh on machines that its tests make up.
+package deps
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// machine is a PATH with what the script needs, a compiler, and servers that say
+// which version they are. It has no package manager.
+func machine(t *testing.T, postgres, redis string) (path string) {
+	t.Helper()
+	path = t.TempDir()
+	for _, name := range []string{"sh", "sed", "dirname", "paste", "cat", "env"} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(program, filepath.Join(path, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, script := range map[string]string{
+		"cc": "cat", "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
+	} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func TestAServerThatIsTooOldIsMissing(t *testing.T) {
+	t.Parallel()
+	const postgres, redis = "'postgres (PostgreSQL) 16.9 (Debian 16.9-1)'", "'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64'"
+	for name, c := range map[string]struct{ postgres, redis, says string }{
+		"all is there":        {postgres, redis, ""},
+		"a newer Redis":       {postgres, "'Redis server v=10.0.0 sha=0'", ""},
+		"an older Redis":      {postgres, "'Redis server v=6.2.20 sha=0'", "Redis (redis-server) 7 or newer"},
+		"no version of Redis": {postgres, "hello", "Redis (redis-server) 7 or newer"},
+		"Redis cannot be run": {postgres, "x; exit 1", "Redis (redis-server) 7 or newer"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "../deps.sh")
+		cmd.Env = []string{"PATH=" + machine(t, c.postgres, c.redis)}
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != (c.says == "") || !strings.Contains(string(out), c.says) || c.says == "" && len(out) > 0 {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
