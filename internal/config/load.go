@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"sort"
 	"strings"
 
@@ -32,6 +31,7 @@ func Load(file string) (Settings, error) {
 		file = os.Getenv(FileVariable)
 	}
 	v := viper.New()
+	v.AllowEmptyEnv(true) // an empty value is a value: to fall back on the default, unset the variable
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(bytes.NewReader(configs.Defaults)); err != nil {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
@@ -42,7 +42,17 @@ func Load(file string) (Settings, error) {
 			return Settings{}, err
 		}
 	}
-	if err := bindEnvironment(v, known); err != nil {
+	bound, err := bindEnvironment(v, known)
+	if err != nil {
+		return Settings{}, err
+	}
+	err = convertAll(v, known, func(key string) string {
+		if bound[key] {
+			return variable(key)
+		}
+		return "settings file " + file
+	})
+	if err != nil {
 		return Settings{}, err
 	}
 	var settings Settings
@@ -55,33 +65,15 @@ func Load(file string) (Settings, error) {
 	return settings, nil
 }
 
-// mergeFile lays a file over the defaults. A key the defaults do not have is refused.
-func mergeFile(v *viper.Viper, file string, known []string) error {
-	mine := viper.New()
-	mine.SetConfigFile(file)
-	mine.SetConfigType("yaml")
-	if err := mine.ReadInConfig(); err != nil {
-		return fmt.Errorf("settings file %s: %w", file, err)
-	}
-	var unknown []error
-	for _, key := range mine.AllKeys() {
-		if !slices.Contains(known, key) {
-			unknown = append(unknown, fmt.Errorf("settings file %s: unknown setting %s", file, key))
-		}
-	}
-	if len(unknown) > 0 {
-		return errors.Join(unknown...)
-	}
-	return v.MergeConfigMap(mine.AllSettings())
-}
-
-// bindEnvironment lets TRIPRIZE_A_B win over a.b. A variable with our prefix
-// that names no setting is refused: it is a typing error or a stale name.
-func bindEnvironment(v *viper.Viper, known []string) error {
+// bindEnvironment lets TRIPRIZE_A_B win over a.b and returns the settings for
+// which there is such a variable. One with our prefix that names no setting is
+// refused: it is a typing error or a stale name.
+func bindEnvironment(v *viper.Viper, known []string) (bound map[string]bool, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
 		names[variable(key)] = key
 	}
+	bound = make(map[string]bool)
 	var unknown []error
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
@@ -94,11 +86,12 @@ func bindEnvironment(v *viper.Viper, known []string) error {
 			continue
 		}
 		if err := v.BindEnv(key, name); err != nil {
-			return fmt.Errorf("environment: %s: %w", name, err)
+			return nil, fmt.Errorf("environment: %s: %w", name, err)
 		}
+		bound[key] = true
 	}
 	sort.Slice(unknown, func(i, j int) bool { return unknown[i].Error() < unknown[j].Error() })
-	return errors.Join(unknown...)
+	return bound, errors.Join(unknown...)
 }
 
 // variable returns the environment variable of a setting: postgres.url is TRIPRIZE_POSTGRES_URL.
@@ -108,6 +101,9 @@ func variable(key string) string {
 
 func check(settings Settings) error {
 	v := validator.New(validator.WithRequiredStructEnabled())
+	if err := v.RegisterValidation("url_of", isURLOf); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
@@ -142,8 +138,9 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
 	case "hostname_port":
 		return fmt.Sprintf("is %q, must be host:port", f.Value())
-	case "startswith":
-		return fmt.Sprintf("must start with %s://", f.Param())
+	case "url_of":
+		scheme, _, _ := strings.Cut(f.Param(), " ")
+		return fmt.Sprintf("must be a URL, %s://…", scheme)
 	case "hexadecimal", "len":
 		return "must be 64 hex digits, as from: openssl rand -hex 32"
 	default:

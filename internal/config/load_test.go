@@ -59,19 +59,37 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		file string
 		want []string
 	}{
-		"unknown in file":    {file: "worker:\n  lames: 7\n", want: []string{"worker.lames", "unknown"}},
-		"unknown section":    {file: "wroker:\n  lanes: 7\n", want: []string{"wroker.lanes", "unknown"}},
-		"unknown variable":   {env: [2]string{"TRIPRIZE_WORKER_LAMES", "7"}, want: []string{"TRIPRIZE_WORKER_LAMES", "unknown"}},
-		"out of bounds":      {env: [2]string{"TRIPRIZE_WORKER_LANES", "0"}, want: []string{"worker.lanes", "TRIPRIZE_WORKER_LANES", "at least 1"}},
-		"not a number":       {env: [2]string{"TRIPRIZE_WORKER_LANES", "many"}, want: []string{"worker.lanes", "cannot parse"}},
-		"not a duration":     {file: "draw:\n  lease: soon\n", want: []string{"draw.lease", "invalid duration"}},
-		"not a choice":       {env: [2]string{"TRIPRIZE_LOG_FORMAT", "xml"}, want: []string{"log.format", "json text"}},
-		"missing":            {env: [2]string{"TRIPRIZE_POSTGRES_URL", ""}, want: []string{"postgres.url", "required"}},
-		"two in conflict":    {env: [2]string{"TRIPRIZE_WORKER_HEARTBEAT_TTL", "1s"}, want: []string{"worker.heartbeat_ttl", "more than"}},
-		"not an address":     {env: [2]string{"TRIPRIZE_API_LISTEN", "8080"}, want: []string{"api.listen", "host:port"}},
-		"a short secret":     {env: [2]string{"TRIPRIZE_DRAW_SECRET_KEY", "abcd"}, want: []string{"draw.secret_key", "64 hex digits"}},
-		"not YAML":           {file: "worker: [", want: []string{"settings file"}},
-		"a scalar for a map": {file: "worker: 7\n", want: []string{"worker", "unknown"}},
+		"unknown in file":       {file: "worker:\n  lames: 7\n", want: []string{"worker.lames", "unknown"}},
+		"unknown section":       {file: "wroker:\n  lanes: 7\n", want: []string{"wroker.lanes", "unknown"}},
+		"empty unknown section": {file: "foo: {}\n", want: []string{"unknown setting foo"}},
+		"a section that is not": {file: "worker:\n  foo: {}\n", want: []string{"unknown setting worker.foo"}},
+		"a list of sections":    {file: "worker: [lanes]\n", want: []string{"unknown setting worker"}},
+		"unknown variable":      {env: [2]string{"TRIPRIZE_WORKER_LAMES", "7"}, want: []string{"TRIPRIZE_WORKER_LAMES", "unknown"}},
+		"out of bounds":         {env: [2]string{"TRIPRIZE_WORKER_LANES", "0"}, want: []string{"worker.lanes", "TRIPRIZE_WORKER_LANES", "at least 1"}},
+		"not a number":          {env: [2]string{"TRIPRIZE_WORKER_LANES", "many"}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"many" is not a whole number`}},
+		"a fraction":            {file: "worker:\n  lanes: 3.7\n", want: []string{"worker.lanes (settings file ", "3.7 is not a whole number"}},
+		"too large for its type": {file: "postgres:\n  max_connections: 4294967298\n",
+			want: []string{"postgres.max_connections", "4294967298 is not a whole number in the range"}},
+		"a truth for a number":   {file: "worker:\n  lanes: true\n", want: []string{"worker.lanes", "not a whole number"}},
+		"nothing for a number":   {env: [2]string{"TRIPRIZE_WORKER_LANES", ""}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"" is not a whole number`}},
+		"nothing for a truth":    {env: [2]string{"TRIPRIZE_API_ASYNQMON_READ_ONLY", ""}, want: []string{"api.asynqmon_read_only (TRIPRIZE_API_ASYNQMON_READ_ONLY)", `"" is neither true nor false`}},
+		"nothing for an address": {env: [2]string{"TRIPRIZE_API_LISTEN", ""}, want: []string{"api.listen (TRIPRIZE_API_LISTEN)", "required"}},
+		"nothing in the file":    {file: "worker:\n  lanes:\n", want: []string{"worker.lanes", "no value"}},
+		"a number for a truth":   {file: "api:\n  asynqmon_read_only: 2\n", want: []string{"api.asynqmon_read_only", "neither true nor false"}},
+		"a number for a text":    {file: "redis:\n  namespace: 7\n", want: []string{"redis.namespace", "in quotes"}},
+		"not a duration":         {file: "draw:\n  lease: soon\n", want: []string{"draw.lease (settings file ", `"soon" is not a duration`}},
+		"no unit":                {file: "accept:\n  batch_linger: 5\n", want: []string{"accept.batch_linger", "5 is not a duration with its unit"}},
+		"no unit in a variable":  {env: [2]string{"TRIPRIZE_ACCEPT_BATCH_LINGER", "5"}, want: []string{"accept.batch_linger (TRIPRIZE_ACCEPT_BATCH_LINGER)", `"5" is not a duration with its unit`}},
+		"not a choice":           {env: [2]string{"TRIPRIZE_LOG_FORMAT", "xml"}, want: []string{"log.format", "json text"}},
+		"missing":                {env: [2]string{"TRIPRIZE_POSTGRES_URL", ""}, want: []string{"postgres.url", "required"}},
+		"not a URL":              {env: [2]string{"TRIPRIZE_REDIS_URL", "redisfoo"}, want: []string{"redis.url (TRIPRIZE_REDIS_URL)", "redis://"}},
+		"half a URL":             {env: [2]string{"TRIPRIZE_REDIS_URL", "redis:localhost"}, want: []string{"redis.url", "redis://"}},
+		"another scheme":         {env: [2]string{"TRIPRIZE_POSTGRES_URL", "postgresfoo://localhost/db"}, want: []string{"postgres.url", "postgres://"}},
+		"two in conflict":        {env: [2]string{"TRIPRIZE_WORKER_HEARTBEAT_TTL", "1s"}, want: []string{"worker.heartbeat_ttl", "more than"}},
+		"not an address":         {env: [2]string{"TRIPRIZE_API_LISTEN", "8080"}, want: []string{"api.listen", "host:port"}},
+		"a short secret":         {env: [2]string{"TRIPRIZE_DRAW_SECRET_KEY", "abcd"}, want: []string{"draw.secret_key", "64 hex digits"}},
+		"not YAML":               {file: "worker: [", want: []string{"settings file"}},
+		"a scalar for a map":     {file: "worker: 7\n", want: []string{"worker", "unknown"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			required(t)
@@ -100,6 +118,33 @@ func TestASecretIsNotRepeatedInTheReason(t *testing.T) {
 	t.Setenv("TRIPRIZE_DRAW_SECRET_KEY", "hunter2")
 	if _, err := Load(""); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
+	}
+	t.Setenv("TRIPRIZE_DRAW_SECRET_KEY", strings.Repeat("5a", 32))
+	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://user:hunter2@host:port/db")
+	if _, err := Load(""); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
+	}
+	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
+	if _, err := Load(write(t, "draw:\n  secret_key: 4711\n")); err != nil {
+		t.Errorf("the environment wins: %v", err)
+	}
+}
+
+func TestEveryWayToWriteAValue(t *testing.T) {
+	required(t)
+	t.Setenv("TRIPRIZE_API_ASYNQMON_READ_ONLY", "false")
+	t.Setenv("TRIPRIZE_WORKER_LISTEN", "") // empty is a value where a text may be empty
+	t.Setenv("TRIPRIZE_WORKER_BATCH_LINGER", "0")
+	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
+	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
+	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
+	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Lanes: 3\nscheduler:\naccept: {}\nidempotency:\n  budget: 1.5s\napi:\n  key_cache_ttl: 0\ncampaigns:\n  min_price: 5000000000\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Worker.BatchLinger != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
+		s.Idempotency.Budget != 1500*time.Millisecond || s.API.KeyCacheTTL != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
+		t.Errorf("got %+v", s)
 	}
 }
 

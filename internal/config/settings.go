@@ -26,7 +26,7 @@ type Log struct {
 
 // Postgres is the truth.
 type Postgres struct {
-	URL                      string        `mapstructure:"url"                         validate:"required,startswith=postgres"`
+	URL                      string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
 	MaxConnections           int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
 	ConnectTimeout           time.Duration `mapstructure:"connect_timeout"             validate:"min=10ms,max=1m"`
 	StatementTimeout         time.Duration `mapstructure:"statement_timeout"           validate:"min=10ms,max=10m"`
@@ -38,7 +38,7 @@ type Postgres struct {
 
 // Redis makes it fast.
 type Redis struct {
-	URL          string        `mapstructure:"url"           validate:"required,startswith=redis"`
+	URL          string        `mapstructure:"url"           validate:"required,url_of=redis rediss unix"`
 	Namespace    string        `mapstructure:"namespace"     validate:"required,max=64,printascii,excludesall={} "`
 	DialTimeout  time.Duration `mapstructure:"dial_timeout"  validate:"min=10ms,max=1m"`
 	ReadTimeout  time.Duration `mapstructure:"read_timeout"  validate:"min=10ms,max=1m"`
@@ -62,7 +62,7 @@ type API struct {
 
 // Accept batches requests into jobs.
 type Accept struct {
-	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=1000"`
+	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=256"` // job.MaxRing: a batch makes one task
 	BatchLinger time.Duration `mapstructure:"batch_linger" validate:"min=0,max=1s"`
 	InFlight    int           `mapstructure:"in_flight"    validate:"min=1,max=64"`
 	MaxPending  int           `mapstructure:"max_pending"  validate:"min=1,max=1000000"`

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-playground/validator/v10"
+	"github.com/spf13/viper"
+)
+
+// convertAll gives every setting the type that Settings has for it. The library
+// that fills Settings in would make 3 of 3.7, 5 ns of a duration 5, and false of
+// nothing. source tells where a value comes from.
+func convertAll(v *viper.Viper, known []string, source func(key string) string) error {
+	types := typesOf(reflect.TypeFor[Settings]())
+	slices.Sort(known)
+	var faults []error
+	for _, key := range known {
+		if types[key] == nil {
+			continue // a default without a field is found when Settings are filled in
+		}
+		value, err := convert(v.Get(key), types[key])
+		if err != nil {
+			faults = append(faults, fmt.Errorf("setting %s (%s): %w", key, source(key), err))
+			continue
+		}
+		v.Set(key, value)
+	}
+	return errors.Join(faults...)
+}
+
+// typesOf returns the type of every setting.
+func typesOf(settings reflect.Type) map[string]reflect.Type {
+	types := make(map[string]reflect.Type)
+	for i := range settings.NumField() {
+		section := settings.Field(i)
+		for j := range section.Type.NumField() {
+			field := section.Type.Field(j)
+			types[section.Tag.Get("mapstructure")+"."+field.Tag.Get("mapstructure")] = field.Type
+		}
+	}
+	return types
+}
+
+// convert returns a value of a file, or a text of the environment, as a t. Its
+// errors repeat no text setting: that may be a secret.
+func convert(value any, t reflect.Type) (any, error) {
+	text, isText := value.(string)
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		if value == 0 {
+			return time.Duration(0), nil
+		}
+		d, err := time.ParseDuration(text)
+		if !isText || err != nil {
+			return nil, fmt.Errorf("%v is not a duration with its unit, such as 250ms, 5s or 10m", quoted(value))
+		}
+		return d, nil
+	case t.Kind() == reflect.String:
+		if !isText {
+			return nil, errors.New("must be a text; put it in quotes")
+		}
+		return text, nil
+	case t.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(fmt.Sprint(value))
+		if err != nil {
+			return nil, fmt.Errorf("%v is neither true nor false", quoted(value))
+		}
+		return b, nil
+	default:
+		n, err := strconv.ParseInt(fmt.Sprint(value), 10, t.Bits())
+		if _, fraction := value.(float64); err != nil || fraction {
+			return nil, fmt.Errorf("%v is not a whole number in the range", quoted(value))
+		}
+		return reflect.ValueOf(n).Convert(t).Interface(), nil
+	}
+}
+
+// quoted shows texts in quotes, so that an empty one can be seen.
+func quoted(value any) any {
+	if text, ok := value.(string); ok {
+		return strconv.Quote(text)
+	}
+	return value
+}
+
+// isURLOf validates url_of=SCHEME …: a URL of one of the schemes.
+func isURLOf(f validator.FieldLevel) bool {
+	u, err := url.Parse(f.Field().String())
+	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(f.Param()), u.Scheme)
+}

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+)
+
+// mergeFile lays a file over the defaults. What the defaults do not have is
+// refused, and so is a setting without a value.
+func mergeFile(v *viper.Viper, file string, known []string) error {
+	data, err := os.ReadFile(file) //nolint:gosec // whoever starts us says which file
+	if err != nil {
+		return fmt.Errorf("settings file: %w", err)
+	}
+	var sections map[string]any
+	if err := yaml.Unmarshal(data, &sections); err != nil {
+		return fmt.Errorf("settings file %s: %w", file, err)
+	}
+	var faults []error
+	for _, fault := range faultsOf(sections, "", known) {
+		faults = append(faults, fmt.Errorf("settings file %s: %s", file, fault))
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	maps.DeleteFunc(sections, func(_ string, content any) bool { return content == nil }) // all of it commented out, say
+	return v.MergeConfigMap(sections)
+}
+
+// faultsOf says what is wrong with the names in a section, in their order.
+func faultsOf(section map[string]any, prefix string, known []string) (faults []string) {
+	for _, name := range slices.Sorted(maps.Keys(section)) {
+		key := prefix + strings.ToLower(name)
+		content := section[name]
+		inside, nested := content.(map[string]any)
+		isSection := slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, key+".") })
+		switch {
+		case slices.Contains(known, key) && content == nil:
+			faults = append(faults, "setting "+key+" has no value")
+		case slices.Contains(known, key), isSection && content == nil:
+		case nested && (isSection || len(inside) > 0):
+			faults = append(faults, faultsOf(inside, key+".", known)...)
+		default:
+			faults = append(faults, "unknown setting "+key)
+		}
+	}
+	return faults
+}
