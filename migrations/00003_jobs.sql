@@ -36,7 +36,7 @@ CREATE TABLE rings (
     id       uuid        PRIMARY KEY,                                      -- the task's id in the queue
     kind     text        NOT NULL,
     jobs     uuid[]      NOT NULL,
-    number   smallint    NOT NULL DEFAULT 1,                               -- how often these jobs were rung for
+    number   smallint    NOT NULL DEFAULT 1,                               -- which delivery of these jobs; see job.Ring
     seen_at  timestamptz NOT NULL DEFAULT clock_timestamp()                -- when rung, or last seen waiting in the queue
 );
 

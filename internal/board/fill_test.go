@@ -1,16 +1,17 @@
 package board_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/board"
 	"triprize/internal/fault"
 	"triprize/internal/fixture"
-	"triprize/internal/postgres"
 	"triprize/internal/triangle"
 )
 
@@ -69,7 +70,7 @@ func TestABoardIsFilledOnce(t *testing.T) {
 	id := fill(t, db, 4)
 	first := peek(t, db, board.Need{CampaignID: id, Count: 100})
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return board.Fill(t.Context(), tx, id, []int64{1, 2, 3, 4, 5}) })
-	if !postgres.IsUniqueViolation(err, "positions_pkey") && !postgres.IsUniqueViolation(err, "positions_free") {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" { // a unique violation
 		t.Errorf("filled again: %v", err)
 	}
 	if again := peek(t, db, board.Need{CampaignID: id, Count: 100}); !slices.Equal(again, first) {

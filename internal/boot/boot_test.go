@@ -193,6 +193,7 @@ func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 		"out of bounds, all of them": {env: []string{"TRIPRIZE_WORKER_LANES=0", "TRIPRIZE_API_LISTEN=here"}, want: []string{"actor does not start:\n",
 			"setting worker.lanes (TRIPRIZE_WORKER_LANES): is 0, must be at least 1", "setting api.listen (TRIPRIZE_API_LISTEN): is \"here\", must be host:port"}},
 		"unknown":              {env: []string{"TRIPRIZE_WORKER_LAMES=3"}, want: []string{"actor does not start:\n", "unknown setting TRIPRIZE_WORKER_LAMES"}},
+		"a URL that is none":   {env: []string{"TRIPRIZE_REDIS_URL=redisfoo"}, want: []string{"setting redis.url (TRIPRIZE_REDIS_URL): must be a URL, redis://…"}},
 		"in a file":            {args: []string{"--config", file}, want: []string{"actor does not start:\n", file, "unknown setting worker.lames"}},
 		"a file that is away":  {args: []string{"--config", file + "x"}, want: []string{"actor does not start:\n", file + "x"}},
 		"an unknown flag":      {args: []string{"--quick"}, want: []string{"-quick", "-loud", "-config"}},
@@ -232,7 +233,7 @@ func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 	}{
 		"nobody is there":   {"postgres://triprize:hunter2@" + nobody + "/shop", []string{"actor: ", nobody, "database=shop", "connection refused"}},
 		"nobody answers":    {"postgres://triprize:hunter2@" + mute.Addr().String() + "/shop", []string{"actor: ", mute.Addr().String(), "database=shop"}},
-		"that is not a URL": {"postgres://triprize:hunter2@[::1/shop", []string{"actor: ", "postgres.url"}},
+		"with a bad port":   {"postgres://triprize:hunter2@127.0.0.1:70000/shop", []string{"actor: ", "postgres.url"}},
 		"with a bad option": {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", []string{"actor: ", "postgres.url"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -45,21 +44,20 @@ type Sale struct {
 	Currency      string
 	PurchaseLimit *int
 	Counts        Counts
-	Now           time.Time // the database's clock, after the lock
 }
 
 // SalesSQL reads what ScanSale scans for campaigns $1 uuid[].
 const SalesSQL = `
 	SELECT id, state, paused_at IS NOT NULL,
 	       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
-	       base_length, currency, purchase_limit, positions_total, positions_reserved, positions_sold, t.now
+	       base_length, currency, purchase_limit, positions_total, positions_reserved, positions_sold
 	FROM campaigns, (SELECT clock_timestamp() AS now) t
 	WHERE id = ANY($1)`
 
 // ScanSale scans one row of SalesSQL.
 func ScanSale(row pgx.CollectableRow) (s Sale, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
-		&s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Now)
+		&s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
 	return s, err
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -140,15 +139,11 @@ func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
 			read <- s
 		}()
 		awaitWaiter(t, db)
-		var before time.Time
-		if err := holder.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&before); err != nil {
-			t.Fatal(err)
-		}
 		if err := holder.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s := <-read; s.Counts != (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}) || s.Now.Before(before) {
-			t.Errorf("%s: the waiter read %+v; the holder was there until %s", name, s, before)
+		if s := <-read; s.Counts != (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}) {
+			t.Errorf("%s: the waiter read %+v, older than its wait", name, s)
 		}
 	}
 }
@@ -191,8 +186,8 @@ func TestASaleIsReadWithAllThatDecidesIt(t *testing.T) {
 	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
 	got := sales(t, db, id, plain, uuid.New())
 	want := campaign.Sale{ID: id, State: campaign.Active, Paused: true, BaseLength: 4, Currency: "EUR", PurchaseLimit: got[id].PurchaseLimit,
-		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}, Now: got[id].Now}
-	if s := got[id]; s != want || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 || s.Now.IsZero() {
+		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}}
+	if s := got[id]; s != want || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
 		t.Errorf("got %+v", s)
 	}
 	if s := got[plain]; len(got) != 2 || s.State != campaign.Drawing || s.Paused || s.PurchaseLimit != nil || s.Counts.Sold != 10 {

@@ -136,6 +136,26 @@ func TestJobsOfAKilledWorkerAreFinalWithin15Seconds(t *testing.T) {
 	}
 }
 
+func TestJobsThatSawTwoWorkersDieAreFinalWithin15SecondsOfTheSecondDeath(t *testing.T) {
+	t.Parallel()
+	s := start(t, options{workers: -1})
+	id := s.campaign(20)
+	run := s.openSale(id, 20, 1)
+	run.wg.Wait() // all are promised before anybody works on one
+	var died time.Time
+	for _, which := range []string{"first", "second"} {
+		doomed := s.startWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=kill")
+		eventually(t, 40*time.Second, "the "+which+" worker dies with the jobs", func() bool { return doomed.PID() == 0 })
+		died = time.Now()
+	}
+	s.startWorker()
+	eventually(t, recoveryBound-time.Since(died), "every job is final", run.final)
+	t.Logf("final %.1f s after the second kill", time.Since(died).Seconds())
+	if n := run.succeeded(); n != 20 {
+		t.Errorf("%d of 20 orders succeeded", n)
+	}
+}
+
 func TestAWorkerKilledFromOutsideInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := start(t, options{workers: 2})

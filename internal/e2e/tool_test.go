@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"triprize/internal/devstack"
 	"triprize/internal/fixture"
@@ -230,6 +233,45 @@ func TestTheDemoHoldsWhatItPromises(t *testing.T) {
 	if status != 0 || !r.OK || r.Positions != 15 || r.Buyers != 40 || r.Accepted != 40 || r.Succeeded != 15 || r.Rejected != 25 ||
 		r.Sold != 15 || r.Draws != 1 || len(r.Winners) != 5 || r.DurationMS <= 0 || r.PurchasesPerSecond <= 0 || r.LatencyMS.P50 <= 0 || r.LatencyMS.P99 < r.LatencyMS.P50 {
 		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
+	}
+}
+
+func TestADemoThatIsInterruptedTellsWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(triprize(t), "demo", "--json", "--base-length", "50", "--buyers", "2000") // longer than an interrupt takes
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	var errs strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		errs.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "is on sale") {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	var r struct {
+		CampaignID        uuid.UUID `json:"campaign_id"`
+		Positions, Buyers int
+		Winners           []struct{ Prize int }
+		OK                *bool
+	}
+	decoder := json.NewDecoder(&stdout)
+	if err := decoder.Decode(&r); err != nil || decoder.More() {
+		t.Fatalf("stdout is not one document: %v\n%s", err, errs.String())
+	}
+	if cmd.ProcessState.ExitCode() != 1 || r.OK == nil || *r.OK || r.CampaignID == uuid.Nil || r.Positions != 1275 || r.Buyers != 2000 || r.Winners == nil ||
+		!strings.Contains(errs.String(), "interrupted") {
+		t.Errorf("%v: %+v\n%s", cmd.ProcessState, r, errs.String())
 	}
 }
 

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -30,30 +29,6 @@ func DeleteRings(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return nil
 }
 
-// OverdueRing is a ring that has been in the outbox for longer than its backoff.
-type OverdueRing struct {
-	ID   uuid.UUID
-	Kind Kind
-}
-
-// Overdue returns rings that were last seen longer ago than backoff · 2^(number-1),
-// at most longest, the oldest first.
-func Overdue(ctx context.Context, db postgres.DB, backoff, longest time.Duration, limit int) ([]OverdueRing, error) {
-	rows, err := db.Query(ctx, `
-		SELECT id, kind FROM rings
-		WHERE seen_at < clock_timestamp() - $1 * interval '1 second'
-		  AND seen_at < clock_timestamp() - least($1 * 2 ^ least(number - 1, 20), $2) * interval '1 second'
-		ORDER BY seen_at LIMIT $3`, backoff.Seconds(), longest.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("job.Overdue: %w", err)
-	}
-	overdue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OverdueRing])
-	if err != nil {
-		return nil, fmt.Errorf("job.Overdue: %w", err)
-	}
-	return overdue, nil
-}
-
 // Seen notes that rings were found waiting in the queue just now.
 func Seen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	if _, err := db.Exec(ctx, `UPDATE rings SET seen_at = clock_timestamp() WHERE id = ANY($1)`, ids); err != nil {
@@ -65,15 +40,19 @@ func Seen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 // RingAgain replaces lost rings by new ones for those of their jobs that are
 // still queued, in bundles, and returns the new ones, which are to be enqueued
 // after the commit. Two that run at once do no harm: a ring can be deleted once.
-func RingAgain(ctx context.Context, tx pgx.Tx, lost []uuid.UUID) ([]Ring, error) {
+//
+// The number grows only for those that were abandoned, a subset of lost: whose
+// jobs a worker has had. A task that was never enqueued, or that Redis forgot,
+// says nothing about its jobs.
+func RingAgain(ctx context.Context, tx pgx.Tx, lost, abandoned []uuid.UUID) ([]Ring, error) {
 	rows, err := tx.Query(ctx, `
-		WITH gone AS (DELETE FROM rings WHERE id = ANY($1) RETURNING kind, number, jobs)
+		WITH gone AS (DELETE FROM rings WHERE id = ANY($1) RETURNING kind, number + (id = ANY(coalesce($2::uuid[], '{}')))::int AS number, jobs)
 		SELECT g.kind, g.number, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000')
 		FROM gone g
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
 		CROSS JOIN LATERAL (SELECT id, campaign_id, state FROM jobs WHERE id = i.id) j
 		WHERE j.state = 'queued'
-		ORDER BY g.kind, g.number, j.id`, lost)
+		ORDER BY g.kind, g.number, j.id`, lost, abandoned)
 	if err != nil {
 		return nil, fmt.Errorf("job.RingAgain: %w", err)
 	}
@@ -83,8 +62,8 @@ func RingAgain(ctx context.Context, tx pgx.Tx, lost []uuid.UUID) ([]Ring, error)
 	var ref Ref
 	_, err = pgx.ForEachRow(rows, []any{&kind, &number, &ref.ID, &ref.CampaignID}, func() error {
 		last := len(bundles) - 1
-		if last < 0 || bundles[last].Kind != kind || bundles[last].Number != number+1 || len(bundles[last].Jobs) == MaxRing {
-			bundles = append(bundles, Ring{ID: NewID(), Kind: kind, Number: number + 1})
+		if last < 0 || bundles[last].Kind != kind || bundles[last].Number != number || len(bundles[last].Jobs) == MaxRing {
+			bundles = append(bundles, Ring{ID: NewID(), Kind: kind, Number: number})
 			last++
 		}
 		bundles[last].Jobs = append(bundles[last].Jobs, ref)

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/config"
 	"triprize/internal/fixture"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
@@ -22,10 +24,10 @@ func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 	}
 }
 
-func ringAgain(t *testing.T, db *pgxpool.Pool, lost []uuid.UUID) (rings []job.Ring) {
+func ringAgain(t *testing.T, db *pgxpool.Pool, lost, abandoned []uuid.UUID) (rings []job.Ring) {
 	t.Helper()
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-		rings, err = job.RingAgain(t.Context(), tx, lost)
+		rings, err = job.RingAgain(t.Context(), tx, lost, abandoned)
 		return err
 	})
 	if err != nil {
@@ -34,16 +36,30 @@ func ringAgain(t *testing.T, db *pgxpool.Pool, lost []uuid.UUID) (rings []job.Ri
 	return rings
 }
 
-func overdue(t *testing.T, db *pgxpool.Pool, backoff, longest time.Duration) (ids []uuid.UUID) {
+// overdue walks through all overdue rings.
+func overdue(t *testing.T, db *pgxpool.Pool, backoff job.Backoff) (ids []uuid.UUID) {
 	t.Helper()
-	rings, err := job.Overdue(t.Context(), db, backoff, longest, 1000)
+	walk, err := job.FindOverdue(t.Context(), db, backoff)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rings {
-		ids = append(ids, r.ID)
+	for {
+		rings, err := walk.Next(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rings) == 0 {
+			return ids
+		}
+		for _, r := range rings {
+			ids = append(ids, r.ID)
+		}
 	}
-	return ids
+}
+
+// minute is a backoff that is over for whatever was seen a minute ago.
+func minute() job.Backoff {
+	return job.Backoff{First: time.Second, Longest: 30 * time.Second, Deaths: 5}
 }
 
 func TestLostRingsAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
@@ -61,14 +77,14 @@ func TestLostRingsAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	age(t, db, time.Minute)
-	lost := overdue(t, db, time.Second, time.Hour)
+	lost := overdue(t, db, minute())
 	if len(lost) != n {
 		t.Fatalf("%d rings are overdue", len(lost))
 	}
-	rings := ringAgain(t, db, lost)
+	rings := ringAgain(t, db, lost, nil)
 	jobs := make(map[uuid.UUID]bool)
 	for _, r := range rings {
-		if len(r.Jobs) > job.MaxRing || r.Number != 2 {
+		if len(r.Jobs) > job.MaxRing || r.Number != 1 { // nobody has had them
 			t.Errorf("ring of %d jobs, number %d", len(r.Jobs), r.Number)
 		}
 		for _, j := range r.Jobs {
@@ -78,28 +94,87 @@ func TestLostRingsAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	if len(rings) != 3 || len(jobs) != n-1 || jobs[done] {
 		t.Errorf("%d rings for %d jobs", len(rings), len(jobs))
 	}
-	if again := ringAgain(t, db, lost); len(again) != 0 {
+	if again := ringAgain(t, db, lost, lost); len(again) != 0 {
 		t.Errorf("a second sweep rings again for what the first did: %v", again)
 	}
 	fixture.Sound(t, db)
 }
 
-func TestTheBackoffDoublesWithEveryRing(t *testing.T) {
+func TestOnlyRingsThatWereAbandonedCountAsDelivered(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for range 3 {
+		accepted(t, db, 1)
+	}
+	age(t, db, time.Minute)
+	lost := overdue(t, db, minute())
+	numbers := make(map[int]int)
+	for _, r := range ringAgain(t, db, lost, lost[:1]) {
+		numbers[r.Number] += len(r.Jobs)
+	}
+	if numbers[1] != 2 || numbers[2] != 1 {
+		t.Errorf("jobs by the number of their ring: %v", numbers)
+	}
+}
+
+func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	accepted(t, db, 1)
-	const backoff, longest = 10 * time.Second, 60 * time.Second
-	for number, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 60 * time.Second, 60 * time.Second} {
-		age(t, db, want-2*time.Second)
-		if ids := overdue(t, db, backoff, longest); len(ids) != 0 {
-			t.Errorf("ring number %d is overdue before %s", number+1, want)
+	backoff := job.Backoff{First: 10 * time.Second, Longest: 60 * time.Second, Deaths: 3}
+	for i, seconds := range []int{10, 10, 10, 20, 40, 60, 60} {
+		want := time.Duration(seconds) * time.Second
+		age(t, db, want/2)
+		if ids := overdue(t, db, backoff); len(ids) != 0 {
+			t.Errorf("ring number %d is overdue before %s", i+1, want)
 		}
 		age(t, db, want+time.Second)
-		ids := overdue(t, db, backoff, longest)
+		ids := overdue(t, db, backoff)
 		if len(ids) != 1 {
-			t.Fatalf("ring number %d is not overdue after %s", number+1, want)
+			t.Fatalf("ring number %d is not overdue after %s", i+1, want)
 		}
-		ringAgain(t, db, ids)
+		ringAgain(t, db, ids, ids)
+	}
+}
+
+func TestAWalkMeetsEveryOverdueRingOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const n = 250
+	for range n {
+		accepted(t, db, 1)
+	}
+	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
+	if _, err := db.Exec(t.Context(), `UPDATE rings SET seen_at = (SELECT min(seen_at) FROM rings)`); err != nil {
+		t.Fatal(err)
+	}
+	walk, err := job.FindOverdue(t.Context(), db, minute())
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := make(map[uuid.UUID]bool)
+	for {
+		rings, err := walk.Next(t.Context(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rings) == 0 {
+			break
+		}
+		var ids []uuid.UUID
+		for _, r := range rings {
+			if met[r.ID] {
+				t.Fatalf("ring %s is met again", r.ID)
+			}
+			met[r.ID] = true
+			ids = append(ids, r.ID)
+		}
+		if err := job.Seen(t.Context(), db, ids[:len(ids)/2]); err != nil { // some move, others stay
+			t.Fatal(err)
+		}
+	}
+	if len(met) != n {
+		t.Errorf("%d of %d rings were met", len(met), n)
 	}
 }
 
@@ -108,12 +183,27 @@ func TestARingThatWasSeenIsNotOverdue(t *testing.T) {
 	db := fixture.DB(t)
 	accepted(t, db, 1)
 	age(t, db, time.Minute)
-	ids := overdue(t, db, time.Second, time.Hour)
+	hour := job.Backoff{First: 30 * time.Second, Longest: time.Hour, Deaths: 5}
+	ids := overdue(t, db, hour)
+	if len(ids) != 1 {
+		t.Fatalf("overdue: %v", ids)
+	}
 	if err := job.Seen(t.Context(), db, ids); err != nil {
 		t.Fatal(err)
 	}
-	if ids := overdue(t, db, time.Second, time.Hour); len(ids) != 0 {
+	if ids := overdue(t, db, hour); len(ids) != 0 {
 		t.Errorf("overdue: %v", ids)
+	}
+}
+
+func TestABatchOfAcceptedJobsFitsIntoOneRing(t *testing.T) {
+	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
+	t.Setenv("TRIPRIZE_REDIS_URL", "redis://localhost:6379/0")
+	for size, want := range map[int]bool{job.MaxRing: true, job.MaxRing + 1: false} {
+		t.Setenv("TRIPRIZE_ACCEPT_BATCH_SIZE", strconv.Itoa(size))
+		if _, err := config.Load(""); (err == nil) != want {
+			t.Errorf("accept.batch_size %d: %v", size, err)
+		}
 	}
 }
 

@@ -10,14 +10,15 @@ import (
 	"triprize/internal/queue"
 )
 
-// MaxRing is the most jobs one ring calls for.
+// MaxRing is the most jobs one ring calls for. An accept makes one ring of all
+// jobs of a kind, so accept.batch_size has the same bound.
 const MaxRing = 256
 
 // Ring is one call to workers, for a bundle of jobs of one kind.
 type Ring struct {
 	ID     uuid.UUID
 	Kind   Kind
-	Number int // how often these jobs were rung for, this time included
+	Number int // which delivery of these jobs it is, so far as is known: it grows when a worker dies with them
 	Jobs   []Ref
 }
 

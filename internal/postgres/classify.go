@@ -13,6 +13,15 @@ import (
 
 // surroundings are the SQLSTATE prefixes of faults that the statement did not
 // cause: the same statement may well succeed in a moment.
+//
+// statement_timeout (57014) is among them, although a statement can also be slow
+// by its own doing. Every statement here asks an index for a bounded number of
+// rows, so one that takes ten seconds meets a server that is overloaded, or a
+// disk that hangs. Half a batch would not be quicker there: a batch of 256 that
+// is tried in halves, down to one by one, is 511 statements for a server that
+// cannot do one; and then each of its jobs would have failed by itself, and be
+// given up for good after a few such minutes. A batch that is tried again whole
+// waits the trouble out.
 var surroundings = []string{
 	"08",    // connection exceptions
 	"25006", // read-only transaction: we talk to a standby after a failover
@@ -54,9 +63,3 @@ func isClosedConnection(err error) bool { return pgconn.SafeToRetry(err) }
 // NothingSent tells whether err proves that the server saw nothing of the
 // statement, so that it can be sent again whatever it does.
 func NothingSent(err error) bool { return pgconn.SafeToRetry(err) }
-
-// IsUniqueViolation tells whether err is the violation of the named unique constraint.
-func IsUniqueViolation(err error, constraint string) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "23505" && pg.ConstraintName == constraint
-}

@@ -178,19 +178,3 @@ func TestStatesAreToldApart(t *testing.T) {
 		expect(t, err, state, surroundings)
 	}
 }
-
-func TestAUniqueViolationIsKnownByItsConstraint(t *testing.T) {
-	t.Parallel()
-	db, _ := open(t, unchanged)
-	_, err := db.Exec(t.Context(), `INSERT INTO marks VALUES (1, 'c')`)
-	if !postgres.IsUniqueViolation(fmt.Errorf("insert: %w", err), "marks_key") {
-		t.Errorf("%v is none", err)
-	}
-	if postgres.IsUniqueViolation(err, "another") || postgres.IsUniqueViolation(err, "") {
-		t.Error("it is one of another constraint too")
-	}
-	_, err = db.Exec(t.Context(), `INSERT INTO marks VALUES (3, '')`)
-	if postgres.IsUniqueViolation(err, "marks_note_check") || postgres.IsUniqueViolation(nil, "marks_key") {
-		t.Errorf("%v is one", err)
-	}
-}

@@ -24,9 +24,9 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Open returns a pool whose sessions have the timeouts of settings. It connects
-// lazily: a process can start, and say that it is not ready, before Postgres does.
-// name shows up in pg_stat_activity.
+// Open returns a pool whose sessions have the timeouts of settings. It does not
+// wait for a connection: its error is one of the settings, and whether Postgres is
+// there shows with the first statement. name shows up in pg_stat_activity.
 func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
@@ -35,14 +35,15 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	cfg.MaxConns = settings.MaxConnections
 	cfg.MaxConnIdleTime = settings.IdleConnectionTimeout
 	cfg.ConnConfig.ConnectTimeout = settings.ConnectTimeout
+	cfg.ConnConfig.DialFunc = dialer(settings.TCPUserTimeout).DialContext
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
 	session["statement_timeout"] = milliseconds(settings.StatementTimeout)
 	session["lock_timeout"] = milliseconds(settings.LockTimeout)
 	session["idle_in_transaction_session_timeout"] = milliseconds(settings.IdleInTransactionTimeout)
 	session["tcp_user_timeout"] = milliseconds(settings.TCPUserTimeout)
-	session["tcp_keepalives_idle"] = "5" // seconds; with the interval and the user timeout a vanished peer is found in time
-	session["tcp_keepalives_interval"] = "2"
+	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // this and the two before are for the server's end of the connection
+	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
 	session["timezone"] = "UTC"
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap()) // without it every uuid travels as text
@@ -58,6 +59,7 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+func seconds(d time.Duration) string      { return strconv.FormatInt(int64(d/time.Second), 10) }
 
 // Beginner starts transactions; a pool does.
 type Beginner interface {

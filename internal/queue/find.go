@@ -15,9 +15,10 @@ type Place int
 
 // The places of a task.
 const (
-	Gone    Place = iota // not in Redis, given up by asynq, or with a worker that is dead
-	Waiting              // in the queue, or waiting for its next delivery
-	Held                 // with a worker that is alive
+	Gone      Place = iota // not in Redis: forgotten, or never enqueued
+	Waiting                // in the queue, or waiting for its next delivery
+	Held                   // with a worker that is alive
+	Abandoned              // delivered, and then nothing: its worker is dead, or asynq has given it up
 )
 
 // Finder looks tasks up.
@@ -52,7 +53,7 @@ func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 		case info.State == asynq.TaskStatePending, info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry:
 			places[id] = Waiting
 		default: // archived or completed: asynq will not deliver it again
-			places[id] = Gone
+			places[id] = Abandoned
 		}
 	}
 	if err := f.findHolders(ctx, active, places); err != nil {
@@ -91,7 +92,7 @@ func (f *Finder) findHolders(ctx context.Context, active []uuid.UUID, places map
 		if ok && alive[worker].Val() == 1 {
 			places[id] = Held
 		} else {
-			places[id] = Gone
+			places[id] = Abandoned
 		}
 	}
 	return nil

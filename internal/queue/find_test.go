@@ -52,7 +52,7 @@ func TestATaskThatWillBeDeliveredIsWaiting(t *testing.T) {
 	}
 }
 
-func TestATaskThatNobodyWillDeliverIsGone(t *testing.T) {
+func TestATaskThatNobodyWillDeliverIsGoneOrAbandoned(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	unknown := uuid.New()
@@ -67,7 +67,7 @@ func TestATaskThatNobodyWillDeliverIsGone(t *testing.T) {
 	if place, ok := places[unknown]; place != queue.Gone || !ok {
 		t.Errorf("an unknown task is %v, %v", place, ok)
 	}
-	if place, ok := places[archived]; place != queue.Gone || !ok {
+	if place, ok := places[archived]; place != queue.Abandoned || !ok { // it was delivered
 		t.Errorf("an archived task is %v, %v", place, ok)
 	}
 }
@@ -92,7 +92,7 @@ func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	for _, c := range []struct {
 		worker *queue.Presence
 		place  queue.Place
-	}{{stopped, queue.Gone}, {live, queue.Held}, {nil, queue.Gone}, {unheard, queue.Gone}, {live, queue.Held}} {
+	}{{stopped, queue.Abandoned}, {live, queue.Held}, {nil, queue.Abandoned}, {unheard, queue.Abandoned}, {live, queue.Held}} {
 		id := o.enqueue(purchase)
 		active = append(active, id)
 		note(id, c.worker, c.place)
@@ -103,7 +103,7 @@ func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	want[ids[len(ids)-1]] = queue.Gone
 	eventually(t, "the worker that does not beat is dead and the other alive", func() bool {
 		places := o.places(active[0], active[1])
-		return places[active[0]] == queue.Gone && places[active[1]] == queue.Held
+		return places[active[0]] == queue.Abandoned && places[active[1]] == queue.Held
 	})
 	got := o.places(ids...)
 	for i, id := range active {
@@ -140,7 +140,7 @@ func TestATaskIsNoLongerHeldOnceItIsDroppedOrForgotten(t *testing.T) {
 		t.Errorf("forgetting nothing: %v", err)
 	}
 	places := o.places(dropped, forgotten, kept)
-	if places[dropped] != queue.Gone || places[forgotten] != queue.Gone || places[kept] != queue.Held {
+	if places[dropped] != queue.Abandoned || places[forgotten] != queue.Abandoned || places[kept] != queue.Held {
 		t.Errorf("dropped %v, forgotten %v, kept %v", places[dropped], places[forgotten], places[kept])
 	}
 }

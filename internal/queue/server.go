@@ -66,9 +66,6 @@ type Server struct {
 // Start begins to deliver. Redis may be away; deliveries begin when it is back.
 func (s *Server) Start() error { return s.server.Start(s.mux) }
 
-// Stop takes no new tasks.
-func (s *Server) Stop() { s.server.Stop() }
-
 // Shutdown waits for the tasks that are held, up to the shutdown timeout, and
 // gives the rest back to the queue.
 func (s *Server) Shutdown() { s.server.Shutdown() }

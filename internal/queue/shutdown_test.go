@@ -73,30 +73,6 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	}
 }
 
-func TestAStoppedServerTakesNoNewTasks(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t)
-	taken := make(chan string, 100)
-	by := func(who string) *queue.Server {
-		return o.serve(func(context.Context, queue.Task, bool) error {
-			taken <- who
-			return nil
-		})
-	}
-	stopped := by("the stopped one")
-	stopped.Stop()
-	by("the other")
-	const tasks = 30
-	for range tasks {
-		o.enqueue(purchase)
-	}
-	for range tasks {
-		if who := receive(t, taken); who != "the other" {
-			t.Fatalf("a task went to %s", who)
-		}
-	}
-}
-
 func TestAServerStartedWithoutRedisDeliversOnceItIsBack(t *testing.T) {
 	t.Parallel()
 	settings, redisServer := privateRedis(t)

@@ -103,6 +103,15 @@ func (p *place) pending() int {
 	return info.Pending
 }
 
+// number returns the number of the only ring.
+func (p *place) number() (n int) {
+	p.t.Helper()
+	if err := p.db.QueryRow(p.t.Context(), `SELECT number FROM rings`).Scan(&n); err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
 func TestALostRingIsRungAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -172,9 +181,8 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	var number int
-	if err := p.db.QueryRow(t.Context(), `SELECT number FROM rings`).Scan(&number); err != nil || number != 1 {
-		t.Errorf("the ring has number %d, %v", number, err)
+	if n := p.number(); n != 1 {
+		t.Errorf("the ring has number %d", n)
 	}
 }
 
@@ -222,6 +230,16 @@ func TestARingWithALiveWorkerIsLeftAloneAndWithADeadOneRungAgain(t *testing.T) {
 	beating.Wait()
 	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_rung"] != 2 {
 		t.Errorf("with a dead worker: %v", got)
+	}
+	if n := p.number(); n != 2 {
+		t.Errorf("a worker died with these jobs, and their ring has number %d", n)
+	}
+	_, err := p.db.Exec(t.Context(), `UPDATE rings SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("lost-jobs"); got["looked_at"] != 1 {
+		t.Errorf("the death made the next look later: %v", got)
 	}
 }
 

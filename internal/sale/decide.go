@@ -6,6 +6,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/fault"
 	"triprize/internal/job"
+	"triprize/internal/triangle"
 )
 
 // decide refuses the orders that no free position could help; the others are wanted.
@@ -20,7 +21,8 @@ func (b *batch) decide() {
 	}
 }
 
-// admit checks an order against the state of its campaign.
+// admit checks an order against its campaign: first what can never be, then the
+// state it is in.
 func admit(c *campaign.Sale, o *order) error {
 	switch {
 	case c == nil:
@@ -29,6 +31,11 @@ func admit(c *campaign.Sale, o *order) error {
 		return fault.Invalid(fault.Field{Pointer: "/selection/layer", Detail: fmt.Sprintf("the campaign has layers 1 to %d", c.BaseLength)})
 	case o.Selection.Quantity < 1:
 		return fault.Invalid(fault.Field{Pointer: "/selection/quantity", Detail: "must be at least 1"})
+	case o.Selection.Layer > 0 && o.Selection.Quantity > triangle.InLayer(o.Selection.Layer):
+		return fault.Invalid(fault.Field{Pointer: "/selection/quantity",
+			Detail: fmt.Sprintf("layer %d has no more than %d in all", o.Selection.Layer, triangle.InLayer(o.Selection.Layer))})
+	case o.Selection.Quantity > triangle.Count(c.BaseLength):
+		return fault.Invalid(fault.Field{Pointer: "/selection/quantity", Detail: fmt.Sprintf("the campaign has no more than %d in all", triangle.Count(c.BaseLength))})
 	case c.State != campaign.Active && c.Counts.Sold == c.Counts.Total:
 		return fault.New(fault.SoldOut, "all %d positions are sold", c.Counts.Total)
 	case c.State != campaign.Active:

@@ -3,6 +3,7 @@ package sale_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,31 @@ func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 	}
 	if len(report.Settled) != len(refs) || len(report.Busy) != 0 {
 		t.Errorf("report: %+v", report)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestWhatCanNeverBeIsRefusedForGood(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	requests := map[string]job.Request{
+		"more than the layer has":    fixture.PurchaseRequest(t, id, "a", 1, 2),
+		"more than the triangle has": fixture.PurchaseRequest(t, id, "a", 0, 11),
+	}
+	for name, request := range requests {
+		refs := fixture.Accept(t, db, request)
+		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+			t.Fatal(err)
+		}
+		p := fixture.Job(t, db, refs[0].ID).Problem
+		if p == nil || p.Code != fault.InvalidRequest || len(p.Fields) != 1 || p.Fields[0].Pointer != "/selection/quantity" || !strings.Contains(p.Fields[0].Detail, "in all") {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	all := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "b", 4, 4), fixture.PurchaseRequest(t, id, "b", 0, 6))
+	if report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), all, false); err != nil || report.Sold != 10 {
+		t.Errorf("exactly what there is: %+v, %v", report, err)
 	}
 	fixture.Sound(t, db)
 }

@@ -56,6 +56,30 @@ func TestAProbeThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
+func TestWhatHangsTakesNothingFromTheOtherProbes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hangs := telemetry.Check{Name: "postgres", Required: true, Probe: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		slow := telemetry.Check{Name: "redis", Probe: func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second):
+				return nil
+			}
+		}}
+		for _, checks := range [][]telemetry.Check{{hangs, slow}, {slow, hangs}} {
+			got := telemetry.Probe(t.Context(), checks)
+			if got.Checks["redis"] != telemetry.StatusOK || got.Checks["postgres"] != telemetry.StatusUnavailable {
+				t.Errorf("got %+v", got)
+			}
+		}
+	})
+}
+
 // The default logger is one for the whole process, so these two are not parallel.
 
 func TestLogsHaveTheProcessAndTheLevelsAskedFor(t *testing.T) {
