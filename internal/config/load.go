@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/go-playground/validator/v10"
@@ -105,6 +106,9 @@ func check(settings Settings) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
+	if err := v.RegisterValidation("secret", longEnough); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
 	err := v.Struct(settings)
 	if err == nil {
 		return nil
@@ -126,6 +130,14 @@ func reason(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
 		return "is required"
+	case "required_with":
+		return "is required together with " + others(f)
+	case "excluded_with":
+		return "excludes " + others(f) + ": set one of them"
+	case "secret":
+		return fmt.Sprintf("must have at least %s bytes, as from: openssl rand -base64 %s", f.Param(), f.Param())
+	case "http_url":
+		return "must be an http:// or https:// URL"
 	case "min", "gte":
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
 	case "max", "lte":
@@ -133,9 +145,9 @@ func reason(f validator.FieldError) string {
 	case "oneof":
 		return fmt.Sprintf("is %q, must be one of: %s", f.Value(), f.Param())
 	case "gtfield":
-		return fmt.Sprintf("is %v, must be more than %s", f.Value(), f.Param())
+		return fmt.Sprintf("is %v, must be more than %s", f.Value(), others(f))
 	case "gtefield":
-		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
+		return fmt.Sprintf("is %v, must be at least %s", f.Value(), others(f))
 	case "hostname_port":
 		return fmt.Sprintf("is %q, must be host:port", f.Value())
 	case "url_of":
@@ -146,4 +158,22 @@ func reason(f validator.FieldError) string {
 	default:
 		return fmt.Sprintf("must satisfy %s=%s", f.Tag(), f.Param())
 	}
+}
+
+// others names the settings of the same section that a rule compares with.
+func others(f validator.FieldError) string {
+	path := strings.Split(f.StructNamespace(), ".") // Settings, the section, the setting
+	section, _ := reflect.TypeFor[Settings]().FieldByName(path[1])
+	var names []string
+	for _, field := range strings.Fields(f.Param()) {
+		other, _ := section.Type.FieldByName(field)
+		names = append(names, other.Tag.Get("mapstructure"))
+	}
+	return strings.Join(names, " or ")
+}
+
+// longEnough is the rule secret=N: at least N bytes, unlike min=N, which counts characters.
+func longEnough(f validator.FieldLevel) bool {
+	n, err := strconv.Atoi(f.Param())
+	return err == nil && len(f.Field().String()) >= n
 }

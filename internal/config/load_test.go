@@ -36,6 +36,28 @@ func TestTheDocumentsTimeoutsAreTheDefaults(t *testing.T) {
 	}
 }
 
+func TestTheDocumentsRateLimitIsTheDefault(t *testing.T) {
+	required(t)
+	s, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 0 || l.Budget != 50*time.Millisecond {
+		t.Errorf("got %+v", l)
+	}
+}
+
+func TestStreamsLeaveConnectionsForRequestsByDefault(t *testing.T) {
+	required(t)
+	s, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Streams.MaxOpen >= s.API.MaxConnections || s.Streams.MaxPerClient >= s.Streams.MaxOpen {
+		t.Errorf("of %d connections %d may be streams, %d of one client", s.API.MaxConnections, s.Streams.MaxOpen, s.Streams.MaxPerClient)
+	}
+}
+
 func TestEnvironmentWinsOverFileWinsOverDefault(t *testing.T) {
 	required(t)
 	file := write(t, "worker:\n  lanes: 7\n  batch_size: 9\n")
@@ -85,11 +107,14 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"not a URL":              {env: [2]string{"TRIPRIZE_REDIS_URL", "redisfoo"}, want: []string{"redis.url (TRIPRIZE_REDIS_URL)", "redis://"}},
 		"half a URL":             {env: [2]string{"TRIPRIZE_REDIS_URL", "redis:localhost"}, want: []string{"redis.url", "redis://"}},
 		"another scheme":         {env: [2]string{"TRIPRIZE_POSTGRES_URL", "postgresfoo://localhost/db"}, want: []string{"postgres.url", "postgres://"}},
-		"two in conflict":        {env: [2]string{"TRIPRIZE_WORKER_HEARTBEAT_TTL", "1s"}, want: []string{"worker.heartbeat_ttl", "more than"}},
+		"two in conflict":        {env: [2]string{"TRIPRIZE_WORKER_HEARTBEAT_TTL", "1s"}, want: []string{"worker.heartbeat_ttl", "more than heartbeat_interval"}},
 		"not an address":         {env: [2]string{"TRIPRIZE_API_LISTEN", "8080"}, want: []string{"api.listen", "host:port"}},
 		"a short secret":         {env: [2]string{"TRIPRIZE_DRAW_SECRET_KEY", "abcd"}, want: []string{"draw.secret_key", "64 hex digits"}},
 		"not YAML":               {file: "worker: [", want: []string{"settings file"}},
 		"a scalar for a map":     {file: "worker: 7\n", want: []string{"worker", "unknown"}},
+		"a life too short":       {env: [2]string{"TRIPRIZE_STREAMS_MAX_AGE", "15s"}, want: []string{"streams.max_age", "more than"}},
+		"no burst":               {env: [2]string{"TRIPRIZE_LIMITS_USER_BURST", "0"}, want: []string{"limits.user_burst", "at least 1"}},
+		"a negative rate":        {env: [2]string{"TRIPRIZE_LIMITS_CLIENT_RATE", "-1"}, want: []string{"limits.client_rate", "at least 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			required(t)
@@ -145,6 +170,49 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Worker.BatchLinger != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
 		s.Idempotency.Budget != 1500*time.Millisecond || s.API.KeyCacheTTL != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
 		t.Errorf("got %+v", s)
+	}
+}
+
+func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
+	const secret = "hunter2-hunter2-hunter2-hunter2-" // 32 bytes
+	const url = "https://issuer.example/keys"
+	for name, c := range map[string]struct {
+		file string
+		want []string // nil: accepted
+	}{
+		"none":                    {file: "leeway: 0s"},
+		"a secret":                {file: "hs256_secret: " + secret + "\n  issuer: i\n  audience: a"},
+		"a URL":                   {file: "jwks_url: " + url + "\n  issuer: i\n  audience: a"},
+		"both":                    {file: "hs256_secret: " + secret + "\n  jwks_url: " + url + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "TRIPRIZE_TOKENS_JWKS_URL", "excludes hs256_secret"}},
+		"a secret alone":          {file: "hs256_secret: " + secret, want: []string{"tokens.issuer", "tokens.audience", "is required together with hs256_secret or jwks_url"}},
+		"a URL without audience":  {file: "jwks_url: " + url + "\n  issuer: i", want: []string{"tokens.audience", "is required together with"}},
+		"a URL without issuer":    {file: "jwks_url: " + url + "\n  audience: a", want: []string{"tokens.issuer", "is required together with"}},
+		"a secret of 31 bytes":    {file: "hs256_secret: " + secret[:31] + "\n  issuer: i\n  audience: a", want: []string{"tokens.hs256_secret", "at least 32 bytes"}},
+		"no URL":                  {file: "jwks_url: file:///etc/" + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "http:// or https://"}},
+		"no claim for the role":   {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
+		"a clock far off":         {file: "leeway: 301s", want: []string{"tokens.leeway", "at most 5m"}},
+		"a life without measure":  {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
+		"keys fetched too often":  {file: "jwks_refresh_interval: 1s", want: []string{"tokens.jwks_refresh_interval", "at least 10s"}},
+		"a fetch without a limit": {file: "jwks_timeout: 0s", want: []string{"tokens.jwks_timeout", "at least 10ms"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			required(t)
+			_, err := Load(write(t, "tokens:\n  "+c.file+"\n"))
+			if c.want == nil && err != nil {
+				t.Fatal(err)
+			}
+			if c.want != nil && err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			if err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%q repeats the secret", err)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,9 @@ type Settings struct {
 	Postgres    Postgres    `mapstructure:"postgres"`
 	Redis       Redis       `mapstructure:"redis"`
 	API         API         `mapstructure:"api"`
+	Streams     Streams     `mapstructure:"streams"`
+	Tokens      Tokens      `mapstructure:"tokens"`
+	Limits      Limits      `mapstructure:"limits"`
 	Accept      Accept      `mapstructure:"accept"`
 	Worker      Worker      `mapstructure:"worker"`
 	Idempotency Idempotency `mapstructure:"idempotency"`
@@ -60,6 +63,39 @@ type API struct {
 	AsynqmonReadOnly bool          `mapstructure:"asynqmon_read_only"`
 }
 
+// Streams are the event streams of campaigns and jobs.
+type Streams struct {
+	Interval     time.Duration `mapstructure:"interval"       validate:"min=10ms,max=1m"`
+	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=100ms,max=5m"`
+	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=1000000"`
+	MaxPerClient int           `mapstructure:"max_per_client" validate:"min=1,max=1000000"`
+	MaxAge       time.Duration `mapstructure:"max_age"        validate:"gtfield=Heartbeat,max=24h"`
+	Retry        time.Duration `mapstructure:"retry"          validate:"min=100ms,max=5m"`
+}
+
+// Tokens says which JSON Web Tokens are believed. With neither a secret nor a
+// URL, none is.
+type Tokens struct {
+	Issuer              string        `mapstructure:"issuer"                validate:"required_with=HS256Secret JWKSURL,max=255"`
+	Audience            string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
+	HS256Secret         string        `mapstructure:"hs256_secret"          validate:"omitempty,secret=32"`
+	JWKSURL             string        `mapstructure:"jwks_url"              validate:"omitempty,excluded_with=HS256Secret,http_url"`
+	RoleClaim           string        `mapstructure:"role_claim"            validate:"required,max=255"`
+	Leeway              time.Duration `mapstructure:"leeway"                validate:"min=0,max=5m"`
+	MaxLifetime         time.Duration `mapstructure:"max_lifetime"          validate:"min=0,max=8760h"`
+	JWKSRefreshInterval time.Duration `mapstructure:"jwks_refresh_interval" validate:"min=10s,max=24h"`
+	JWKSTimeout         time.Duration `mapstructure:"jwks_timeout"          validate:"min=10ms,max=30s"`
+}
+
+// Limits bounds how often users and clients ask for changes. A rate of 0 is no limit.
+type Limits struct {
+	UserRate    int           `mapstructure:"user_rate"    validate:"min=0,max=100000"`
+	UserBurst   int           `mapstructure:"user_burst"   validate:"min=1,max=100000"`
+	ClientRate  int           `mapstructure:"client_rate"  validate:"min=0,max=100000"`
+	ClientBurst int           `mapstructure:"client_burst" validate:"min=1,max=100000"`
+	Budget      time.Duration `mapstructure:"budget"       validate:"min=1ms,max=10s"`
+}
+
 // Accept batches requests into jobs.
 type Accept struct {
 	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=256"` // job.MaxRing: a batch makes one task
@@ -67,6 +103,7 @@ type Accept struct {
 	InFlight    int           `mapstructure:"in_flight"    validate:"min=1,max=64"`
 	MaxPending  int           `mapstructure:"max_pending"  validate:"min=1,max=1000000"`
 	Timeout     time.Duration `mapstructure:"timeout"      validate:"min=10ms,max=1m"`
+	LongestWait time.Duration `mapstructure:"longest_wait" validate:"min=1s,max=24h"`
 }
 
 // Worker settles jobs.
