@@ -1,0 +1,58 @@
+package ratelimit
+
+import (
+	"iter"
+	"strconv"
+	"time"
+)
+
+// Verdict tells whether a request may pass, and how the limit stands that has
+// the least left.
+type Verdict struct {
+	Allowed    bool
+	Policy     string        // user or client; empty: no limit was asked, or Redis did not answer
+	Limit      int           // requests at once
+	Remaining  int           // of them, now
+	Reset      time.Duration // until Remaining is Limit again
+	RetryAfter time.Duration // until one is left; 0 when allowed
+
+	header string // RateLimit-Policy
+}
+
+// RetryAfterSeconds returns the value of Retry-After: at least 1 for a request
+// that was refused, else 0.
+func (v Verdict) RetryAfterSeconds() int {
+	if v.Allowed {
+		return 0
+	}
+	return seconds(v.RetryAfter)
+}
+
+// Headers returns the header fields of draft-ietf-httpapi-ratelimit-headers-11,
+// or none when there is nothing to say:
+//
+//	RateLimit-Policy: "user";q=20;w=2   20 requests at once, and again after 2 s without any
+//	RateLimit: "user";r=5;t=2           5 left; all are back in 2 s
+//
+// Seconds are rounded up. In a refusal t is Retry-After, before which by the
+// draft it must not end.
+func (v Verdict) Headers() iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		if v.Policy == "" {
+			return
+		}
+		window := seconds(v.Reset)
+		if !v.Allowed {
+			window = v.RetryAfterSeconds()
+		}
+		left := quoted(v.Policy) + ";r=" + strconv.Itoa(v.Remaining) + ";t=" + strconv.Itoa(window)
+		_ = yield("RateLimit-Policy", v.header) && yield("RateLimit", left)
+	}
+}
+
+// seconds rounds up to whole seconds, and to at least one.
+func seconds(d time.Duration) int {
+	return max(1, int((d+time.Second-1)/time.Second))
+}
+
+func quoted(name string) string { return `"` + name + `"` }
