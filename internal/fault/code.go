@@ -47,6 +47,7 @@ const (
 	NotSoldOut            Code = "not-sold-out"
 	StateConflict         Code = "state-conflict"
 	KeyReused             Code = "idempotency-key-reused"
+	RateLimited           Code = "rate-limited"
 	Unavailable           Code = "unavailable"
 	Overloaded            Code = "overloaded"
 	ReservationExpired    Code = "reservation-expired"
@@ -79,6 +80,7 @@ var catalogue = map[Code]entry{
 	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
 	StateConflict:         {KindConflict, "The present state does not allow this"},
 	KeyReused:             {KindReused, "The Idempotency-Key was used for another request"},
+	RateLimited:           {KindLimited, "There are too many requests"},
 	Unavailable:           {KindUnavailable, "The service cannot answer at the moment"},
 	Overloaded:            {KindUnavailable, "The service has more work than it can promise to do"},
 	ReservationExpired:    {KindConflict, "The reservation expired before it was paid"},
@@ -94,6 +96,12 @@ func (c Code) Title() string {
 		return e.title
 	}
 	return catalogue[InternalError].title
+}
+
+// Known tells whether c is in the catalogue.
+func (c Code) Known() bool {
+	_, ok := catalogue[c]
+	return ok
 }
 
 // Codes lists every known code, in no particular order.

@@ -97,7 +97,12 @@ func TestEveryCodeThatIsDeclaredIsInTheCatalogue(t *testing.T) {
 	if len(declared) == 0 {
 		t.Fatal("no declarations found: the test does not test")
 	}
+	names := make(map[string]string)
 	for _, d := range declared {
+		if other, taken := names[d[2]]; taken {
+			t.Errorf("%s and %s are both %q", other, d[1], d[2])
+		}
+		names[d[2]] = d[1]
 		if !slices.Contains(fault.Codes(), fault.Code(d[2])) {
 			t.Errorf("%s is not in the catalogue", d[1])
 		}
@@ -116,6 +121,7 @@ func TestTheKindsOfTheContract(t *testing.T) {
 		fault.KindForbidden:       {fault.Forbidden},
 		fault.KindNotFound:        {fault.NotFound},
 		fault.KindReused:          {fault.KeyReused},
+		fault.KindLimited:         {fault.RateLimited},
 		fault.KindUnavailable:     {fault.Unavailable, fault.Overloaded},
 		fault.KindConflict: {fault.CampaignNotActive, fault.CampaignPaused, fault.SaleNotOpen, fault.SoldOut, fault.NoneAvailable,
 			fault.PurchaseLimitExceeded, fault.NotSoldOut, fault.StateConflict, fault.ReservationExpired},
