@@ -102,7 +102,9 @@ func (d Draft) Positions() int { return triangle.Count(d.BaseLength) }
 
 // Amendment is a change to an active campaign; nil leaves a value as it is.
 type Amendment struct {
-	Name          *string
-	PurchaseLimit *int
-	SaleEndsAt    *time.Time
+	Name            *string
+	PurchaseLimit   *int
+	SaleEndsAt      *time.Time
+	NoPurchaseLimit bool // takes the limit away
+	NoSaleEnd       bool // takes the end away
 }

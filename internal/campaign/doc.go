@@ -14,4 +14,6 @@
 // The row of a campaign is the lock of its sale: whoever changes positions,
 // purchases or counters first calls Lock or LockFree, and reads what it decides
 // on in a later statement.
+//
+// Watch tells crowds how campaigns stand, for the price of one query per interval.
 package campaign

@@ -3,6 +3,7 @@ package campaign
 import (
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"triprize/internal/fault"
@@ -38,6 +39,9 @@ func (d Draft) Check(bounds Bounds) error {
 	if d.SaleStartsAt != nil && d.SaleEndsAt != nil && !d.SaleEndsAt.After(*d.SaleStartsAt) {
 		bad("/sale_ends_at", "must be after sale_starts_at")
 	}
+	checkTime(d.SaleStartsAt, "/sale_starts_at", bad)
+	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
+	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
 	d.Policies.check(bad)
 	if len(faults) == 0 {
 		d.checkLayers(bounds, bad)
@@ -46,6 +50,15 @@ func (d Draft) Check(bounds Bounds) error {
 		return fault.Invalid(faults...)
 	}
 	return nil
+}
+
+// checkTime wants a time that is one in every zone: RFC 3339, in which it is
+// shown, knows no year above 9999, and some place is a day ahead.
+func checkTime(t *time.Time, pointer string, bad func(string, string, ...any)) {
+	const earliest, latest = 2000, 9998
+	if t != nil && (t.UTC().Year() < earliest || t.UTC().Year() > latest) {
+		bad(pointer, "must be in the years %d to %d", earliest, latest)
+	}
 }
 
 func (p Policies) check(bad func(string, string, ...any)) {

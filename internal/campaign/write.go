@@ -63,15 +63,25 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) 
 }
 
 // Amend changes what may change in an active campaign: its name, a higher
-// purchase limit, a later end of the sale. Nil leaves a value as it is.
+// purchase limit or none, a later end of the sale or none. Nil leaves a value as
+// it is.
 func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, a Amendment) error {
+	var faults []fault.Field
+	checkTime(a.SaleEndsAt, "/sale_ends_at", func(pointer, format string, args ...any) {
+		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	})
+	if len(faults) > 0 {
+		return fault.Invalid(faults...)
+	}
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns
-		SET name = coalesce($2, name), purchase_limit = coalesce($3, purchase_limit), sale_ends_at = coalesce($4, sale_ends_at)
+		SET name = coalesce($2, name),
+		    purchase_limit = CASE WHEN $5 THEN NULL ELSE coalesce($3, purchase_limit) END,
+		    sale_ends_at   = CASE WHEN $6 THEN NULL ELSE coalesce($4, sale_ends_at) END
 		WHERE id = $1 AND state = 'active'
 		  AND ($3::integer IS NULL OR $3 >= purchase_limit)
 		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)`,
-		id, a.Name, a.PurchaseLimit, a.SaleEndsAt)
+		id, a.Name, a.PurchaseLimit, a.SaleEndsAt, a.NoPurchaseLimit, a.NoSaleEnd)
 	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off")
 }
 

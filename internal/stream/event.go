@@ -1,0 +1,91 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ContentType is the media type of a stream.
+const ContentType = "text/event-stream"
+
+// Event is one message to the client.
+type Event struct {
+	ID   string // what the client repeats as Last-Event-ID; empty: the one before stays
+	Name string // empty: "message"
+	Data []byte // text in UTF-8; its line breaks all arrive as \n
+	Last bool   // the stream ends after it; not sent
+}
+
+// ErrField means that an id or a name cannot be sent: it has a line break or a NUL.
+var ErrField = errors.New("stream: the id or the name of an event has a line break or a NUL")
+
+// breaks are what the format ends lines with; a NUL makes clients ignore an id.
+const breaks = "\r\n\x00"
+
+// Writer formats events. Each method flushes; an error means that the client is
+// gone, or is ErrField, after which nothing was written.
+type Writer struct {
+	out   *bufio.Writer
+	frame []byte // of the event before, reused
+}
+
+// NewWriter returns a Writer to out.
+func NewWriter(out *bufio.Writer) *Writer { return &Writer{out: out} }
+
+// lineBreaks makes one line break of the three that the format knows.
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// Event sends one event. Empty data is sent too: clients are told of the event.
+func (w *Writer) Event(e Event) error {
+	if strings.ContainsAny(e.ID, breaks) || strings.ContainsAny(e.Name, breaks) {
+		return ErrField
+	}
+	w.frame = w.frame[:0]
+	if e.ID != "" {
+		w.line("id", e.ID)
+	}
+	if e.Name != "" {
+		w.line("event", e.Name)
+	}
+	data := string(e.Data)
+	if bytes.IndexByte(e.Data, '\r') >= 0 {
+		data = lineBreaks.Replace(data)
+	}
+	for line := range strings.SplitSeq(data, "\n") {
+		w.line("data", line)
+	}
+	return w.send()
+}
+
+// Ping sends a comment, which clients ignore.
+func (w *Writer) Ping() error {
+	w.frame = append(w.frame[:0], ": ping\n"...)
+	return w.send()
+}
+
+// Retry tells the client how long to wait before it connects again.
+func (w *Writer) Retry(after time.Duration) error {
+	w.frame = w.frame[:0]
+	w.line("retry", strconv.FormatInt(after.Milliseconds(), 10))
+	return w.send()
+}
+
+func (w *Writer) line(field, value string) {
+	w.frame = append(w.frame, field...)
+	w.frame = append(w.frame, ": "...)
+	w.frame = append(w.frame, value...)
+	w.frame = append(w.frame, '\n')
+}
+
+// send ends the frame with an empty line.
+func (w *Writer) send() error {
+	w.frame = append(w.frame, '\n')
+	if _, err := w.out.Write(w.frame); err != nil {
+		return err
+	}
+	return w.out.Flush()
+}
