@@ -54,6 +54,39 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 	return all, nil
 }
 
+// OfUser returns the positions that a user holds or has bought, by layer and column.
+func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
+	rows, err := db.Query(ctx, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 ORDER BY layer, col`, campaignID, userID)
+	if err != nil {
+		return nil, fmt.Errorf("board.OfUser(%s): %w", campaignID, err)
+	}
+	own, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("board.OfUser(%s): %w", campaignID, err)
+	}
+	return own, nil
+}
+
+// Overlay returns a board with what a user has as it is now laid over a copy
+// that is older. What the user had then and has no more is free again, as far as
+// the user can know.
+func Overlay(older, own []Position, userID string) []Position {
+	now := make([]Position, len(older))
+	mine := make(map[triangle.Position]Position, len(own))
+	for _, p := range own {
+		mine[p.Position] = p
+	}
+	for i, p := range older {
+		if fresh, ok := mine[p.Position]; ok {
+			p = fresh
+		} else if p.UserID != nil && *p.UserID == userID {
+			p.State, p.UserID, p.ExpiresAt = Available, nil, nil
+		}
+		now[i] = p
+	}
+	return now
+}
+
 // Get returns one position, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at triangle.Position) (Position, error) {
 	rows, err := db.Query(ctx, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3`,

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -48,4 +49,21 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error)
 		return nil, fmt.Errorf("job.GetAll: %w", err)
 	}
 	return jobs, nil
+}
+
+// OfKey returns the job of an earlier request with the same key, and false when
+// there is none.
+func OfKey(ctx context.Context, db postgres.DB, r Request) (Accepted, bool, error) {
+	rows, err := db.Query(ctx, `SELECT `+columns+` FROM jobs j WHERE client = $1 AND idempotency_key = $2`, r.Client, r.Key)
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
+	}
+	j, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Accepted{}, false, nil
+	}
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
+	}
+	return Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true, nil
 }

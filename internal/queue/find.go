@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
@@ -108,4 +109,15 @@ func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 		fields[i] = id.String()
 	}
 	return f.rdb.HDel(ctx, holdsKey(f.namespace), fields...).Err()
+}
+
+// Wait returns how long the task of a kind that has waited longest has been
+// waiting; 0 when nothing waits. It is an error when no task of the kind was ever
+// enqueued.
+func (f *Finder) Wait(kind string) (time.Duration, error) {
+	info, err := f.inspector.GetQueueInfo(Name(f.namespace, kind))
+	if err != nil {
+		return 0, fmt.Errorf("queue.Wait(%s): %w", kind, err)
+	}
+	return info.Latency, nil
 }

@@ -89,6 +89,7 @@ func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err erro
 		if err != nil {
 			report.Error = err.Error()
 		}
+		s.remember(ctx, report)
 	}()
 	report.Counts, err = sweep.run(ctx)
 	return report, err
