@@ -17,6 +17,10 @@ func main() {
 		if err != nil {
 			return err
 		}
-		return httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks).Run(ctx)
+		server, err := httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks) //nolint:contextcheck // requests have contexts of their own
+		if err != nil {
+			return err
+		}
+		return server.Run(ctx)
 	})
 }

@@ -64,7 +64,11 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		if err != nil {
 			return err
 		}
-		return httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks).Run(ctx)
+		server, err := httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks)
+		if err != nil {
+			return err
+		}
+		return server.Run(ctx)
 	},
 }
 

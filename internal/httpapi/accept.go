@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -130,19 +127,35 @@ func (a *acceptor) rememberFinal(j job.Job) {
 	}
 }
 
-// accept answers a request for work with its job: 202, or 200 with the final
-// job for a client that prefers to wait for it.
-func (s *Server) accept(c *fiber.Ctx, request job.Request) error {
-	wait := preferredWait(c, s.settings.API.MaxWait)
-	ctx, cancel := context.WithTimeout(context.Background(), s.settings.Accept.Timeout)
+// accept makes a job of a request for work and answers with it: 202, or 200 with
+// the final job for a client that prefers to wait for it.
+func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return jobAnswer{}, err
+	}
+	request.ID, request.Client, request.Key, request.Hash = job.NewID(), c.client, c.key, c.fingerprint
+	wait := preferredWait(c.prefer, s.settings.API.MaxWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
 	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
 		s.acceptor.replayed.Inc()
-		c.Set("Idempotent-Replayed", "true")
 		if answer != nil {
-			return s.answer(c, finalStatus(wait), j.ID, wait, answer)
+			return jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: true, body: answer}, nil
 		}
-		return s.answerJob(c, j, wait, nil)
+		return s.answerJob(ctx, j, wait, nil, true)
+	}
+	if overloaded := s.backlog.admit(); overloaded != nil { // what was accepted before is answered all the same
+		earlier, ok, err := job.OfKey(ctx, s.db, request)
+		switch {
+		case err != nil:
+			return jobAnswer{}, err
+		case !ok:
+			return jobAnswer{}, overloaded
+		case earlier.Reused:
+			return jobAnswer{}, errReused
+		}
+		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
 	var waiter *job.Waiter
 	if wait > 0 { // before the job exists, so that its end cannot be missed
@@ -151,17 +164,18 @@ func (s *Server) accept(c *fiber.Ctx, request job.Request) error {
 	}
 	accepted, err := s.acceptor.requests.Do(ctx, request)
 	if err != nil {
-		return err
+		return jobAnswer{}, err
 	}
 	if accepted.Reused {
-		return fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
+		return jobAnswer{}, errReused
 	}
 	if accepted.Replayed {
-		c.Set("Idempotent-Replayed", "true")
 		waiter = nil
 	}
-	return s.answerJob(c, accepted.Job, wait, waiter)
+	return s.answerJob(ctx, accepted.Job, wait, waiter, accepted.Replayed)
 }
+
+var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
 
 // finalStatus is the status of a POST whose job is final: 200 tells a client
 // that preferred to wait that the wait is over, any other gets 202 every time.
@@ -174,24 +188,21 @@ func finalStatus(wait time.Duration) int {
 
 // answerJob waits for a job as long as the client prefers and answers a POST
 // with it. A waiter that was registered before the job existed spares a look.
-func (s *Server) answerJob(c *fiber.Ctx, j job.Job, wait time.Duration, waiter *job.Waiter) error {
-	j, err := s.await(j, wait, waiter)
+func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter, replayed bool) (jobAnswer, error) {
+	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
-		return err
+		return jobAnswer{}, err
 	}
-	body, err := json.Marshal(jobJSON(j))
-	if err != nil {
-		return err
+	answer := jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: replayed}
+	if !j.State.Final() {
+		answer.status, answer.retryAfter = http.StatusAccepted, s.backlog.retryAfter()
 	}
-	if j.State.Final() {
-		return s.answer(c, finalStatus(wait), j.ID, wait, body)
-	}
-	c.Set(fiber.HeaderRetryAfter, retryAfter)
-	return s.answer(c, http.StatusAccepted, j.ID, wait, body)
+	answer.body, err = json.Marshal(jobJSON(j))
+	return answer, err
 }
 
 // await returns the job when it is final, or as it was when the time is over.
-func (s *Server) await(j job.Job, wait time.Duration, waiter *job.Waiter) (job.Job, error) {
+func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter) (job.Job, error) {
 	if wait <= 0 || j.State.Final() {
 		return j, nil
 	}
@@ -200,7 +211,7 @@ func (s *Server) await(j job.Job, wait time.Duration, waiter *job.Waiter) (job.J
 	if waiter == nil {
 		waiter = s.watch.Waiter(j.ID)
 		defer waiter.Stop()
-		ctx, cancel := s.context()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
 		now, err := job.Get(ctx, s.db, j.ID)
 		if err != nil || now.State.Final() {
@@ -214,14 +225,4 @@ func (s *Server) await(j job.Job, wait time.Duration, waiter *job.Waiter) (job.J
 	case <-s.draining:
 	}
 	return j, nil
-}
-
-// answer sends a job that is encoded already.
-func (s *Server) answer(c *fiber.Ctx, status int, id uuid.UUID, wait time.Duration, body []byte) error {
-	c.Set(fiber.HeaderLocation, "/v1/jobs/"+id.String())
-	if wait > 0 {
-		c.Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
-	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	return c.Status(status).Send(body)
 }

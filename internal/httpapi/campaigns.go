@@ -3,15 +3,13 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"slices"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/apikey"
 	"triprize/internal/campaign"
 	"triprize/internal/fault"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/job"
 	"triprize/internal/launch"
 	"triprize/internal/postgres"
@@ -29,20 +27,14 @@ func (s *Server) bounds() campaign.Bounds {
 	return campaign.Bounds{MaxBaseLength: s.settings.Campaigns.MaxBaseLength, MinPrice: s.settings.Campaigns.MinPrice}
 }
 
-func (s *Server) createCampaign(c *fiber.Ctx, who apikey.Key) error {
-	var body campaignRequest
-	canonical, err := decodeBody(c, &body)
-	if err != nil {
-		return err
-	}
-	draft := body.onto(campaign.Draft{Policies: defaultPolicies})
-	if err := checkDraft(draft, s.bounds()); err != nil {
-		return err
+// CreateCampaign creates a pending campaign.
+func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignRequestObject) (contract.CreateCampaignResponseObject, error) {
+	draft := draftOf(*r.Body)
+	if err := draft.Check(s.bounds()); err != nil {
+		return nil, err
 	}
 	id := job.NewID()
-	return s.command(c, who, kindCreate, id, canonical, func(tx pgx.Tx) (int, any, error) {
-		ctx, cancel := s.context()
-		defer cancel()
+	return s.command(ctx, kindCreate, id, func(tx pgx.Tx) (int, any, error) {
 		if err := campaign.Create(ctx, tx, id, draft); err != nil {
 			return 0, nil, err
 		}
@@ -51,97 +43,75 @@ func (s *Server) createCampaign(c *fiber.Ctx, who apikey.Key) error {
 	})
 }
 
-// patchCampaign changes what the campaign's state allows: everything while it
+// PatchCampaign changes what the campaign's state allows: everything while it
 // is pending; while it is active the name, a higher limit and a later end;
 // afterwards the name.
-func (s *Server) patchCampaign(c *fiber.Ctx, _ apikey.Key) error {
-	id, err := pathID(c, "campaign")
-	if err != nil {
-		return err
-	}
-	var body campaignRequest
-	if _, err := decodeBody(c, &body); err != nil {
-		return err
-	}
-	ctx, cancel := s.context()
-	defer cancel()
-	var document campaignDocument
-	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		if err := campaign.Lock(ctx, tx, id); err != nil {
+func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignRequestObject) (contract.PatchCampaignResponseObject, error) {
+	var document contract.Campaign
+	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if err := campaign.Lock(ctx, tx, r.Campaign); err != nil {
 			return err
 		}
-		now, err := campaign.Get(ctx, tx, id)
+		now, err := campaign.Get(ctx, tx, r.Campaign)
 		if err != nil {
 			return err
 		}
-		if err := s.patch(ctx, tx, now, body); err != nil {
+		if err := s.patch(ctx, tx, now, *r.Body); err != nil {
 			return err
 		}
-		document, err = loadCampaign(ctx, tx, id)
+		document, err = loadCampaign(ctx, tx, r.Campaign)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.JSON(document)
+	return contract.PatchCampaign200JSONResponse{Body: document}, nil
 }
 
-func (s *Server) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, body campaignRequest) error {
+func (s *Server) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, change contract.CampaignPatch) error {
 	if now.State == campaign.Pending {
 		layers, err := campaign.Layers(ctx, tx, now.ID)
 		if err != nil {
 			return err
 		}
-		draft := body.onto(campaign.Draft{Name: now.Name, BaseLength: now.BaseLength, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
-			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers})
-		if err := checkDraft(draft, s.bounds()); err != nil {
+		draft := patched(campaign.Draft{Name: now.Name, BaseLength: now.BaseLength, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
+			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers}, change)
+		if err := draft.Check(s.bounds()); err != nil {
 			return err
 		}
 		return campaign.Replace(ctx, tx, now.ID, draft)
 	}
-	if fixed := body.fixedFields(now.State); len(fixed) > 0 {
+	if fixed := fixedFields(change, now.State); len(fixed) > 0 {
 		return fault.New(fault.StateConflict, "the campaign is %s; these can no longer be changed: %v", now.State, fixed)
 	}
-	if body.Name.set {
-		if faults := checkName(body.Name.value); faults != nil {
-			return fault.Invalid(faults...)
-		}
-	}
 	if now.State == campaign.Active {
-		return campaign.Amend(ctx, tx, now.ID, campaign.Amendment{Name: body.Name.value, PurchaseLimit: body.PurchaseLimit.value, SaleEndsAt: body.SaleEndsAt.value})
+		return campaign.Amend(ctx, tx, now.ID, campaign.Amendment{Name: change.Name,
+			PurchaseLimit: valueOf(change.PurchaseLimit), NoPurchaseLimit: change.PurchaseLimit.IsNull(),
+			SaleEndsAt: valueOf(change.SaleEndsAt), NoSaleEnd: change.SaleEndsAt.IsNull()})
 	}
-	if !body.Name.set {
-		return nil
-	}
-	return campaign.Rename(ctx, tx, now.ID, *body.Name.value)
+	return campaign.Rename(ctx, tx, now.ID, *change.Name) // a patch has a field, and every other one is fixed
 }
 
-func (s *Server) publishCampaign(c *fiber.Ctx, who apikey.Key) error {
-	return s.change(c, who, kindPublish, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+// PublishCampaign opens the sale.
+func (s handlers) PublishCampaign(ctx context.Context, r contract.PublishCampaignRequestObject) (contract.PublishCampaignResponseObject, error) {
+	return s.move(ctx, kindPublish, r.Campaign, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		return launch.Publish(ctx, tx, s.key, id)
 	})
 }
 
-func (s *Server) pauseCampaign(c *fiber.Ctx, who apikey.Key) error {
-	return s.change(c, who, kindPause, campaign.Pause)
+// PauseCampaign interrupts the sale.
+func (s handlers) PauseCampaign(ctx context.Context, r contract.PauseCampaignRequestObject) (contract.PauseCampaignResponseObject, error) {
+	return s.move(ctx, kindPause, r.Campaign, campaign.Pause)
 }
 
-func (s *Server) resumeCampaign(c *fiber.Ctx, who apikey.Key) error {
-	return s.change(c, who, kindResume, campaign.Resume)
+// ResumeCampaign goes on with the sale.
+func (s handlers) ResumeCampaign(ctx context.Context, r contract.ResumeCampaignRequestObject) (contract.ResumeCampaignResponseObject, error) {
+	return s.move(ctx, kindResume, r.Campaign, campaign.Resume)
 }
 
-// change runs a command that moves a campaign and has no body of its own.
-func (s *Server) change(c *fiber.Ctx, who apikey.Key, kind job.Kind, move func(context.Context, pgx.Tx, uuid.UUID) error) error {
-	id, err := pathID(c, "campaign")
-	if err != nil {
-		return err
-	}
-	if len(c.Body()) > 0 {
-		return fault.New(fault.InvalidRequest, "this request has no body")
-	}
-	return s.command(c, who, kind, id, nil, func(tx pgx.Tx) (int, any, error) {
-		ctx, cancel := s.context()
-		defer cancel()
+// move runs a command that moves a campaign and has no body of its own.
+func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, pgx.Tx, uuid.UUID) error) (commandAnswer, error) {
+	return s.command(ctx, kind, id, func(tx pgx.Tx) (int, any, error) {
 		if err := campaign.Lock(ctx, tx, id); err != nil {
 			return 0, nil, err
 		}
@@ -153,39 +123,32 @@ func (s *Server) change(c *fiber.Ctx, who apikey.Key, kind job.Kind, move func(c
 	})
 }
 
-func (s *Server) getCampaign(c *fiber.Ctx, _ apikey.Key) error {
-	id, err := pathID(c, "campaign")
+// GetCampaign answers with a campaign as it is now, or with 304.
+func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequestObject) (contract.GetCampaignResponseObject, error) {
+	document, err := loadCampaign(ctx, s.db, r.Campaign)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := s.context()
-	defer cancel()
-	document, err := loadCampaign(ctx, s.db, id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(document)
+	return tagged(document, r.Params.IfNoneMatch)
 }
 
-func (s *Server) listCampaigns(c *fiber.Ctx, _ apikey.Key) error {
-	after, limit, err := page(c)
+// ListCampaigns answers with one page of campaigns, newest first.
+func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsRequestObject) (contract.ListCampaignsResponseObject, error) {
+	page := campaign.Page{Limit: pageSize(r.Params.Limit)}
+	if r.Params.State != nil {
+		page.State = campaign.State(*r.Params.State)
+	}
+	if r.Params.Cursor != nil {
+		page.After = *r.Params.Cursor
+	}
+	list, err := campaign.List(ctx, s.db, page)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	state := campaign.State(c.Query("state"))
-	if state != "" && !slices.Contains(campaign.States, state) {
-		return fault.Invalid(fault.Field{Pointer: "?state", Detail: "must be pending, active, drawing, completed or cancelled"})
-	}
-	ctx, cancel := s.context()
-	defer cancel()
-	list, err := campaign.List(ctx, s.db, campaign.Page{State: state, After: after, Limit: limit})
-	if err != nil {
-		return err
-	}
-	documents := make([]campaignSummary, len(list))
+	answer := contract.CampaignPage{Campaigns: make([]contract.CampaignSummary, len(list))}
 	for i, one := range list {
-		documents[i] = summaryJSON(one)
+		answer.Campaigns[i] = summaryJSON(one)
 	}
-	return c.JSON(fiber.Map{"campaigns": documents,
-		"next_cursor": nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })})
+	answer.NextCursor = nextCursor(len(list), page.Limit, func() uuid.UUID { return list[len(list)-1].ID })
+	return contract.ListCampaigns200JSONResponse{Body: answer}, nil
 }

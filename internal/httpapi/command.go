@@ -1,49 +1,46 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/apikey"
-	"triprize/internal/fault"
 	"triprize/internal/job"
 )
 
 // command runs something that is answered at once, exactly once per key, and
 // answers with what it returned: now, or when it was first asked for.
-func (s *Server) command(c *fiber.Ctx, who apikey.Key, kind job.Kind, campaignID uuid.UUID, canonical []byte,
+func (s *Server) command(ctx context.Context, kind job.Kind, campaignID uuid.UUID,
 	do func(tx pgx.Tx) (status int, body any, err error),
-) error {
-	key, err := idempotencyKey(c)
+) (commandAnswer, error) {
+	c, err := callOf(ctx)
 	if err != nil {
-		return err
+		return commandAnswer{}, err
 	}
-	ctx, cancel := s.context()
-	defer cancel()
-	done, err := job.Once(ctx, s.db, job.Request{ID: job.NewID(), Client: who.Client, Key: key, Hash: fingerprint(c, canonical),
+	done, err := job.Once(ctx, s.db, job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint,
 		Kind: kind, CampaignID: campaignID, Keep: s.settings.Retention.Jobs}, do)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return commandAnswer{}, err
+	case done.Reused:
+		return commandAnswer{}, errReused
+	case done.Job.Problem != nil && done.Replayed:
+		return commandAnswer{}, &replayedRefusal{done.Job.Problem.Err()}
+	case done.Job.Problem != nil:
+		return commandAnswer{}, done.Job.Problem.Err()
 	}
-	if done.Reused {
-		return fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
-	}
-	if done.Replayed {
-		c.Set("Idempotent-Replayed", "true")
-	}
-	if done.Job.Problem != nil {
-		return done.Job.Problem.Err()
-	}
-	status := http.StatusOK
+	answer := commandAnswer{status: http.StatusOK, body: done.Job.Result, replayed: done.Replayed,
+		location: "/v1/campaigns/" + done.Job.CampaignID.String()}
 	if done.Job.HTTPStatus != nil {
-		status = *done.Job.HTTPStatus
+		answer.status = *done.Job.HTTPStatus
 	}
-	if status == http.StatusCreated {
-		c.Set(fiber.HeaderLocation, "/v1/campaigns/"+done.Job.CampaignID.String())
-	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	return c.Status(status).Send(done.Job.Result)
+	return answer, nil
 }
+
+// replayedRefusal is the refusal of an earlier request with the same key.
+type replayedRefusal struct{ error }
+
+// Unwrap returns the refusal.
+func (r *replayedRefusal) Unwrap() error { return r.error }

@@ -1,86 +1,56 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/hex"
 
-	"github.com/gofiber/fiber/v2"
-
-	"triprize/internal/apikey"
 	"triprize/internal/campaign"
 	"triprize/internal/draw"
-	"triprize/internal/fault"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/job"
 )
 
-// requestDraw accepts a draw as a job. A sold-out campaign is drawn without
+// RequestDraw accepts a draw as a job. A sold-out campaign is drawn without
 // being asked; this is for operators who want to make sure, and safe at any time.
-func (s *Server) requestDraw(c *fiber.Ctx, who apikey.Key) error {
-	id, err := pathID(c, "campaign")
-	if err != nil {
-		return err
+func (s handlers) RequestDraw(ctx context.Context, r contract.RequestDrawRequestObject) (contract.RequestDrawResponseObject, error) {
+	if err := s.known.require(ctx, r.Campaign); err != nil {
+		return nil, err
 	}
-	key, err := idempotencyKey(c)
-	if err != nil {
-		return err
-	}
-	if len(c.Body()) > 0 {
-		return fault.New(fault.InvalidRequest, "this request has no body")
-	}
-	ctx, cancel := s.context()
-	defer cancel()
-	if err := s.known.require(ctx, id); err != nil {
-		return err
-	}
-	return s.accept(c, job.Request{ID: job.NewID(), Client: who.Client, Key: key, Hash: fingerprint(c, nil),
-		Kind: job.KindDraw, CampaignID: id, Keep: s.settings.Retention.Jobs})
+	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, Keep: s.settings.Retention.Jobs})
 }
 
-// drawDocument is a draw as the contract shows it, from the commitment on.
-type drawDocument struct {
-	State      campaign.State `json:"state"` // of the campaign
-	Trust      *string        `json:"trust"`
-	Commitment *string        `json:"commitment"`
-	Root       *string        `json:"root"`
-	Secret     *string        `json:"secret"`
-	Winners    []draw.Winner  `json:"winners"`
-	ExecutedAt *string        `json:"executed_at"`
-}
-
-func (s *Server) getDraw(c *fiber.Ctx, _ apikey.Key) error {
-	id, err := pathID(c, "campaign")
+// GetDraw answers with the draw as far as it has come.
+func (s handlers) GetDraw(ctx context.Context, r contract.GetDrawRequestObject) (contract.GetDrawResponseObject, error) {
+	found, err := campaign.Get(ctx, s.db, r.Campaign)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := s.context()
-	defer cancel()
-	found, err := campaign.Get(ctx, s.db, id)
+	document := contract.Draw{State: contract.CampaignState(found.State), Winners: []contract.Winner{}}
+	bound, published, err := campaign.CommitmentOf(ctx, s.db, r.Campaign)
 	if err != nil {
-		return err
-	}
-	document := drawDocument{State: found.State, Winners: []draw.Winner{}}
-	bound, published, err := campaign.CommitmentOf(ctx, s.db, id)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if published {
 		commitment, trust := hex.EncodeToString(bound.Commitment), draw.TrustOperator
 		document.Commitment, document.Trust = &commitment, &trust
 	}
 	if found.State == campaign.Drawing || found.State == campaign.Completed {
-		frozen, err := campaign.FrozenRoot(ctx, s.db, id)
+		frozen, err := campaign.FrozenRoot(ctx, s.db, r.Campaign)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		root := hex.EncodeToString(frozen[:])
 		document.Root = &root
 	}
-	result, drawn, err := draw.Get(ctx, s.db, id)
+	result, drawn, err := draw.Get(ctx, s.db, r.Campaign)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if drawn {
-		at := result.ExecutedAt.Format("2006-01-02T15:04:05.999999Z07:00")
-		document.State, document.Secret, document.Winners, document.ExecutedAt = campaign.Completed, &result.Secret, result.Winners, &at
+		document.State, document.Secret, document.ExecutedAt = contract.CampaignState(campaign.Completed), &result.Secret, &result.ExecutedAt
+		for _, w := range result.Winners {
+			document.Winners = append(document.Winners, contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name})
+		}
 	}
-	return c.JSON(document)
+	return contract.GetDraw200JSONResponse{Body: document}, nil
 }

@@ -1,68 +1,56 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
-	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
-	"triprize/internal/apikey"
 	"triprize/internal/fault"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/job"
 )
 
-// jobDocument is a job as the contract shows it.
-type jobDocument struct {
-	ID         uuid.UUID       `json:"id"`
-	Kind       job.Kind        `json:"kind"`
-	State      job.State       `json:"state"`
-	CampaignID *uuid.UUID      `json:"campaign_id"`
-	Attempts   int             `json:"attempts"`
-	AcceptedAt time.Time       `json:"accepted_at"`
-	FinishedAt *time.Time      `json:"finished_at"`
-	RetryAt    *time.Time      `json:"retry_at"` // when a payment is tried again
-	Result     json.RawMessage `json:"result"`
-	Problem    *problem        `json:"problem"`
-	NextAction json.RawMessage `json:"next_action"` // what a card payment needs from the buyer
-}
-
-func jobJSON(j job.Job) jobDocument {
-	return jobDocument{ID: j.ID, Kind: j.Kind, State: j.State, CampaignID: j.CampaignID, Attempts: j.Attempts,
+func jobJSON(j job.Job) contract.Job {
+	return contract.Job{ID: j.ID, Kind: string(j.Kind), State: contract.JobState(j.State), CampaignID: j.CampaignID, Attempts: j.Attempts,
 		AcceptedAt: j.AcceptedAt, FinishedAt: j.FinishedAt, Result: j.Result, Problem: problemOfJob(j.Problem)}
 }
 
-// getJob answers with a job, or after the wait that the client prefers: 200
-// when it is final, 202 when the time is over.
-func (s *Server) getJob(c *fiber.Ctx, who apikey.Key) error {
-	id, err := pathID(c, "job")
+// visibleJob returns a job that the caller may see.
+func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
+	who, err := callOf(ctx)
 	if err != nil {
-		return err
+		return job.Job{}, err
 	}
-	ctx, cancel := s.context()
-	defer cancel()
 	j, err := job.Get(ctx, s.db, id)
+	if err == nil && who.role != operator && j.Client != who.client {
+		return job.Job{}, fault.New(fault.NotFound, "there is no job %s", id)
+	}
+	return j, err
+}
+
+// GetJob answers with a job, or after the wait that the client prefers: 200
+// when it is final, 202 when the time is over.
+func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (contract.GetJobResponseObject, error) {
+	j, err := s.visibleJob(ctx, r.Job)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if who.Role != apikey.Operator && j.Client != who.Client {
-		return fault.New(fault.NotFound, "there is no job %s", id)
-	}
-	wait := preferredWait(c, s.settings.API.MaxWait)
-	if j, err = s.await(j, wait, nil); err != nil {
-		return err
-	}
-	body, err := json.Marshal(jobJSON(j))
+	c, err := callOf(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	status := http.StatusOK
+	answer := jobAnswer{status: http.StatusOK, id: j.ID, wait: preferredWait(c.prefer, s.settings.API.MaxWait)}
+	if j, err = s.await(ctx, j, answer.wait, nil); err != nil {
+		return nil, err
+	}
 	if !j.State.Final() {
-		c.Set(fiber.HeaderRetryAfter, retryAfter)
-		if wait > 0 {
-			status = http.StatusAccepted
+		answer.retryAfter = s.backlog.retryAfter()
+		if answer.wait > 0 {
+			answer.status = http.StatusAccepted
 		}
 	}
-	return s.answer(c, status, j.ID, wait, body)
+	answer.body, err = json.Marshal(jobJSON(j))
+	return answer, err
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/fault"
 	"triprize/internal/telemetry"
 )
 
@@ -21,14 +20,15 @@ const asynqmonPath = "/asynqmon"
 func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
 	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"status": telemetry.StatusOK}) })
 	app.Get("/readyz", s.readyz)
-	app.Get("/problems/:code", s.problemPage)
 	if client, ok := rdb.(*redis.Client); ok {
 		options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
 			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
 		s.registry.MustRegister(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)))
 		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
 		app.Use(asynqmonPath, s.authenticateBrowser)
-		app.All(asynqmonPath+"*", adaptor.HTTPHandler(dashboard))
+		// A browser that remembers an operator's key would send it with a form of
+		// somebody else's page too.
+		app.All(asynqmonPath+"*", adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard)))
 	}
 	app.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})))
 }
@@ -42,15 +42,4 @@ func (s *Server) readyz(c *fiber.Ctx) error {
 		c.Status(http.StatusServiceUnavailable)
 	}
 	return c.JSON(ready)
-}
-
-// problemPage is where the type of a problem document leads.
-func (s *Server) problemPage(c *fiber.Ctx) error {
-	code := fault.Code(c.Params("code"))
-	for _, known := range fault.Codes() {
-		if code == known {
-			return c.SendString(string(code) + "\n\n" + code.Title() + ".\n")
-		}
-	}
-	return fault.New(fault.NotFound, "there is no problem with this code")
 }

@@ -1,71 +1,71 @@
 package httpapi
 
 import (
-	"strconv"
-	"time"
+	"context"
 
-	"github.com/gofiber/fiber/v2"
-
-	"triprize/internal/apikey"
 	"triprize/internal/board"
-	"triprize/internal/fault"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/triangle"
 )
 
-// positionDocument is one position of the board. Who has it is for operators.
-type positionDocument struct {
-	triangle.Position
-	Price     int64       `json:"price"`
-	State     board.State `json:"state"`
-	UserID    *string     `json:"user_id,omitempty"`
-	ExpiresAt *time.Time  `json:"expires_at,omitempty"`
-}
-
-func positionJSON(p board.Position, who apikey.Key) positionDocument {
-	d := positionDocument{Position: p.Position, Price: p.Price, State: p.State}
-	if who.Role == apikey.Operator {
+// positionJSON is one position; whose it is, is for operators and for the user itself.
+func positionJSON(p board.Position, who caller) contract.Position {
+	d := contract.Position{Layer: p.Layer, Column: p.Column, Price: p.Price, State: contract.PositionState(p.State)}
+	if who.seesOwners() || p.UserID != nil && who.user != "" && *p.UserID == who.user {
 		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
 	}
 	return d
 }
 
-func (s *Server) listPositions(c *fiber.Ctx, who apikey.Key) error {
-	id, err := pathID(c, "campaign")
+// ListPositions answers with the board. Operators get it as it is; for everybody
+// else a copy of up to a second ago will do, with what the caller's own user has
+// laid over it as it is now.
+func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsRequestObject) (contract.ListPositionsResponseObject, error) {
+	c, err := callOf(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := s.context()
-	defer cancel()
-	if err := s.known.require(ctx, id); err != nil {
-		return err
+	if err := s.known.require(ctx, r.Campaign); err != nil {
+		return nil, err
 	}
-	all, err := board.All(ctx, s.db, id)
+	if c.seesOwners() {
+		all, err := board.All(ctx, s.db, r.Campaign)
+		if err != nil {
+			return nil, err
+		}
+		return tagged(boardJSON(all, c.caller), r.Params.IfNoneMatch)
+	}
+	shared, err := s.boards.get(ctx, r.Campaign)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	documents := make([]positionDocument, len(all))
-	for i, p := range all {
-		documents[i] = positionJSON(p, who)
+	if c.user == "" {
+		return shared.public.matched(r.Params.IfNoneMatch), nil
 	}
-	return c.JSON(fiber.Map{"positions": documents})
+	own, err := board.OfUser(ctx, s.db, r.Campaign, c.user)
+	if err != nil {
+		return nil, err
+	}
+	return tagged(boardJSON(board.Overlay(shared.positions, own, c.user), c.caller), r.Params.IfNoneMatch)
 }
 
-func (s *Server) getPosition(c *fiber.Ctx, who apikey.Key) error {
-	id, err := pathID(c, "campaign")
+func boardJSON(all []board.Position, who caller) contract.Board {
+	document := contract.Board{Positions: make([]contract.Position, len(all))}
+	for i, p := range all {
+		document.Positions[i] = positionJSON(p, who)
+	}
+	return document
+}
+
+// GetPosition answers with one position as it is now.
+func (s handlers) GetPosition(ctx context.Context, r contract.GetPositionRequestObject) (contract.GetPositionResponseObject, error) {
+	c, err := callOf(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	layer, layerErr := strconv.Atoi(c.Params("layer"))
-	column, columnErr := strconv.Atoi(c.Params("column"))
-	at := triangle.Position{Layer: layer, Column: column}
-	if layerErr != nil || columnErr != nil || !at.In(triangle.MaxBaseLength) {
-		return fault.New(fault.NotFound, "there is no such position")
-	}
-	ctx, cancel := s.context()
-	defer cancel()
-	p, err := board.Get(ctx, s.db, id, at)
+	p, err := board.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.JSON(positionJSON(p, who))
+	return contract.GetPosition200JSONResponse{Body: positionJSON(p, c.caller)}, nil
 }

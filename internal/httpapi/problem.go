@@ -4,11 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/batch"
 	"triprize/internal/fault"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
 )
@@ -32,28 +34,15 @@ var statuses = map[fault.Kind]int{
 	fault.KindUnavailable:      http.StatusServiceUnavailable,
 }
 
-// problem is a problem document (RFC 9457).
-type problem struct {
-	Type      string        `json:"type"`
-	Title     string        `json:"title"`
-	Status    int           `json:"status"`
-	Detail    string        `json:"detail"`
-	Instance  string        `json:"instance,omitempty"`
-	Code      fault.Code    `json:"code"`
-	RequestID string        `json:"request_id,omitempty"`
-	Errors    []fault.Field `json:"errors,omitempty"`
-}
-
 // problemOf describes an error; in an answer the caller adds instance and request id.
-func problemOf(f *fault.Error) problem {
-	return problem{
-		Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
-		Detail: f.Message, Code: f.Code, Errors: f.Fields,
+func problemOf(f *fault.Error) contract.Problem {
+	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
+		Detail: f.Message, Code: string(f.Code)}
+	for _, field := range f.Fields {
+		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
 	}
+	return p
 }
-
-// retryAfter is the answer to "when should I try again", in seconds.
-const retryAfter = "1"
 
 // handleError answers a request whose handler returned an error.
 func (s *Server) handleError(c *fiber.Ctx, err error) error {
@@ -65,9 +54,16 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 		s.logger.Error("request failed", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
 	case http.StatusServiceUnavailable:
 		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
-		c.Set(fiber.HeaderRetryAfter, retryAfter)
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfter()))
+	case http.StatusTooManyRequests:
+		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // nobody knows when a client closes a stream
+			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))
+		}
 	case http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, challenge(c))
+	}
+	if _, replayed := errors.AsType[*replayedRefusal](err); replayed {
+		c.Set("Idempotent-Replayed", "true")
 	}
 	c.Status(p.Status)
 	if err := c.JSON(p); err != nil {
@@ -115,12 +111,12 @@ func ofFramework(f *fiber.Error) *fault.Error {
 	case http.StatusInternalServerError:
 		return fault.From(f)
 	default:
-		return fault.New(fault.InvalidRequest, "%s", f.Message)
+		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: something in its head, its path or its query is not as HTTP has it, or is there twice")
 	}
 }
 
 // problemOfJob describes why a job failed.
-func problemOfJob(p *job.Problem) *problem {
+func problemOfJob(p *job.Problem) *contract.Problem {
 	if p == nil {
 		return nil
 	}

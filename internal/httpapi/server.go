@@ -15,12 +15,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/apikey"
+	"triprize/internal/campaign"
 	"triprize/internal/config"
+	"triprize/internal/httpapi/contract"
 	"triprize/internal/idempotency"
 	"triprize/internal/job"
 	"triprize/internal/queue"
+	"triprize/internal/ratelimit"
+	"triprize/internal/recovery"
 	"triprize/internal/seal"
+	"triprize/internal/stream"
 	"triprize/internal/telemetry"
+	"triprize/internal/token"
 )
 
 // Server is the HTTP API.
@@ -33,8 +39,16 @@ type Server struct {
 	checks   []telemetry.Check
 
 	app      *fiber.App
+	contract *contract.Document
 	keys     *apikey.Verifier
+	tokens   *token.Verifier
+	limiter  *ratelimit.Limiter
 	known    *knownCampaigns
+	boards   *boards
+	backlog  *backlog
+	streams  *stream.Limit
+	scores   *campaign.Watch
+	sweeper  *recovery.Sweeper
 	acceptor *acceptor
 	ringer   *job.Ringer
 	watch    *job.Watch
@@ -49,12 +63,28 @@ const requestTimeout = 10 * time.Second
 // New returns a Server; Run runs it.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Key, logger *slog.Logger,
 	registry *prometheus.Registry, checks []telemetry.Check,
-) *Server {
+) (*Server, error) {
 	namespace := settings.Redis.Namespace
+	document, err := contract.Load()
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := token.NewVerifier(settings.Tokens, time.Now, logger)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
-		keys:  apikey.NewVerifier(db, settings.API.KeyCacheTTL),
-		known: newKnownCampaigns(db),
+		contract: document,
+		keys:     apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		tokens:   tokens,
+		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
+		known:    newKnownCampaigns(db),
+		boards:   newBoards(db),
+		backlog:  newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
+		streams:  stream.NewLimit(settings.Streams, registry),
+		scores:   campaign.NewWatch(db, settings.Streams.Interval, logger),
+		sweeper:  recovery.New(settings, db, rdb, logger),
 
 		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
@@ -70,15 +100,23 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		BodyLimit:                settings.API.BodyLimitBytes,
 		ReadTimeout:              settings.API.ReadTimeout,
 		IdleTimeout:              settings.API.IdleTimeout,
+		WriteTimeout:             settings.Streams.MaxAge + settings.API.MaxWait, // a client that does not read is let go; the oldest stream ends before
 		Concurrency:              settings.API.MaxConnections,
 		ErrorHandler:             s.handleError,
+		JSONDecoder:              decodeStrictly,
 		StreamRequestBody:        false,
 		DisableHeaderNormalizing: false,
+		CaseSensitive:            true, // a proxy that keeps a path to itself must not be walked around
+		StrictRouting:            true,
+
+		DisablePreParseMultipartForm: true, // it would take what follows a form for the next request
 	})
+	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
 	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app, rdb)
+	s.mountPages(s.app)
 	s.mount(s.app)
-	return s
+	return s, nil
 }
 
 // Run listens until ctx ends, then finishes what was begun, within the shutdown timeout.
@@ -91,12 +129,16 @@ func (s *Server) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { s.watch.Run(watching) })
+	background.Go(func() { s.scores.Run(watching) })
+	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
 		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
 		close(s.draining)
 		s.shutdown() //nolint:contextcheck // ours has just ended
 		s.acceptor.close()
+		s.limiter.Close()
+		s.tokens.Close()
 		s.ringer.Close()
 		stopWatching()
 	})
@@ -131,7 +173,7 @@ func (s *Server) shutdown() {
 			s.sayCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 {
 				silent = 0
 			}
 		}

@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+)
+
+// jobAnswer answers with a job that is encoded already: what Redis remembers of
+// a final job is sent as it is.
+type jobAnswer struct {
+	status     int
+	id         uuid.UUID
+	body       []byte
+	wait       time.Duration // what was granted of Prefer: wait
+	retryAfter int           // seconds; 0 for a final job
+	replayed   bool
+}
+
+func (a jobAnswer) send(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderLocation, "/v1/jobs/"+a.id.String())
+	if a.wait > 0 {
+		c.Set("Preference-Applied", "wait="+strconv.Itoa(int(a.wait.Seconds())))
+	}
+	if a.retryAfter > 0 {
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(a.retryAfter))
+	}
+	return sendJSON(c, a.status, a.replayed, a.body)
+}
+
+// VisitRequestPurchaseResponse implements contract.RequestPurchaseResponseObject.
+func (a jobAnswer) VisitRequestPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitRequestDrawResponse implements contract.RequestDrawResponseObject.
+func (a jobAnswer) VisitRequestDrawResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitGetJobResponse implements contract.GetJobResponseObject.
+func (a jobAnswer) VisitGetJobResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// commandAnswer answers with what a command returned when it was first asked for.
+type commandAnswer struct {
+	status   int
+	location string // of what was created
+	body     []byte
+	replayed bool
+}
+
+func (a commandAnswer) send(c *fiber.Ctx) error {
+	if a.status == http.StatusCreated {
+		c.Set(fiber.HeaderLocation, a.location)
+	}
+	return sendJSON(c, a.status, a.replayed, a.body)
+}
+
+// VisitCreateCampaignResponse implements contract.CreateCampaignResponseObject.
+func (a commandAnswer) VisitCreateCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitPublishCampaignResponse implements contract.PublishCampaignResponseObject.
+func (a commandAnswer) VisitPublishCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitPauseCampaignResponse implements contract.PauseCampaignResponseObject.
+func (a commandAnswer) VisitPauseCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitResumeCampaignResponse implements contract.ResumeCampaignResponseObject.
+func (a commandAnswer) VisitResumeCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+func sendJSON(c *fiber.Ctx, status int, replayed bool, body []byte) error {
+	if replayed {
+		c.Set("Idempotent-Replayed", "true")
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return c.Status(status).Send(body)
+}
