@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/client"
 	"triprize/internal/draw"
 	"triprize/internal/triangle"
 )
@@ -75,10 +77,13 @@ func TestAPercentileIsAValueThatSoManyDoNotExceed(t *testing.T) {
 
 func TestADemoCountsAnswersAndNamesBrokenPromises(t *testing.T) {
 	t.Parallel()
-	sold := purchaseAnswer{status: 200, State: "succeeded", took: 2 * time.Millisecond}
-	refused := purchaseAnswer{status: 200, State: "failed", Problem: &struct{ Code string }{"sold-out"}, took: time.Millisecond}
-	other := purchaseAnswer{status: 200, State: "failed", Problem: &struct{ Code string }{"campaign-not-on-sale"}}
-	silent := purchaseAnswer{status: 503}
+	failed := func(code string) client.Job {
+		return client.Job{State: client.JobStateFailed, Problem: &client.Problem{Code: code}}
+	}
+	sold := purchaseAnswer{job: client.Job{State: client.JobStateSucceeded}, took: 2 * time.Millisecond}
+	refused := purchaseAnswer{job: failed("sold-out"), took: time.Millisecond}
+	other := purchaseAnswer{job: failed("campaign-not-on-sale")}
+	silent := purchaseAnswer{err: errors.New("no answer came")}
 	for name, c := range map[string]struct {
 		answers []purchaseAnswer
 		wrong   []string
@@ -87,7 +92,7 @@ func TestADemoCountsAnswersAndNamesBrokenPromises(t *testing.T) {
 		"sold too often":    {[]purchaseAnswer{sold, sold, sold}, []string{"3 purchases succeeded, 2 should have", "0 buyers were told sold-out, 1 should have been"}},
 		"sold too rarely":   {[]purchaseAnswer{sold, refused, refused}, []string{"1 purchases succeeded, 2 should have", "2 buyers were told sold-out"}},
 		"another reason":    {[]purchaseAnswer{sold, sold, other}, []string{"0 buyers were told sold-out, 1 should have been: map[campaign-not-on-sale:1]"}},
-		"a missing outcome": {[]purchaseAnswer{sold, sold, silent}, []string{"a buyer got no final answer: status 503", "0 buyers were told sold-out"}},
+		"a missing outcome": {[]purchaseAnswer{sold, sold, silent}, []string{"a buyer got no final answer: no answer came", "0 buyers were told sold-out"}},
 	} {
 		d := &demo{buyers: 3, report: demoReport{Positions: 2, DurationMS: 500}}
 		d.count(c.answers)

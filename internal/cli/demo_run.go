@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"triprize/client"
 	"triprize/internal/audit"
-	"triprize/internal/campaign"
 	"triprize/internal/draw"
 	"triprize/internal/triangle"
 )
@@ -28,6 +24,8 @@ type demo struct {
 	base     int
 	buyers   int
 
+	sender *http.Client // with a connection for every buyer
+	app    *client.Client
 	report demoReport
 	wrong  []string
 	owners map[triangle.Position]bool // sold, as the board says
@@ -35,13 +33,11 @@ type demo struct {
 
 var errInterrupted = errors.New("the demo was interrupted")
 
-// purchaseAnswer is what the demo reads of a job.
+// purchaseAnswer is what a buyer gets.
 type purchaseAnswer struct {
-	status  int // HTTP
-	State   string
-	Problem *struct{ Code string }
-	took    time.Duration
-	err     error
+	job  client.Job
+	took time.Duration // from the request to the final answer
+	err  error
 }
 
 func (d *demo) complaints() string { return "  - " + strings.Join(d.wrong, "\n  - ") }
@@ -61,6 +57,8 @@ func newDemo(base, buyers int, progress io.Writer) *demo {
 // run fails when it could not be brought to its end; a promise that did not hold
 // is noted.
 func (d *demo) run(ctx context.Context) error {
+	d.sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: d.buyers, MaxConnsPerHost: d.buyers}}
+	defer d.sender.CloseIdleConnections()
 	if err := d.open(ctx); err != nil {
 		return err
 	}
@@ -78,89 +76,38 @@ func (d *demo) run(ctx context.Context) error {
 	return d.check(ctx)
 }
 
-// call sends one request as the operator or the app and decodes its answer.
-func (d *demo) call(ctx context.Context, client *http.Client, key, method, path string, header http.Header, body, answer any) (int, error) {
-	var reader io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return 0, err
-		}
-		reader = bytes.NewReader(data)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, d.url()+path, reader)
-	if err != nil {
-		return 0, err
-	}
-	request.Header = header
-	request.Header.Set("Authorization", "Bearer "+key)
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
-	if err != nil {
-		return 0, err
-	}
-	return response.StatusCode, json.Unmarshal(data, answer)
-}
-
 // open creates and publishes the campaign.
 func (d *demo) open(ctx context.Context) error {
-	type prize struct {
-		Name  string `json:"name"`
-		Count int    `json:"count"`
+	operator, err := client.New(d.url(), d.keys.Operator, client.WithHTTPClient(d.sender))
+	if err != nil {
+		return err
 	}
-	type layer struct {
-		Layer  int     `json:"layer"`
-		Price  int     `json:"price"`
-		Prizes []prize `json:"prizes"`
+	if d.app, err = client.New(d.url(), d.keys.App, client.WithHTTPClient(d.sender)); err != nil {
+		return err
 	}
-	layers := make([]layer, d.base)
+	layers := make([]client.LayerDraft, d.base)
 	for i := range layers {
-		layers[i] = layer{Layer: i + 1, Price: 100 * (d.base - i), Prizes: []prize{{Name: fmt.Sprintf("Prize of layer %d", i+1), Count: 1}}}
+		layers[i] = client.LayerDraft{Layer: i + 1, Price: int64(100 * (d.base - i)), Prizes: []client.PrizeGroup{{Name: fmt.Sprintf("Prize of layer %d", i+1), Count: 1}}}
 	}
-	var made struct{ ID uuid.UUID }
-	for _, step := range []struct {
-		path string
-		body any
-		want int
-	}{
-		{"/v1/campaigns", map[string]any{"name": "Demo", "base_length": d.base, "currency": "JPY", "layers": layers}, http.StatusCreated},
-		{"/v1/campaigns/%s/publish", nil, http.StatusOK},
-	} {
-		path := step.path
-		if strings.Contains(path, "%s") {
-			path = fmt.Sprintf(path, made.ID)
-		}
-		status, err := d.call(ctx, http.DefaultClient, d.keys.Operator, http.MethodPost, path, http.Header{"Idempotency-Key": {uuid.NewString()}}, step.body, &made)
-		if err != nil {
-			return err
-		}
-		if status != step.want {
-			return fmt.Errorf("POST %s answered %d", path, status)
-		}
+	made, err := operator.CreateCampaign(ctx, client.CampaignDraft{Name: "Demo", BaseLength: d.base, Currency: "JPY", Layers: layers})
+	if err != nil {
+		return err
 	}
 	d.report.CampaignID = made.ID
-	return nil
+	_, err = operator.PublishCampaign(ctx, made.ID)
+	return err
 }
 
-// sell lets every buyer ask for one position at the same moment, wait for the
-// outcome, and retry with the same key when there is none.
+// sell lets every buyer ask for one position at the same moment, and wait for
+// the outcome.
 func (d *demo) sell(ctx context.Context) []purchaseAnswer {
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: d.buyers, MaxConnsPerHost: d.buyers}}
-	defer client.CloseIdleConnections()
 	answers := make([]purchaseAnswer, d.buyers)
 	var crowd sync.WaitGroup
 	gun := make(chan struct{})
 	for i := range answers {
 		crowd.Go(func() {
 			<-gun
-			answers[i] = d.buy(ctx, client, fmt.Sprintf("buyer-%d", i+1))
+			answers[i] = d.buy(ctx, fmt.Sprintf("buyer-%d", i+1))
 		})
 	}
 	start := time.Now()
@@ -170,19 +117,10 @@ func (d *demo) sell(ctx context.Context) []purchaseAnswer {
 	return answers
 }
 
-const buyTries = 5
-
-func (d *demo) buy(ctx context.Context, client *http.Client, user string) (answer purchaseAnswer) {
-	header := http.Header{"Idempotency-Key": {uuid.NewString()}, "Prefer": {"wait=30"}}
-	body := map[string]any{"user_id": user, "selection": map[string]int{"quantity": 1}, "payment": map[string]string{"method": "external", "reference": "demo-" + user}}
+func (d *demo) buy(ctx context.Context, user string) (answer purchaseAnswer) {
 	start := time.Now()
-	for range buyTries {
-		answer = purchaseAnswer{}
-		answer.status, answer.err = d.call(ctx, client, d.keys.App, http.MethodPost, "/v1/campaigns/"+d.report.CampaignID.String()+"/purchases", header.Clone(), body, &answer)
-		if answer.err == nil && answer.status == http.StatusOK {
-			break
-		}
-	}
+	answer.job, answer.err = d.app.Buy(ctx, d.report.CampaignID, client.PurchaseRequest{UserID: user, Selection: client.Selection{Quantity: 1},
+		Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal, Reference: "demo-" + user}})
 	answer.took = time.Since(start)
 	return answer
 }
@@ -192,27 +130,26 @@ func (d *demo) count(answers []purchaseAnswer) {
 	var took []time.Duration
 	refusals := make(map[string]int)
 	for _, a := range answers {
-		d.expect(a.err == nil && a.status == http.StatusOK, "a buyer got no final answer: status %d, %v", a.status, a.err)
-		if a.err != nil || a.status != http.StatusOK {
+		d.expect(a.err == nil && a.job.Final(), "a buyer got no final answer: %v", a.err)
+		if a.err != nil || !a.job.Final() {
 			continue
 		}
 		d.report.Accepted++
 		took = append(took, a.took)
-		if a.State == "succeeded" {
+		refused, ok := errors.AsType[*client.Error](a.job.Err())
+		if !ok {
 			d.report.Succeeded++
 			continue
 		}
 		d.report.Rejected++
-		if a.Problem != nil {
-			refusals[a.Problem.Code]++
-		}
+		refusals[refused.Code]++
 	}
 	slices.Sort(took)
 	d.report.LatencyMS = latency{percentile(took, 50), percentile(took, 95), percentile(took, 99)}
 	d.report.PurchasesPerSecond = float64(d.report.Succeeded) / max(time.Duration(d.report.DurationMS)*time.Millisecond, time.Millisecond).Seconds()
 	want := min(d.report.Positions, d.buyers)
 	d.expect(d.report.Succeeded == want, "%d purchases succeeded, %d should have", d.report.Succeeded, want)
-	d.expect(refusals["sold-out"] == d.buyers-want, "%d buyers were told sold-out, %d should have been: %v", refusals["sold-out"], d.buyers-want, refusals)
+	d.expect(refusals[client.CodeSoldOut] == d.buyers-want, "%d buyers were told sold-out, %d should have been: %v", refusals[client.CodeSoldOut], d.buyers-want, refusals)
 }
 
 // percentile returns the p-th percentile of sorted durations, in milliseconds.
@@ -226,31 +163,35 @@ func percentile(sorted []time.Duration, p int) float64 {
 
 const drawPatience = 30 * time.Second
 
+// awaitDraw follows the campaign until it is drawn.
 func (d *demo) awaitDraw(interrupt context.Context) error {
 	ctx, cancel := context.WithTimeout(interrupt, drawPatience)
 	defer cancel()
-	for {
-		var answer struct {
-			State   campaign.State
-			Winners []draw.Winner
+	var now client.CampaignEvent
+	for event, err := range d.app.Follow(ctx, d.report.CampaignID) {
+		if interrupt.Err() != nil {
+			return errInterrupted
 		}
-		status, err := d.call(ctx, http.DefaultClient, d.keys.App, http.MethodGet, "/v1/campaigns/"+d.report.CampaignID.String()+"/draw", http.Header{}, nil, &answer)
-		if err != nil && interrupt.Err() == nil {
-			return fmt.Errorf("waiting for the draw: %w", err)
+		if err != nil {
+			return fmt.Errorf("waiting for the draw; the campaign is %s: %w", now.State, err)
 		}
-		if status == http.StatusOK && answer.State == campaign.Completed {
-			d.report.Winners = answer.Winners
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			if interrupt.Err() != nil {
-				return errInterrupted
-			}
-			return fmt.Errorf("the campaign was not drawn within %s; it is %s", drawPatience, answer.State)
-		case <-time.After(10 * time.Millisecond):
-		}
+		now = event
 	}
+	if now.State != client.CampaignStateCompleted {
+		return fmt.Errorf("the campaign was not drawn: it is %s", now.State)
+	}
+	drawn, err := d.app.GetDraw(ctx, d.report.CampaignID)
+	if err != nil {
+		return fmt.Errorf("reading the draw: %w", err)
+	}
+	for _, w := range drawn.Winners {
+		winner := draw.Winner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
+		if w.Column != 0 {
+			winner.Column, winner.PurchaseID = &w.Column, &w.PurchaseID
+		}
+		d.report.Winners = append(d.report.Winners, winner)
+	}
+	return nil
 }
 
 // check holds the database against the promises.
@@ -280,16 +221,10 @@ func (d *demo) check(ctx context.Context) error {
 }
 
 func (d *demo) loadBoard(ctx context.Context) error {
-	var board struct {
-		Positions []struct {
-			triangle.Position
-			State string
-		}
-	}
-	_, err := d.call(ctx, http.DefaultClient, d.keys.App, http.MethodGet, "/v1/campaigns/"+d.report.CampaignID.String()+"/positions", http.Header{}, nil, &board)
+	board, err := d.app.ListPositions(ctx, d.report.CampaignID)
 	d.owners = make(map[triangle.Position]bool)
 	for _, p := range board.Positions {
-		d.owners[p.Position] = p.State == "sold"
+		d.owners[triangle.Position{Layer: p.Layer, Column: p.Column}] = p.State == client.PositionStateSold
 	}
 	return err
 }

@@ -1,0 +1,185 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// CallOption changes one call.
+type CallOption func(*request)
+
+// WithKey gives a POST its Idempotency-Key, 1 to 255 printable ASCII characters.
+// With the key of an earlier call it is that call again, and gets its answer;
+// other requests have no keys.
+func WithKey(key string) CallOption {
+	return func(r *request) {
+		r.key = key
+		if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+			r.wrong = fmt.Errorf("client: %q is no Idempotency-Key: 1 to 255 printable ASCII characters", key)
+		}
+	}
+}
+
+// WithWait asks for an answer when the job is final, or after d, in whole
+// seconds: for RequestPurchase, RequestDraw and GetJob. The server may allow less.
+func WithWait(d time.Duration) CallOption {
+	return func(r *request) { r.wait = d.Truncate(time.Second) }
+}
+
+// request is one call, in as many attempts as it takes.
+type request struct {
+	method  string
+	path    string
+	query   url.Values
+	body    any
+	key     string
+	wait    time.Duration // preferred, in whole seconds
+	seen    string        // Last-Event-ID
+	headers *http.Header  // where those of the answer are wanted, if anywhere
+	wrong   error
+}
+
+// path puts values into a path, each as one segment.
+func path(format string, values ...any) string {
+	segments := make([]any, len(values))
+	for i, v := range values {
+		segment := url.PathEscape(fmt.Sprint(v))
+		if segment == "." || segment == ".." { // it would lead elsewhere
+			segment = strings.ReplaceAll(segment, ".", "%2E")
+		}
+		segments[i] = segment
+	}
+	return fmt.Sprintf(format, segments...)
+}
+
+// put adds a value to a query, unless it is zero.
+func put[T comparable](query url.Values, name string, value T) {
+	var zero T
+	if value != zero {
+		query.Set(name, fmt.Sprint(value))
+	}
+}
+
+// malformedError is an answer that is not what the contract says.
+type malformedError struct{ err error }
+
+func (e *malformedError) Error() string { return "the answer cannot be used: " + e.err.Error() }
+func (e *malformedError) Unwrap() error { return e.err }
+
+// send makes a call and decodes its answer.
+func send[T any](ctx context.Context, c *Client, r request, options []CallOption) (T, error) {
+	var result T
+	for _, option := range options {
+		option(&r)
+	}
+	if r.wrong != nil {
+		return result, r.wrong
+	}
+	switch {
+	case r.method != http.MethodPost:
+		r.key = ""
+	case r.key == "":
+		r.key = uuid.NewString()
+	}
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return result, fmt.Errorf("client: %s %s: %w", r.method, r.path, err)
+		}
+	}
+	result, err := retried(ctx, c.retry, r, func() (T, error) { return attempt[T](ctx, c, r, body) })
+	if err != nil {
+		return result, fmt.Errorf("client: %s: %w", r, err)
+	}
+	return result, nil
+}
+
+// String names a call in errors, so that a person can ask again with its key.
+func (r request) String() string {
+	if r.key == "" {
+		return r.method + " " + r.path
+	}
+	return fmt.Sprintf("%s %s (Idempotency-Key %s)", r.method, r.path, r.key)
+}
+
+// attempt sends a request once and reads the whole answer.
+func attempt[T any](ctx context.Context, c *Client, r request, body []byte) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+r.wait)
+	defer cancel()
+	response, err := c.open(ctx, r, body)
+	if err != nil {
+		return result, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if r.headers != nil {
+		*r.headers = response.Header
+	}
+	answer, err := c.read(response)
+	if err != nil {
+		return result, err
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return result, problemOf(response, answer)
+	}
+	if _, nothing := any(result).(struct{}); nothing {
+		return result, nil
+	}
+	if err := json.Unmarshal(answer, &result); err != nil {
+		var none T
+		return none, &malformedError{err}
+	}
+	return result, nil
+}
+
+// open sends a request; the answer is not read yet.
+func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Response, error) {
+	address := c.base + r.path
+	if query := r.query.Encode(); query != "" {
+		address += "?" + query
+	}
+	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, &malformedError{err} // of our own making: no second attempt makes it better
+	}
+	h := sent.Header
+	h.Set("Authorization", "Bearer "+c.credential)
+	h.Set("User-Agent", c.userAgent)
+	h.Set("Accept", "application/json, application/problem+json, text/event-stream")
+	if r.body != nil {
+		h.Set("Content-Type", "application/json")
+	}
+	for name, value := range map[string]string{"Idempotency-Key": r.key, "Last-Event-ID": r.seen} {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	if r.wait > 0 {
+		h.Set("Prefer", "wait="+strconv.FormatInt(int64(r.wait/time.Second), 10))
+	}
+	return c.http.Do(sent)
+}
+
+// read takes the whole body, so that the connection can be used again, unless it
+// is over the bound.
+func (c *Client) read(response *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, c.maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) > c.maxAnswer {
+		return nil, &malformedError{errors.New("it is over " + strconv.FormatInt(c.maxAnswer, 10) + " bytes")}
+	}
+	return body, nil
+}

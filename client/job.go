@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// ErrNotFinal means that a job has no result yet.
+var ErrNotFinal = errors.New("client: the job is not final yet")
+
+const (
+	longestWait  = 30 * time.Second // that servers allow, by default
+	shortestWait = time.Second      // between two looks at a job, when the server does not say
+)
+
+// Purchased is the result of a purchase.
+type Purchased struct {
+	PurchaseID PurchaseID     `json:"purchase_id"`
+	Positions  []PurchaseItem `json:"positions"`
+	Amount     int64          `json:"amount"` // in minor units
+	Currency   Currency       `json:"currency"`
+}
+
+// Buy requests a purchase and waits until its job is final, or awaits an action
+// of the buyer, which NextAction describes; Wait goes on from there. A job that
+// has failed is no error here: see Purchased. When ctx ends the wait, Buy returns
+// the job as far as it is known, with the error.
+func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequest, options ...CallOption) (Job, error) {
+	job, err := c.RequestPurchase(ctx, campaign, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
+	if err != nil || job.Final() || job.State == JobStateAwaitingAction {
+		return job, err
+	}
+	return c.wait(ctx, job, func(j Job) bool { return j.Final() || j.State == JobStateAwaitingAction })
+}
+
+// Wait waits until a job is final or ctx ends. When ctx ends, it returns the job as
+// far as it is known, with the error.
+func (c *Client) Wait(ctx context.Context, id JobID) (Job, error) {
+	return c.wait(ctx, Job{ID: id}, Job.Final)
+}
+
+// wait lets the server wait as long as it allows, and does not ask again sooner
+// than it says, should it not wait at all.
+func (c *Client) wait(ctx context.Context, job Job, enough func(Job) bool) (Job, error) {
+	id := job.ID
+	if id == (JobID{}) {
+		return job, fmt.Errorf("client: %w", &malformedError{errors.New("a job without an id")})
+	}
+	for {
+		asked := time.Now()
+		var headers http.Header
+		now, err := c.GetJob(ctx, id, WithWait(waitFor(ctx)), func(r *request) { r.headers = &headers })
+		if err != nil {
+			return job, err
+		}
+		if now.ID != id {
+			return job, fmt.Errorf("client: GET %s: %w", path("/v1/jobs/%s", id), &malformedError{errors.New("it is not the job")})
+		}
+		if job = now; enough(job) {
+			return job, nil
+		}
+		if err := sleep(ctx, max(retryAfter(headers), shortestWait)-time.Since(asked)); err != nil {
+			return job, fmt.Errorf("client: waiting for job %s: %w", id, err)
+		}
+	}
+}
+
+// waitFor leaves the server time to answer before the deadline of ctx: an answer
+// that comes too late does not even tell the job's id.
+func waitFor(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return longestWait
+	}
+	return max(0, min(longestWait, time.Until(deadline)-time.Second))
+}
+
+// Final tells whether the job has succeeded or failed, and will not change.
+func (j Job) Final() bool { return j.State == JobStateSucceeded || j.State == JobStateFailed }
+
+// Err returns why the job has failed, as an *Error; nil when it has not.
+func (j Job) Err() error {
+	switch {
+	case j.State != JobStateFailed:
+		return nil
+	case j.Problem == nil:
+		return &Error{Problem: Problem{Code: CodeInternalError, Status: http.StatusInternalServerError, Detail: "the job failed and does not say why"}}
+	}
+	return &Error{Problem: *j.Problem}
+}
+
+// Purchased returns what a purchase has bought. When the job has failed, the error
+// is that of Err; when it is not final, it is ErrNotFinal.
+func (j Job) Purchased() (Purchased, error) {
+	bought, err := resultOf[Purchased](j, "purchase")
+	if err == nil && len(bought.Positions) == 0 {
+		return Purchased{}, fmt.Errorf("client: job %s: %w", j.ID, &malformedError{errors.New("a purchase without positions")})
+	}
+	return bought, err
+}
+
+// Drawn returns what a draw has drawn: its winners, secret and root. When the job
+// has failed, the error is that of Err; when it is not final, it is ErrNotFinal.
+func (j Job) Drawn() (Draw, error) {
+	drawn, err := resultOf[Draw](j, "draw")
+	if err == nil {
+		drawn.State = CampaignStateCompleted // which the result takes for granted
+	}
+	return drawn, err
+}
+
+func resultOf[T any](j Job, kind string) (T, error) {
+	var result, none T
+	if err := j.Err(); err != nil {
+		return none, err
+	}
+	if !j.Final() {
+		return none, ErrNotFinal
+	}
+	if j.Kind != kind {
+		return none, fmt.Errorf("client: job %s is a %s, not a %s", j.ID, j.Kind, kind)
+	}
+	if err := json.Unmarshal(j.Result, &result); err != nil {
+		return none, fmt.Errorf("client: result of job %s: %w", j.ID, &malformedError{err})
+	}
+	return result, nil
+}

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// RetryPolicy bounds how often a request is sent.
+type RetryPolicy struct {
+	Attempts int           // at most, with the first one; 1 for no retries, 8 by default
+	Elapsed  time.Duration // no attempt begins later than this after the first one; 2 min
+	First    time.Duration // about how long before the second attempt; 200 ms, growing
+	Longest  time.Duration // before any attempt, unless Retry-After asks for more; 10 s
+}
+
+var defaultRetry = RetryPolicy{Attempts: 8, Elapsed: 2 * time.Minute, First: 200 * time.Millisecond, Longest: 10 * time.Second}
+
+func (p RetryPolicy) check() error {
+	if p.Attempts < 1 || p.Elapsed < 0 || p.First < 0 || p.Longest < p.First {
+		return fmt.Errorf("client: impossible retry policy %+v", p)
+	}
+	return nil
+}
+
+func (p RetryPolicy) backOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = p.First, p.Longest, 2
+	b.Reset()
+	return b
+}
+
+// retried returns the outcome of the last attempt. Where ctx has ended the
+// retries, its error comes first.
+func retried[T any](ctx context.Context, p RetryPolicy, r request, attempt func() (T, error)) (T, error) {
+	var last error
+	result, err := backoff.Retry(ctx, func() (T, error) {
+		var result T
+		if result, last = attempt(); last == nil || r.again(last) {
+			return result, later(last)
+		}
+		return result, backoff.Permanent(last)
+	}, backoff.WithBackOff(p.backOff()), backoff.WithMaxTries(uint(p.Attempts)), backoff.WithMaxElapsedTime(p.Elapsed))
+	if err == nil {
+		return result, nil
+	}
+	if ended := context.Cause(ctx); ended != nil && !errors.Is(last, ended) {
+		return result, fmt.Errorf("%w, after: %w", ended, last)
+	}
+	return result, last
+}
+
+// again tells whether what has failed like this may be sent another time.
+func (r request) again(err error) bool {
+	if unsent, ok := errors.AsType[*net.OpError](err); ok && unsent.Op == "dial" {
+		return true
+	}
+	if r.method != http.MethodGet && r.key == "" {
+		return false
+	}
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Status)
+	}
+	_, malformed := errors.AsType[*malformedError](err)
+	_, stranger := errors.AsType[*tls.CertificateVerificationError](err)
+	return !malformed && !stranger
+}
+
+// later adds to an error how long the server asks to wait. Many clients are told
+// the same: up to a quarter more keeps them from coming back all at once.
+func later(err error) error {
+	refused, ok := errors.AsType[*Error](err)
+	if !ok || refused.RetryAfter <= 0 {
+		return err
+	}
+	return errors.Join(err, &backoff.RetryAfterError{Duration: refused.RetryAfter + rand.N(refused.RetryAfter/4+1)}) //nolint:gosec // a jitter is no secret
+}
+
+// maxRetryAfter is more than anybody waits, and keeps a senseless header from overflowing.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header: seconds, or a date.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return min(max(time.Until(at), 0), maxRetryAfter)
+}
+
+// sleep waits, or returns why ctx has ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,243 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/client"
+)
+
+func TestALostAnswerIsAskedForAgainWithTheSameKey(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		s.lose = func(n int) bool { return n <= 2 }
+		bought, err := s.client().Buy(t.Context(), campaign, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests := s.seen()
+		if len(requests) != 3 || len(s.jobs) != 1 {
+			t.Fatalf("%d requests made %d jobs", len(requests), len(s.jobs))
+		}
+		key := requests[0].header.Get("Idempotency-Key")
+		for _, r := range requests {
+			if r.header.Get("Idempotency-Key") != key || r.body != requests[0].body || r.body == "" {
+				t.Errorf("another request: %v", r)
+			}
+		}
+		if made := s.jobs[key]; made.ID != bought.ID {
+			t.Errorf("got job %s, not %s", bought.ID, made.ID)
+		}
+	})
+}
+
+func TestEveryPurchaseHasAKeyOfItsOwnOrTheOneItIsGiven(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		c := s.client()
+		var jobs []client.JobID
+		for _, options := range [][]client.CallOption{nil, nil, {client.WithKey("order-1")}, {client.WithKey("order-1")}} {
+			j, err := c.Buy(t.Context(), campaign, one, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = append(jobs, j.ID)
+		}
+		if len(s.jobs) != 3 || jobs[2] != jobs[3] || s.jobs["order-1"].ID != jobs[2] {
+			t.Errorf("%d jobs: %v", len(s.jobs), jobs)
+		}
+		for _, key := range []string{"", "a\nb", "é", strings.Repeat("x", 256)} {
+			if _, err := c.Buy(t.Context(), campaign, one, client.WithKey(key)); err == nil {
+				t.Errorf("key %q was taken", key)
+			}
+		}
+		if n := len(s.seen()); n != 4 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func TestAnAnswerThatBreaksOffIsLost(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 {
+				w.Header().Set("Content-Length", "100")
+				_, _ = w.Write([]byte(`{"name":`))
+			}
+			return n == 1
+		}
+		got, err := s.client().GetCampaign(t.Context(), campaign)
+		if err != nil || got.Name != "Summer" || len(s.seen()) != 2 {
+			t.Errorf("%d requests, %+v, %v", len(s.seen()), got, err)
+		}
+	})
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	for name, test := range map[string]struct {
+		status int
+		code   string
+		header func() string
+		wait   time.Duration
+	}{
+		"429":           {http.StatusTooManyRequests, client.CodeRateLimited, func() string { return "7" }, 7 * time.Second},
+		"503":           {http.StatusServiceUnavailable, client.CodeOverloaded, func() string { return "40" }, 40 * time.Second},
+		"503 by a date": {http.StatusServiceUnavailable, client.CodeUnavailable, func() string { return time.Now().Add(30 * time.Second).UTC().Format(http.TimeFormat) }, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *simulator) {
+				s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+					if n == 1 {
+						refuseWith(w, test.status, test.code, test.header())
+					}
+					return n == 1
+				}
+				if _, err := s.client().Buy(t.Context(), campaign, one); err != nil {
+					t.Fatal(err)
+				}
+				requests := s.seen()
+				if len(requests) != 2 {
+					t.Fatalf("%d requests", len(requests))
+				}
+				if waited := requests[1].at.Sub(requests[0].at); waited < test.wait || waited > test.wait*5/4 {
+					t.Errorf("waited %s", waited)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsSentAgain(t *testing.T) {
+	again := []int{408, 429, 500, 502, 503, 504}
+	for _, status := range append([]int{301, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 501}, again...) {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *simulator) {
+				s.answer = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+					refuseWith(w, status, "some-code", "")
+					return true
+				}
+				c := s.client(client.WithRetry(client.RetryPolicy{Attempts: 3}))
+				for method, call := range map[string]func() error{
+					http.MethodGet:  func() error { _, err := c.GetCampaign(t.Context(), campaign); return err },
+					http.MethodPost: func() error { _, err := c.PublishCampaign(t.Context(), campaign); return err },
+					http.MethodPatch: func() error {
+						_, err := c.PatchCampaign(t.Context(), campaign, client.CampaignPatch{Name: "A"})
+						return err
+					},
+				} {
+					before, want := len(s.seen()), 1
+					if slices.Contains(again, status) && method != http.MethodPatch {
+						want = 3
+					}
+					problem, ok := errors.AsType[*client.Error](call())
+					if !ok || problem.Code != "some-code" || problem.Status != status || problem.Detail != "because" || problem.RequestID != "request-1" {
+						t.Errorf("%s: %+v", method, problem)
+					}
+					if n := len(s.seen()) - before; n != want {
+						t.Errorf("%s was sent %d times, not %d", method, n, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAPatchIsSentAgainOnlyIfItHasNotLeft(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		s.refuse = func(n int) bool { return n <= 2 }
+		c := s.client()
+		if _, err := c.PatchCampaign(t.Context(), campaign, client.CampaignPatch{Name: "A"}, client.WithKey("no use")); err != nil || len(s.seen()) != 1 {
+			t.Errorf("%d requests: %v", len(s.seen()), err)
+		}
+		if key := s.seen()[0].header.Get("Idempotency-Key"); key != "" {
+			t.Errorf("a PATCH with key %q", key)
+		}
+		s.lose = func(int) bool { return true }
+		if _, err := c.PatchCampaign(t.Context(), campaign, client.CampaignPatch{Name: "B"}); err == nil || len(s.seen()) != 2 {
+			t.Errorf("%d requests: %v", len(s.seen()), err)
+		}
+	})
+}
+
+func TestRetriesAreBounded(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		after := ""
+		s.answer = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			refuseWith(w, http.StatusServiceUnavailable, client.CodeUnavailable, after)
+			return true
+		}
+		c := s.client(client.WithRetry(client.RetryPolicy{Attempts: 4, Elapsed: time.Minute}))
+		_, err := c.Buy(t.Context(), campaign, one, client.WithKey("order-1"))
+		if problem, ok := errors.AsType[*client.Error](err); !ok || problem.Code != client.CodeUnavailable || len(s.seen()) != 4 {
+			t.Errorf("%d requests: %v", len(s.seen()), err)
+		}
+		if !strings.Contains(err.Error(), "order-1") || !strings.Contains(err.Error(), "request-1") {
+			t.Errorf("nobody can ask again after %q", err)
+		}
+		after = "61"
+		start := time.Now()
+		_, err = c.Buy(t.Context(), campaign, one)
+		if problem, ok := errors.AsType[*client.Error](err); !ok || problem.RetryAfter != 61*time.Second || len(s.seen()) != 5 || time.Since(start) > 0 || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%d requests in %s: %v", len(s.seen()), time.Since(start), err)
+		}
+		after = "99999999999999999999"
+		if _, err = c.Buy(t.Context(), campaign, one); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func TestTheEndOfAContextStopsWaitingAtOnce(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"between attempts": func(w http.ResponseWriter, _ *http.Request) {
+			refuseWith(w, http.StatusServiceUnavailable, client.CodeUnavailable, "50")
+		},
+		"for an answer": func(_ http.ResponseWriter, r *http.Request) { hold(r, time.Hour) },
+		"for a job": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			say(w, http.StatusAccepted, job(jobID, client.JobStateQueued))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *simulator) {
+				s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true }
+				ctx, cancel := context.WithCancel(t.Context())
+				start := time.Now()
+				time.AfterFunc(3*time.Second, cancel)
+				j, err := s.client().Wait(ctx, jobID)
+				if !errors.Is(err, context.Canceled) || time.Since(start) != 3*time.Second || len(s.seen()) != 1 {
+					t.Errorf("%d requests in %s: %v", len(s.seen()), time.Since(start), err)
+				}
+				if name == "between attempts" && !strings.Contains(err.Error(), client.CodeUnavailable) {
+					t.Errorf("nothing of the last answer in %q", err)
+				}
+				if name == "for a job" && j.State != client.JobStateQueued {
+					t.Errorf("the job is lost: %+v", j)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAttemptThatHangsIsGivenUp(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		s.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 { // it has begun to answer
+				w.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(w).Flush()
+				hold(r, time.Hour)
+			}
+			return n == 1
+		}
+		if _, err := s.client(client.WithTimeout(5*time.Second)).GetCampaign(t.Context(), campaign); err != nil {
+			t.Fatal(err)
+		}
+		requests := s.seen()
+		if waited := requests[1].at.Sub(requests[0].at); len(requests) != 2 || waited < 5*time.Second || waited > 6*time.Second {
+			t.Errorf("%d requests, after %s", len(requests), waited)
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/client"
+)
+
+// simulator is a server that keeps its promises: a key makes one job. What goes
+// wrong on the way, a test says. It runs in a bubble of synctest, over pipes, so
+// that its hours take no time.
+type simulator struct {
+	t     *testing.T
+	dials chan net.Conn
+
+	// answer takes the place of the server for the n-th request, from 1, if it returns true.
+	answer func(n int, w http.ResponseWriter, r *http.Request) bool
+	// lose lets the server do its work, and hangs up instead of answering.
+	lose func(n int) bool
+	// refuse lets dialing fail.
+	refuse func(n int) bool
+
+	mu       sync.Mutex
+	requests []request
+	jobs     map[string]client.Job // by key
+	dialed   int
+}
+
+// request is what the simulator has received.
+type request struct {
+	at     time.Time
+	method string
+	path   string
+	header http.Header
+	body   string
+}
+
+var errRefused = &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connection refused")}
+
+// simulate runs a test against a simulator, on a clock of their own.
+func simulate(t *testing.T, test func(t *testing.T, s *simulator)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &simulator{t: t, dials: make(chan net.Conn), jobs: make(map[string]client.Job)}
+		server := &http.Server{Handler: s}
+		go func() { _ = server.Serve(s) }()
+		t.Cleanup(func() { _ = server.Close() })
+		test(t, s)
+	})
+}
+
+// Accept, Close and Addr make the simulator a net.Listener.
+func (s *simulator) Accept() (net.Conn, error) {
+	conn, open := <-s.dials
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (s *simulator) Close() error   { close(s.dials); return nil }
+func (s *simulator) Addr() net.Addr { return &net.UnixAddr{Name: "simulator"} }
+
+func (s *simulator) dial(context.Context, string, string) (net.Conn, error) {
+	s.mu.Lock()
+	s.dialed++
+	n := s.dialed
+	s.mu.Unlock()
+	if s.refuse != nil && s.refuse(n) {
+		return nil, errRefused
+	}
+	here, there := net.Pipe()
+	s.dials <- there
+	return here, nil
+}
+
+func (s *simulator) client(options ...client.Option) *client.Client {
+	s.t.Helper()
+	transport := &http.Transport{DialContext: s.dial}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	c, err := client.New("http://simulator/", "tp_key", append([]client.Option{client.WithHTTPClient(&http.Client{Transport: transport, Timeout: time.Second})}, options...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// seen returns the requests so far.
+func (s *simulator) seen() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]request(nil), s.requests...)
+}
+
+func (s *simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, request{time.Now(), r.Method, r.URL.RequestURI(), r.Header, string(body)})
+	n := len(s.requests)
+	s.mu.Unlock()
+	switch {
+	case s.answer != nil && s.answer(n, w, r):
+	case s.lose != nil && s.lose(n):
+		s.serve(discard{}, r)
+		panic(http.ErrAbortHandler)
+	default:
+		s.serve(w, r)
+	}
+}
+
+// serve is the server of the promises: every purchase succeeds.
+func (s *simulator) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/purchases") {
+		say(w, http.StatusOK, client.Campaign{Name: "Summer"})
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := r.Header.Get("Idempotency-Key")
+	made, ok := s.jobs[key]
+	if !ok {
+		made = job(uuid.New(), client.JobStateSucceeded)
+		s.jobs[key] = made
+	}
+	say(w, http.StatusOK, made)
+}
+
+type discard struct{}
+
+func (discard) Header() http.Header            { return make(http.Header) }
+func (discard) Write(data []byte) (int, error) { return len(data), nil }
+func (discard) WriteHeader(int)                {}
+
+func say(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// refuseWith answers with a problem.
+func refuseWith(w http.ResponseWriter, status int, code, retryAfter string) {
+	if retryAfter != "" {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	w.Header().Set("X-Request-ID", "request-1")
+	say(w, status, client.Problem{Code: code, Status: status, Detail: "because"})
+}
+
+func job(id client.JobID, state client.JobState) client.Job {
+	j := client.Job{ID: id, Kind: "purchase", State: state}
+	switch state {
+	case client.JobStateSucceeded:
+		j.Result = json.RawMessage(`{"purchase_id":"` + uuid.NewString() + `","positions":[{"layer":3,"column":2,"price":100}],"amount":100,"currency":"JPY"}`)
+	case client.JobStateFailed:
+		j.Problem = &client.Problem{Code: client.CodeSoldOut, Status: http.StatusConflict, Detail: "every position is sold"}
+	}
+	return j
+}
+
+var (
+	campaign = uuid.MustParse("01999f4e-0000-7d20-9c55-3f8a1b2c4d5e")
+	jobID    = uuid.MustParse("01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e")
+	one      = client.PurchaseRequest{UserID: "user-1", Selection: client.Selection{Quantity: 1},
+		Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal}}
+)
+
+// hold keeps a request waiting, as long as its client does.
+func hold(r *http.Request, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-r.Context().Done():
+	}
+}
