@@ -49,7 +49,9 @@ func (a answer) String() string {
 	return fmt.Sprintf("status %d, state %s, code %s, error %v", a.status, a.State, a.code(), a.err)
 }
 
-var crowdClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+var contractOf = &conforming{next: &http.Transport{MaxIdleConnsPerHost: 1000}, breaches: make(map[string][]string)}
+
+var crowdClient = &http.Client{Timeout: time.Minute, Transport: contractOf}
 
 // do sends one request with the app's key to the n-th api.
 func (s *system) do(n int, key, method, path string, header map[string]string, body any) answer {

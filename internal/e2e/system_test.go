@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func start(t *testing.T, o options) *system {
 	s.Fleet = &devstack.Fleet{BinDir: bin(t), LogDir: logs, Logger: fixture.Logger(t), Restart: o.restart, Env: append([]string{
 		"TRIPRIZE_POSTGRES_URL=" + s.settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.settings.Draw.SecretKey,
-		"TRIPRIZE_LOG_FORMAT=text",
+		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0",
 	}, o.env...)}
 	t.Cleanup(s.end)
 	for range max(o.apis, 1) {
@@ -195,6 +196,9 @@ func (s *system) end() {
 		s.t.Error(err)
 	}
 	fixture.Sound(s.t, s.db)
+	for _, breach := range contractOf.of(hosts(s.urls)) {
+		s.t.Errorf("against the contract: %s", breach)
+	}
 	if !s.t.Failed() {
 		return
 	}
@@ -203,6 +207,14 @@ func (s *system) end() {
 		data, _ := os.ReadFile(file)
 		s.t.Logf("%s:\n%s", filepath.Base(file), tail(data, 4000))
 	}
+}
+
+func hosts(urls []string) []string {
+	list := make([]string, len(urls))
+	for i, u := range urls {
+		list[i] = strings.TrimPrefix(u, "http://")
+	}
+	return list
 }
 
 func tail(data []byte, n int) []byte { return data[max(0, len(data)-n):] }
