@@ -27,6 +27,10 @@ help: ## List the targets
 deps: ## Find PostgreSQL, Redis and a C compiler, or install them (Debian, Ubuntu)
 	@tools/deps.sh
 
+.PHONY: npm
+npm:
+	@tools/npm.sh
+
 .PHONY: go
 go:
 	@tools/check-go.sh
@@ -44,7 +48,7 @@ dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--wo
 	./bin/triprize dev $(ARGS)
 
 .PHONY: test
-test: deps build ## Run every test, on a Postgres and a Redis of their own
+test: deps npm build ## Run every test, on a Postgres and a Redis of their own
 	@if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
 		$(TEST); \
 	else \
@@ -55,6 +59,10 @@ test: deps build ## Run every test, on a Postgres and a Redis of their own
 .PHONY: lint
 lint: go ## Check the code, and that imports keep to their floors (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
+
+.PHONY: generate
+generate: go ## Generate code from the contract (internal/httpapi/contract/openapi.yaml)
+	go generate ./...
 
 .PHONY: fmt
 fmt: go ## Format the code

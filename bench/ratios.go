@@ -20,6 +20,7 @@ var claims = []claim{
 	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc"},
 	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty"},
 	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based"},
+	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard"},
 	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http"},
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http"},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http"},

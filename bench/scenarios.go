@@ -19,6 +19,7 @@ var scenarios = []scenario{
 	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
 	{"asynq-empty", runEmptyTasks},
 	{"set-based", runSetBased},
+	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot, workers: 1}.run},
 	{"triprize-http-2workers", crowdedSale{offer: hot, workers: 2}.run},
 	{"triprize-http-100campaigns", crowdedSale{offer: hundred, workers: 1}.run},

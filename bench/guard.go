@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gowebpki/jcs"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/apikey"
+	"triprize/internal/httpapi/contract"
+	"triprize/internal/postgres"
+	"triprize/internal/ratelimit"
+)
+
+// guarded is how many requests are checked at once, as many as there are connections.
+const guarded = 500
+
+// runGuard does to a purchase's request, over and over, what the api does before
+// its handler: know the API key, check path, headers and body against the
+// contract, and ask the rate limit of its user. Each request has another user. Its
+// rate says which share of a purchase's cost that is.
+func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
+	v, err := s.openSale(ctx, hot(measured))
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, v.close(ctx)) }()
+	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-guard")
+	if err != nil {
+		return r, err
+	}
+	defer pool.Close()
+	opts, err := redis.ParseURL(s.stack.Redis.URL())
+	if err != nil {
+		return r, err
+	}
+	rdb := redis.NewClient(opts)
+	defer func() { err = errors.Join(err, rdb.Close()) }()
+	limiter := ratelimit.New(rdb, v.settings.Redis.Namespace, v.settings.Limits, nil)
+	defer limiter.Close()
+	key, err := apikey.Create(ctx, pool, apikey.App, "guarded")
+	if err != nil {
+		return r, err
+	}
+	operation, err := purchaseOperation()
+	if err != nil {
+		return r, err
+	}
+	keys := apikey.NewVerifier(pool, v.settings.API.KeyCacheTTL)
+	w := &window{meter: &meter{groups: s.groups()}}
+	var checked atomic.Int64
+	failures := make(chan error, guarded)
+	var group sync.WaitGroup
+	for range guarded {
+		group.Go(func() {
+			for !w.isOver() && ctx.Err() == nil {
+				if err := pass(ctx, keys, key, operation, limiter, v.campaigns[0]); err != nil {
+					failures <- err
+					return
+				}
+				if w.isOpen() {
+					checked.Add(1)
+				}
+			}
+		})
+	}
+	err = w.pass(ctx, measured, nil)
+	group.Wait()
+	if err != nil {
+		return r, err
+	}
+	r = newResult(int(checked.Load()), w.elapsed, nil)
+	r.noteUsage(w, int(checked.Load()))
+	select {
+	case failure := <-failures:
+		r.wrong = append(r.wrong, fmt.Sprintf("guard: %v", failure))
+	default:
+	}
+	return r, nil
+}
+
+// pass brings one request through.
+func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *contract.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
+	known, err := keys.Verify(ctx, key)
+	if err != nil {
+		return err
+	}
+	user := "user-" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	faults, nowhere := operation.CheckParameters(func(in, name string) (text string, sent bool) {
+		switch {
+		case in == "path":
+			return campaignID.String(), true
+		case name == "Idempotency-Key":
+			return user, true
+		default:
+			return "", false
+		}
+	})
+	if len(faults) > 0 || nowhere {
+		return fmt.Errorf("parameters: %v", faults)
+	}
+	body, err := jcs.Transform([]byte(`{"user_id":"` + user + `","selection":{"quantity":1},"payment":{"method":"external"}}`))
+	if err != nil {
+		return err
+	}
+	if _, faults, err = operation.CheckBody(body); err != nil || len(faults) > 0 {
+		return fmt.Errorf("body: %v %w", faults, err)
+	}
+	if verdict := limiter.Allow(ctx, known.Client, user); !verdict.Allowed {
+		return errors.New("limited")
+	}
+	return nil
+}
+
+func purchaseOperation() (*contract.Operation, error) {
+	document, err := contract.Load()
+	if err != nil {
+		return nil, err
+	}
+	for i := range document.Operations {
+		if document.Operations[i].ID == "requestPurchase" {
+			return &document.Operations[i], nil
+		}
+	}
+	return nil, errors.New("the contract has no purchases")
+}
