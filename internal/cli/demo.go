@@ -66,6 +66,9 @@ the promises. The exit status is 0 only if everything held.`,
 		if err == nil {
 			err = d.run(cmd.Context())
 		}
+		if cmd.Context().Err() != nil { // whatever it was that failed for it
+			err = errInterrupted
+		}
 		err = errors.Join(err, d.tell(cmd.OutOrStdout(), *asJSON, err == nil))
 		if d.environment != nil {
 			err = errors.Join(err, d.stop())

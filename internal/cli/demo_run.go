@@ -164,14 +164,11 @@ func percentile(sorted []time.Duration, p int) float64 {
 const drawPatience = 30 * time.Second
 
 // awaitDraw follows the campaign until it is drawn.
-func (d *demo) awaitDraw(interrupt context.Context) error {
-	ctx, cancel := context.WithTimeout(interrupt, drawPatience)
+func (d *demo) awaitDraw(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drawPatience)
 	defer cancel()
 	var now client.CampaignEvent
 	for event, err := range d.app.Follow(ctx, d.report.CampaignID) {
-		if interrupt.Err() != nil {
-			return errInterrupted
-		}
 		if err != nil {
 			return fmt.Errorf("waiting for the draw; the campaign is %s: %w", now.State, err)
 		}
