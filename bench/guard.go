@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,9 @@ import (
 	"triprize/internal/postgres"
 	"triprize/internal/ratelimit"
 )
+
+// gcPercent is what the api runs with (boot).
+const gcPercent = 300
 
 // guarded is how many requests are checked at once, as many as there are connections.
 const guarded = 500
@@ -53,6 +57,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	if err != nil {
 		return r, err
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	keys := apikey.NewVerifier(pool, v.settings.API.KeyCacheTTL)
 	w := &window{meter: &meter{groups: s.groups()}}
 	var checked atomic.Int64
