@@ -249,6 +249,13 @@ func TestAJobThatKillsEveryWorkerIsGivenUpAndHoldsUpNobody(t *testing.T) {
 			t.Errorf("buyer %d, who shared a batch with it: %v", i, a)
 		}
 	}
+	var later int
+	err := s.db.QueryRow(t.Context(), `
+		SELECT count(*) FROM jobs j JOIN jobs poison ON poison.user_id = 'poison' AND j.id <> poison.id
+		WHERE j.finished_at > poison.finished_at`).Scan(&later)
+	if err != nil || later > 0 {
+		t.Errorf("%d jobs had to wait until the poisonous one was given up, %v", later, err)
+	}
 }
 
 // isStopped tells whether a child is stopped by a signal, as ps sees it.
