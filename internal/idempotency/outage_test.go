@@ -2,8 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"io"
-	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,47 +11,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/fixture"
 	"triprize/internal/idempotency"
 )
 
-// line is a connection to Redis that can go dead: while it is, a listener takes
-// the connections and never answers.
-type line struct {
-	silent net.Listener
-
-	mu   sync.Mutex
-	dead bool
-	open []net.Conn
-}
-
-// newLine returns a client that goes through a line, with timeouts so long that
-// only the caller's budget can end a wait.
-func newLine(t *testing.T) (*line, store) {
+// newLine returns a store behind a line to Redis that can go dead.
+func newLine(t *testing.T) (*fixture.Line, store) {
 	t.Helper()
-	l := &line{}
-	var err error
-	if l.silent, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.silent.Close() })
-	go func() {
-		for {
-			conn, err := l.silent.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
 	s := newStore(t)
-	options := *s.rdb.Options()
-	options.Dialer = l.dial
-	options.ReadTimeout, options.WriteTimeout, options.DialTimeout = time.Minute, time.Minute, time.Minute
-	s.rdb = redis.NewClient(&options)
-	t.Cleanup(func() { _ = s.rdb.Close() })
+	var l *fixture.Line
+	l, s.rdb = fixture.OnLine(t, s.rdb)
 	return l, s
 }
 
@@ -64,34 +31,6 @@ func (s store) with(t *testing.T, budget time.Duration) *idempotency.Requests {
 	requests := idempotency.NewRequests(s.rdb, s.namespace, settings, nil)
 	t.Cleanup(requests.Close)
 	return requests
-}
-
-func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead {
-		address = l.silent.Addr().String()
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err == nil {
-		l.open = append(l.open, conn)
-	}
-	return conn, err
-}
-
-// die ends every connection; new ones get no answer until live is called.
-func (l *line) die() { l.change(true) }
-
-func (l *line) live() { l.change(false) }
-
-func (l *line) change(dead bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = dead
-	for _, conn := range l.open {
-		_ = conn.Close()
-	}
-	l.open = nil
 }
 
 // counter counts the round trips of look-ups.
@@ -115,7 +54,7 @@ var request = idempotency.Request{Client: "shop", Key: "k"}
 func TestALookUpWaitsForASilentRedisNoLongerThanItsBudget(t *testing.T) {
 	t.Parallel()
 	l, s := newLine(t)
-	l.die()
+	l.Die()
 	const budget = 50 * time.Millisecond
 	began := time.Now()
 	if got, ok := s.with(t, budget).Find(t.Context(), request); ok {
@@ -135,7 +74,7 @@ func TestAfterAFewFailuresASilentRedisIsNotAskedForAWhile(t *testing.T) {
 	l, s := newLine(t)
 	asked := &counter{}
 	s.rdb.AddHook(asked)
-	l.die()
+	l.Die()
 	requests := s.with(t, 50*time.Millisecond)
 	for range 3 {
 		requests.Find(t.Context(), request)
@@ -160,13 +99,13 @@ func TestRedisIsAskedAgainWhenItIsBack(t *testing.T) {
 	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
 	requests := s.with(t, 200*time.Millisecond)
 	eventually(t, "Redis is asked before the outage", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
-	l.die()
+	l.Die()
 	for range 5 {
 		if got, ok := requests.Find(t.Context(), request); ok {
 			t.Fatalf("in the outage: %+v", got)
 		}
 	}
-	l.live()
+	l.Live()
 	eventually(t, "Redis is asked again", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
 }
 
@@ -188,7 +127,7 @@ func TestAMissIsNoFailure(t *testing.T) {
 func TestWithoutRedisNothingIsRememberedOrClaimed(t *testing.T) {
 	t.Parallel()
 	l, s := newLine(t)
-	l.die()
+	l.Die()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	requests := s.with(t, time.Second)

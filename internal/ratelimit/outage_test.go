@@ -1,86 +1,22 @@
 package ratelimit_test
 
 import (
-	"context"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"triprize/internal/config"
+	"triprize/internal/fixture"
 )
 
-// line is a connection to Redis that can go dead: while it is, a listener takes
-// the connections and never answers.
-type line struct {
-	silent net.Listener
-
-	mu   sync.Mutex
-	dead bool
-	open []net.Conn
-}
-
-// newLine returns a place behind a line, with timeouts so long that only the
-// caller's budget can end a wait.
-func newLine(t *testing.T, change ...func(*config.Limits)) (*line, *place) {
+// newLine returns a place behind a line to Redis that can go dead.
+func newLine(t *testing.T, change ...func(*config.Limits)) (*fixture.Line, *place) {
 	t.Helper()
-	l := &line{}
-	var err error
-	if l.silent, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.silent.Close() })
-	go func() {
-		for {
-			conn, err := l.silent.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
 	p := newPlace(t, change...)
-	options := *p.rdb.Options()
-	options.Dialer = l.dial
-	options.ReadTimeout, options.WriteTimeout, options.DialTimeout = time.Minute, time.Minute, time.Minute
-	p.rdb = redis.NewClient(&options)
-	t.Cleanup(func() { _ = p.rdb.Close() })
+	var l *fixture.Line
+	l, p.rdb = fixture.OnLine(t, p.rdb)
 	return l, p
-}
-
-func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead {
-		address = l.silent.Addr().String()
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err == nil {
-		l.open = append(l.open, conn)
-	}
-	return conn, err
-}
-
-// die ends every connection; new ones get no answer until live is called.
-func (l *line) die() { l.change(true) }
-
-func (l *line) live() { l.change(false) }
-
-func (l *line) change(dead bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = dead
-	for _, conn := range l.open {
-		_ = conn.Close()
-	}
-	l.open = nil
 }
 
 // eventually waits until done, or fails the test.
@@ -98,7 +34,7 @@ func TestWhileRedisIsSilentRequestsPassWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	const budget = 50 * time.Millisecond
 	l, p := newLine(t, func(c *config.Limits) { c.ClientRate, c.Budget = 1, budget })
-	l.die()
+	l.Die()
 	limiter := p.limiter(t)
 	began := time.Now()
 	verdict := limiter.Allow(t.Context(), "shop", "alice")
@@ -122,7 +58,7 @@ func TestAfterAFewFailuresASilentRedisIsNotAskedForAWhile(t *testing.T) {
 	l, p := newLine(t, func(c *config.Limits) { c.Budget = 50 * time.Millisecond })
 	asked := &counter{}
 	p.rdb.AddHook(asked)
-	l.die()
+	l.Die()
 	limiter := p.limiter(t)
 	eventually(t, "three checks have failed", func() bool {
 		limiter.Allow(t.Context(), "shop", "alice")
@@ -147,13 +83,13 @@ func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
 	limiter := p.limiter(t)
 	asked := func() bool { return limiter.Allow(t.Context(), "shop", "alice").Policy == "user" }
 	eventually(t, "Redis is asked before the outage", asked)
-	l.die()
+	l.Die()
 	for range 5 {
 		if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed || verdict.Policy != "" {
 			t.Fatalf("in the outage: %+v", verdict)
 		}
 	}
-	l.live()
+	l.Live()
 	eventually(t, "Redis is asked again", asked)
 	eventually(t, "somebody is refused again", func() bool { return !limiter.Allow(t.Context(), "shop", "alice").Allowed })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/batch"
 	"triprize/internal/fixture"
 	"triprize/internal/job"
 	"triprize/internal/queue"
@@ -226,6 +227,34 @@ func TestAWorkerThatShutsDownGivesBackWhatOnlyWaits(t *testing.T) {
 		t.Fatal("it still waits")
 	}
 	expect(t, w.db, held[0].ID, job.Queued, 0)
+}
+
+// A batch that hangs must not hold up the end of the process: what was not
+// committed is in the outbox.
+func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, patient)
+	id := fixture.Campaign(t, w.db, fixture.Draft(5))
+	unlock := lock(t, w, id)
+	defer unlock()
+	ref := order(t, w, id, "a").Jobs[0]
+	over := make(chan []error, 1)
+	go func() {
+		_, errs := w.lanes[0].items.DoAll(t.Context(), []*item{{Ref: ref}})
+		over <- errs
+	}()
+	for w.db.Stat().AcquiredConns() < 2 { // the lock's, and the batch's that waits for it
+		time.Sleep(time.Millisecond)
+	}
+	began := time.Now()
+	w.lanes[0].close()
+	if took := time.Since(began); took > batchTimeout/2 {
+		t.Errorf("it took %s", took)
+	}
+	if errs := <-over; !errors.Is(errs[0], batch.ErrClosed) {
+		t.Errorf("got %v", errs)
+	}
+	expect(t, w.db, ref.ID, job.Queued, 0)
 }
 
 func TestACampaignIsAlwaysInTheSameLane(t *testing.T) {
