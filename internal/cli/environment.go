@@ -223,7 +223,7 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 	if err != nil {
 		return err
 	}
-	ended := api.Exited()
+	first := api.Exited()
 	for range workers {
 		if err := e.startBeside(fleet.StartWorker, "TRIPRIZE_WORKER_LISTEN="); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 	if err := e.startBeside(fleet.StartScheduler, "TRIPRIZE_SCHEDULER_LISTEN="); err != nil {
 		return err
 	}
-	if err := awaitReady(ctx, ended, e.url()); err != nil {
+	if err := awaitReady(ctx, api, first, e.url()); err != nil {
 		return fmt.Errorf("%w; the logs are in %s:\n%s", err, logs, lastLines(filepath.Join(logs, api.Name+".log")))
 	}
 	return nil
@@ -240,25 +240,30 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 
 var errEnded = errors.New("the api ended instead of getting ready")
 
-// awaitReady waits until the api is ready, or its first process has ended: what
-// keeps that one from starting keeps the next ones too.
-func awaitReady(ctx context.Context, ended <-chan struct{}, url string) error {
+// awaitReady waits until the api is ready, or its first process has given up:
+// what keeps that one from starting keeps the next ones too. One that was killed
+// is started again like any other.
+func awaitReady(ctx context.Context, api *devstack.Child, first <-chan struct{}, url string) error {
 	ctx, give := context.WithCancelCause(ctx)
 	defer give(nil)
 	go func() {
 		select {
-		case <-ended:
-			give(errEnded)
+		case <-first:
+			if !api.Killed() {
+				give(errEnded)
+			}
 		case <-ctx.Done():
 		}
 	}()
 	err := devstack.AwaitHTTP(ctx, url+"/readyz")
 	select {
-	case <-ended: // who answers then is somebody else
-		return errEnded
+	case <-first:
+		if !api.Killed() { // who answers then is somebody else
+			return errEnded
+		}
 	default:
-		return err
 	}
+	return err
 }
 
 // lastLines returns the end of a log, which says why a process has ended. A log

@@ -95,7 +95,7 @@ func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
 		if name == "somebody else" {
 			<-ended
 		}
-		if err := awaitReady(t.Context(), ended, "http://"+address); !errors.Is(err, errEnded) {
+		if err := awaitReady(t.Context(), child, ended, "http://"+address); !errors.Is(err, errEnded) {
 			t.Errorf("%s answers: got %v", name, err)
 		}
 	}
@@ -104,8 +104,13 @@ func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(child.Kill)
-	if err := awaitReady(t.Context(), child.Exited(), "http://"+occupied(t)); err != nil {
+	if err := awaitReady(t.Context(), child, child.Exited(), "http://"+occupied(t)); err != nil {
 		t.Errorf("it runs and answers: %v", err)
+	}
+	first := child.Exited()
+	child.Kill()
+	if err := awaitReady(t.Context(), child, first, "http://"+occupied(t)); err != nil {
+		t.Errorf("it was killed before it was seen ready, and is started again: %v", err)
 	}
 }
 

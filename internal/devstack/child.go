@@ -23,6 +23,7 @@ type Child struct {
 	cmd      *exec.Cmd
 	stopping bool
 	exited   chan struct{} // closed when the present process has ended
+	killed   bool          // the last process to end was ended by a signal
 	stop     chan struct{} // closed by Stop
 }
 
@@ -63,6 +64,7 @@ func (c *Child) ended(cmd *exec.Cmd, err error, exited chan struct{}) {
 	if c.cmd == cmd {
 		c.cmd = nil
 	}
+	c.killed = !cmd.ProcessState.Exited()
 	c.mu.Unlock()
 	close(exited)
 	c.changed()
@@ -116,6 +118,14 @@ func (c *Child) Exited() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.exited
+}
+
+// Killed says whether the last process to end was ended from outside, by a
+// signal, and did not give up on its own account.
+func (c *Child) Killed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killed
 }
 
 // Signal sends a signal to the child, if it is running.
