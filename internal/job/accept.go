@@ -31,18 +31,7 @@ type slot struct{ client, key string }
 //
 // The rings returned are to be enqueued; their jobs are committed already.
 func Accept(ctx context.Context, db postgres.DB, requests []Request) ([]Accepted, []Ring, error) {
-	first := make(map[slot]int, len(requests)) // of several requests with the same key the earliest counts
-	order := make([]int, 0, len(requests))
-	for i, r := range requests {
-		at := slot{r.Client, r.Key}
-		if _, taken := first[at]; !taken {
-			first[at] = i
-			order = append(order, i)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(requests[a].Client, requests[b].Client), cmp.Compare(requests[a].Key, requests[b].Key))
-	})
+	order := distinct(requests)
 	jobs, rings, err := insert(ctx, db, requests, order)
 	if err != nil {
 		return nil, nil, fmt.Errorf("job.Accept: %w", err)
@@ -56,6 +45,23 @@ func Accept(ctx context.Context, db postgres.DB, requests []Request) ([]Accepted
 		accepted[i] = Accepted{Job: j, Replayed: j.ID != r.ID, Reused: j.Hash != r.Hash}
 	}
 	return accepted, rings, nil
+}
+
+// distinct returns the indexes of requests in the order of (client, key): of
+// several with the same key the earliest.
+func distinct(requests []Request) []int {
+	taken := make(map[slot]bool, len(requests))
+	order := make([]int, 0, len(requests))
+	for i, r := range requests {
+		if at := (slot{r.Client, r.Key}); !taken[at] {
+			taken[at] = true
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(requests[a].Client, requests[b].Client), cmp.Compare(requests[a].Key, requests[b].Key))
+	})
+	return order
 }
 
 // insert makes jobs of those requests whose key is free. Jobs and rings are
