@@ -22,6 +22,14 @@ const (
 	CampaignStatePending   CampaignState = "pending"
 )
 
+// Defines values for HoldState.
+const (
+	HoldStateActive   HoldState = "active"
+	HoldStateExpired  HoldState = "expired"
+	HoldStateReleased HoldState = "released"
+	HoldStateUsed     HoldState = "used"
+)
+
 // Defines values for JobState.
 const (
 	JobStateAwaitingAction JobState = "awaiting_action"
@@ -122,8 +130,11 @@ type CampaignDraft struct {
 // CampaignEvent The data of an event of a campaign's stream.
 type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State  CampaignState `json:"state"`
-	Paused bool          `json:"paused"`
+	State CampaignState `json:"state"`
+
+	// BoardVersion Grows with every change of the board: holds, releases, sales. When it has changed, read the board again.
+	BoardVersion int64 `json:"board_version"`
+	Paused       bool  `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
@@ -224,6 +235,65 @@ type FieldError struct {
 	Detail  string `json:"detail"`
 }
 
+// Hold Positions that are kept for a user.
+type Hold struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// CampaignID A UUID.
+	CampaignID ID     `json:"campaign_id"`
+	UserID     string `json:"user_id"`
+
+	// State active until it is used, released or its time is over.
+	State     HoldState      `json:"state"`
+	Positions []PurchaseItem `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// ExpiresAt By the server's clock. From then on its positions are free.
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// Extensions How often it was extended.
+	Extensions int `json:"extensions"`
+
+	// PurchaseID The purchase that used it.
+	PurchaseID uuid.UUID `json:"purchase_id"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// EndedAt When it was used or released, or found to be over.
+	EndedAt time.Time `json:"ended_at"`
+}
+
+// HoldState active until it is used, released or its time is over.
+type HoldState string
+
+// HoldExtension How long to hold from now.
+type HoldExtension struct {
+	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty,omitzero"`
+}
+
+// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
+type HoldRequest struct {
+	// Layer With quantity; left out for the whole triangle.
+	Layer int `json:"layer,omitempty,omitzero"`
+
+	// Positions Distinct; the server allows 20 by default.
+	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
+
+	// Quantity The server allows 20 by default.
+	Quantity int `json:"quantity,omitempty,omitzero"`
+
+	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty,omitzero"`
+
+	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
+	UserID UserID `json:"user_id"`
+}
+
 // ID A UUID.
 type ID = uuid.UUID
 
@@ -300,6 +370,14 @@ type PaymentDraft struct {
 
 // PaymentDraftMethod `external`: the app has collected the money; users cannot say it.
 type PaymentDraftMethod string
+
+// PlaceDraft A position by its place.
+type PlaceDraft struct {
+	Layer int `json:"layer"`
+
+	// Column At most the layer's number.
+	Column int `json:"column"`
+}
 
 // Policies defines model for Policies.
 type Policies struct {
@@ -428,20 +506,26 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions.
+	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
 }
 
-// Selection Which positions.
+// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 type Selection struct {
-	// Layer Left out for the whole triangle.
+	// HoldID A UUID.
+	HoldID ID `json:"hold_id,omitempty,omitzero"`
+
+	// Layer With quantity; left out for the whole triangle.
 	Layer int `json:"layer,omitempty,omitzero"`
 
-	// Quantity All or nothing; the server allows 100 by default.
-	Quantity int `json:"quantity"`
+	// Positions Distinct; the server allows 100 by default.
+	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
+
+	// Quantity The server allows 100 by default.
+	Quantity int `json:"quantity,omitempty,omitzero"`
 }
 
 // Sweep defines model for Sweep.
@@ -470,6 +554,9 @@ type SweepReport struct {
 	// Error Why it failed; what it did before stays done.
 	Error string `json:"error,omitempty,omitzero"`
 }
+
+// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+type TTLSeconds = int
 
 // Time RFC 3339.
 type Time = time.Time
@@ -506,6 +593,9 @@ type ColumnNumber = int
 
 // Cursor defines model for Cursor.
 type Cursor = uuid.UUID
+
+// HoldID A UUID.
+type HoldID = ID
 
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
@@ -616,6 +706,21 @@ func streamCampaign(campaign CampaignID) request {
 	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/events", campaign)}
 }
 
+// CreateHold is POST /v1/campaigns/{campaign}/holds: hold positions.
+//
+// Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
+// or of the whole triangle; all or nothing. To everybody else they are held; only their user can buy them, with
+// `selection.hold_id`. Whatever is held counts towards the purchase limit. How many holds and positions a user may
+// hold at a time is limited, and after a hold expired its user cannot hold the same positions for some seconds.
+//
+// `position-taken` names in `errors` the positions that are gone. A refusal that is answered before the hold is
+// tried is not remembered under its key: the same request may succeed later.
+//
+// For app, user, operator.
+func (c *Client) CreateHold(ctx context.Context, campaign CampaignID, body HoldRequest, options ...CallOption) (Hold, error) {
+	return send[Hold](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/holds", campaign), body: body}, options)
+}
+
 // PauseCampaign is POST /v1/campaigns/{campaign}/pause: pause a campaign.
 //
 // Purchases that have not been settled fail with `campaign-paused` until it is resumed. Pausing a paused campaign changes nothing.
@@ -655,8 +760,9 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
 // Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
-// without `layer`: all or nothing. A failed job has one of these codes in `problem`: `sold-out`, `none-available`,
-// `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `reservation-expired`,
+// without `layer`; for chosen `positions`; or for all that a hold of this user keeps: all or nothing. A failed job
+// has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name those that
+// are gone), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `reservation-expired`,
 // `invalid-request` (there are not so many in all), `not-found`, `internal-error`. A failed job is final: buy again
 // with a fresh key.
 //
@@ -674,6 +780,34 @@ func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body 
 // For operator.
 func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
 	return send[Campaign](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/resume", campaign)}, options)
+}
+
+// ReleaseHold is DELETE /v1/holds/{hold}: release a hold.
+//
+// Gives all its positions back. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
+//
+// For app, user, operator.
+func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOption) error {
+	_, err := send[struct{}](ctx, c, request{method: http.MethodDelete, path: path("/v1/holds/%s", hold)}, options)
+	return err
+}
+
+// GetHold is GET /v1/holds/{hold}: read a hold.
+//
+// As it is now: `active`, `used` by a purchase, `released` or `expired`. A user sees its own. Holds that are over are kept for a day.
+//
+// For app, user, operator.
+func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption) (Hold, error) {
+	return send[Hold](ctx, c, request{method: http.MethodGet, path: path("/v1/holds/%s", hold)}, options)
+}
+
+// ExtendHold is POST /v1/holds/{hold}/extend: extend a hold.
+//
+// It then ends `ttl_seconds` from now, if that is later. Only while it is active, and so often as the server allows: once by default.
+//
+// For app, user, operator.
+func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension, options ...CallOption) (Hold, error) {
+	return send[Hold](ctx, c, request{method: http.MethodPost, path: path("/v1/holds/%s/extend", hold), body: body}, options)
 }
 
 // GetJob is GET /v1/jobs/{job}: read a job.

@@ -67,6 +67,9 @@ const (
 	CodeSaleNotOpen           = "sale-not-open"
 	CodeSoldOut               = "sold-out"       // every position: final
 	CodeNoneAvailable         = "none-available" // the rest is held or reserved, and may be free again
+	CodePositionTaken         = "position-taken" // errors names which
+	CodeHoldExpired           = "hold-expired"
+	CodeHoldLimitExceeded     = "hold-limit-exceeded"
 	CodePurchaseLimitExceeded = "purchase-limit-exceeded"
 	CodeNotSoldOut            = "not-sold-out"
 	CodeStateConflict         = "state-conflict"

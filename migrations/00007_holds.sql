@@ -46,5 +46,6 @@ ALTER TABLE purchases
 -- +goose Down
 ALTER TABLE purchases DROP COLUMN cancelled_at, DROP COLUMN cancelled_by, DROP COLUMN cancel_reason;
 ALTER TABLE campaigns DROP COLUMN board_version;
+DROP INDEX positions_held;
 ALTER TABLE positions DROP COLUMN hold_id;
 DROP TABLE holds;

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"triprize/internal/boot"
+	"triprize/internal/hold"
 	"triprize/internal/lock"
 	"triprize/internal/recovery"
 	"triprize/internal/scheduler"
@@ -30,7 +31,7 @@ func main() {
 	once := flags.Bool("once", false, "run the sweeps once, whoever leads, print a report as JSON and exit")
 	only := flags.String("sweep", "", "with --once: run only the sweep of this name")
 	boot.Main("scheduler", flags, func(ctx context.Context, p *boot.Process) error {
-		sweeper := recovery.New(p.Settings, p.DB, p.Redis, p.Logger)
+		sweeper := recovery.New(p.Settings, p.DB, p.Redis, hold.NewMetrics(p.Registry), p.Logger)
 		s := scheduler.New(sweeper, lock.New(p.Redis, p.Settings.Redis.Namespace), p.Settings.Scheduler, p.Logger, p.Registry)
 		if *once {
 			return runOnce(ctx, s, sweeper.Sweeps(), *only)

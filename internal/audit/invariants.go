@@ -18,6 +18,26 @@ var invariants = []invariant{
 		WHERE s.state = 'sold'
 		  AND (p.state, p.campaign_id, p.user_id) IS DISTINCT FROM ('completed', s.campaign_id, s.user_id)
 		   OR s.state = 'sold' AND i.purchase_id IS NULL`},
+	{"a held position belongs to an active hold of its owner, with its deadline", `
+		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
+		FROM positions s LEFT JOIN holds h ON h.id = s.hold_id
+		WHERE s.state = 'held'
+		  AND (h.state, h.campaign_id, h.user_id, h.expires_at) IS DISTINCT FROM ('active', s.campaign_id, s.user_id, s.expires_at)`},
+	{"an active hold keeps exactly its positions, and another none", `
+		SELECT format('hold %s is %s with %s positions and keeps %s', h.id, h.state, h.size, k.n)
+		FROM holds h CROSS JOIN LATERAL (
+			SELECT count(*) AS n, count(*) FILTER (WHERE p.layer IS NOT NULL) AS listed
+			FROM positions s LEFT JOIN jsonb_to_recordset(h.positions) AS p (layer int, "column" int) ON p.layer = s.layer AND p."column" = s.col
+			WHERE s.campaign_id = h.campaign_id AND s.hold_id = h.id) k
+		WHERE (k.n, k.listed) IS DISTINCT FROM (CASE WHEN h.state = 'active' THEN h.size ELSE 0 END, CASE WHEN h.state = 'active' THEN h.size ELSE 0 END)`},
+	{"a used hold was used by a purchase of its owner, of all its positions", `
+		SELECT format('hold %s, purchase %s', h.id, h.purchase_id)
+		FROM holds h LEFT JOIN purchases p ON p.id = h.purchase_id
+		WHERE h.state = 'used'
+		  AND ((p.campaign_id, p.user_id) IS DISTINCT FROM (h.campaign_id, h.user_id)
+		       OR EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
+		                  EXCEPT SELECT layer, col FROM purchase_items WHERE purchase_id = p.id)
+		       OR h.size <> (SELECT count(*) FROM purchase_items WHERE purchase_id = p.id))`},
 	{"a reserved position belongs to a pending purchase of its owner", `
 		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
 		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
@@ -62,6 +82,7 @@ var invariants = []invariant{
 	{"what refers to a campaign refers to one that exists", `
 		SELECT format('%s of campaign %s', what, campaign_id)
 		FROM (SELECT DISTINCT 'positions' AS what, campaign_id FROM positions
-		      UNION SELECT DISTINCT 'purchases', campaign_id FROM purchases) r
+		      UNION SELECT DISTINCT 'purchases', campaign_id FROM purchases
+		      UNION SELECT DISTINCT 'holds', campaign_id FROM holds) r
 		WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = r.campaign_id)`},
 }

@@ -80,7 +80,7 @@ func sell(t *testing.T, db postgres.DB, user string, purchase uuid.UUID, free ..
 	return touched
 }
 
-// set puts positions into a state by hand, for a purchase where the state has one.
+// set puts positions into a state by hand, for a purchase or a hold where the state has one.
 func set(t *testing.T, db postgres.DB, state board.State, purchase uuid.UUID, free ...board.Free) {
 	t.Helper()
 	for _, f := range free {
@@ -88,6 +88,7 @@ func set(t *testing.T, db postgres.DB, state board.State, purchase uuid.UUID, fr
 			UPDATE positions
 			SET state = $4, version = version + 1, user_id = CASE WHEN $4 <> 'available' THEN 'somebody' END,
 			    expires_at = CASE WHEN $4 IN ('held', 'reserved') THEN now() + interval '1 hour' END,
+			    hold_id = CASE WHEN $4 = 'held' THEN $5::uuid END,
 			    purchase_id = CASE WHEN $4 IN ('reserved', 'sold') THEN $5::uuid END,
 			    sold_at = CASE WHEN $4 = 'sold' THEN now() END
 			WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, string(state), purchase)

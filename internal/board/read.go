@@ -25,7 +25,8 @@ const (
 	Sold      State = "sold"
 )
 
-// Position is one position as the board shows it. The rank is never shown.
+// Position is one position as the board shows it: one whose hold has expired is
+// available, swept or not. The rank is never shown.
 type Position struct {
 	triangle.Position
 	Price     int64 // minor units
@@ -34,7 +35,11 @@ type Position struct {
 	ExpiresAt *time.Time
 }
 
-const shown = `layer, col, price, state, user_id, expires_at`
+const (
+	lapsed = `(state = 'held' AND expires_at <= clock_timestamp())` // a hold that is over, and not tidied up yet
+	shown  = `layer, col, price, CASE WHEN ` + lapsed + ` THEN 'available' ELSE state END,
+		CASE WHEN NOT ` + lapsed + ` THEN user_id END, CASE WHEN NOT ` + lapsed + ` THEN expires_at END`
+)
 
 func scan(row pgx.CollectableRow) (p Position, err error) {
 	err = row.Scan(&p.Layer, &p.Column, &p.Price, &p.State, &p.UserID, &p.ExpiresAt)
@@ -56,7 +61,7 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 
 // OfUser returns the positions that a user holds or has bought, by layer and column.
 func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
-	rows, err := db.Query(ctx, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 ORDER BY layer, col`, campaignID, userID)
+	rows, err := db.Query(ctx, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 AND NOT `+lapsed+` ORDER BY layer, col`, campaignID, userID)
 	if err != nil {
 		return nil, fmt.Errorf("board.OfUser(%s): %w", campaignID, err)
 	}
@@ -116,8 +121,8 @@ type LayerCounts struct {
 func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]LayerCounts, error) {
 	rows, err := db.Query(ctx, `
 		SELECT layer,
-		       count(*) FILTER (WHERE state = 'available'),
-		       count(*) FILTER (WHERE state IN ('held', 'reserved')),
+		       count(*) FILTER (WHERE state = 'available' OR `+lapsed+`),
+		       count(*) FILTER (WHERE state IN ('held', 'reserved') AND NOT `+lapsed+`),
 		       count(*) FILTER (WHERE state = 'sold')
 		FROM positions WHERE campaign_id = $1 GROUP BY layer ORDER BY layer`, campaignID)
 	if err != nil {

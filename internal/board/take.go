@@ -87,9 +87,10 @@ func columns(needs []Need) (ids []uuid.UUID, layers, counts []int) {
 	return ids, layers, counts
 }
 
-// Sale gives one free position to a purchase.
+// Sale gives one position to a purchase: a free one, or one that its buyer holds.
 type Sale struct {
 	Free
+	HoldID     uuid.UUID // zero: it is free
 	UserID     string
 	PurchaseID uuid.UUID
 }
@@ -99,19 +100,20 @@ type Sale struct {
 func QueueSell(b *pgx.Batch, sales []Sale) *pgx.QueuedQuery {
 	n := len(sales)
 	campaigns, layers, cols, versions := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]int, n)
-	users, purchases := make([]string, n), make([]uuid.UUID, n)
+	users, purchases, holds := make([]string, n), make([]uuid.UUID, n), make([]uuid.NullUUID, n)
 	for i, s := range sales {
 		campaigns[i], layers[i], cols[i], versions[i] = s.CampaignID, s.Layer, s.Column, s.Version
-		users[i], purchases[i] = s.UserID, s.PurchaseID
+		users[i], purchases[i], holds[i] = s.UserID, s.PurchaseID, uuid.NullUUID{UUID: s.HoldID, Valid: s.HoldID != uuid.Nil}
 	}
 	return b.Queue(`
 		UPDATE positions p
-		SET state = 'sold', version = p.version + 1, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp()
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[])
-		     AS s (campaign_id, layer, col, version, user_id, purchase_id)
-		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col
-		  AND p.state = 'available' AND p.version = s.version`,
-		campaigns, layers, cols, versions, users, purchases)
+		SET state = 'sold', version = p.version + 1, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp(),
+		    hold_id = NULL, expires_at = NULL
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[])
+		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id)
+		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
+		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`,
+		campaigns, layers, cols, versions, users, purchases, holds)
 }
 
 // Release frees the positions that a purchase has reserved and returns how many.

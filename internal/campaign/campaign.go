@@ -41,6 +41,7 @@ type Campaign struct {
 	PublishedAt     *time.Time
 	DrawStartedAt   *time.Time
 	DrawCompletedAt *time.Time
+	BoardVersion    int64 // grows with every change of a position
 }
 
 // Counts is how many positions are in which state. Held ones count as reserved.

@@ -69,7 +69,8 @@ type Change struct {
 }
 
 // QueueCount adds changes to the counters, in one statement; the caller checks
-// that it touches as many rows as there are changes. Call it under the lock.
+// that it touches as many rows as there are changes. Call it under the lock, once
+// for every transaction that changes positions.
 func QueueCount(b *pgx.Batch, changes []Change) *pgx.QueuedQuery {
 	ids, reserved, sold := make([]uuid.UUID, len(changes)), make([]int, len(changes)), make([]int, len(changes))
 	for i, c := range changes {
@@ -77,7 +78,8 @@ func QueueCount(b *pgx.Batch, changes []Change) *pgx.QueuedQuery {
 	}
 	return b.Queue(`
 		UPDATE campaigns c
-		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold
+		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
+		    board_version = c.board_version + 1
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS d (id, reserved, sold)
 		WHERE c.id = d.id AND c.state = 'active'`, ids, reserved, sold)
 }

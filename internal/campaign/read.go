@@ -12,12 +12,16 @@ import (
 	"triprize/internal/postgres"
 )
 
+// reservedNow is the counter less the holds that are over and not tidied up yet.
+const reservedNow = `positions_reserved - (SELECT count(*) FROM positions
+	WHERE campaign_id = campaigns.id AND state = 'held' AND expires_at <= clock_timestamp())`
+
 const columns = `id, name, base_length, currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, policies,
-	positions_total, positions_reserved, positions_sold, created_at, published_at, draw_started_at, draw_completed_at`
+	positions_total, ` + reservedNow + `, positions_sold, created_at, published_at, draw_started_at, draw_completed_at, board_version`
 
 func scan(row pgx.CollectableRow) (c Campaign, err error) {
 	err = row.Scan(&c.ID, &c.Name, &c.BaseLength, &c.Currency, &c.PurchaseLimit, &c.State, &c.PausedAt, &c.SaleStartsAt, &c.SaleEndsAt,
-		&c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt)
+		&c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt, &c.BoardVersion)
 	return c, err
 }
 

@@ -18,6 +18,7 @@ type Snapshot struct {
 	State      State
 	Paused     bool
 	Counts     Counts
+	Board      int64 // grows with every change of a position
 
 	// Version is a short hash of the rest: the same in every process, and the
 	// same again once the campaign stands as it stood before.
@@ -26,7 +27,7 @@ type Snapshot struct {
 
 // SnapshotOf returns the snapshot of a campaign that was read, as Watch tells it.
 func SnapshotOf(c Campaign) Snapshot {
-	s := Snapshot{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts}
+	s := Snapshot{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts, Board: c.BoardVersion}
 	s.Version = s.hash()
 	return s
 }
@@ -36,13 +37,13 @@ func SnapshotOf(c Campaign) Snapshot {
 // positions, at every read, where this reads one narrow row per campaign.
 func snapshots(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Snapshot, error) {
 	rows, err := db.Query(ctx, `
-		SELECT id, state, paused_at IS NOT NULL, positions_total, positions_reserved, positions_sold
+		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, board_version
 		FROM campaigns WHERE id = ANY($1)`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.snapshots: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Snapshot, err error) {
-		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
+		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board)
 		s.Version = s.hash()
 		return s, err
 	})
@@ -55,7 +56,7 @@ func snapshots(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Snapshot
 // hash returns 72 bits in 12 characters. The first number changes when what is
 // hashed does, so that processes of two releases do not mistake each other.
 func (s Snapshot) hash() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "1 %s %s %t %d %d %d",
-		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold))
+	sum := sha256.Sum256(fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
+		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board))
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }

@@ -15,6 +15,7 @@ type Settings struct {
 	Worker      Worker      `mapstructure:"worker"`
 	Idempotency Idempotency `mapstructure:"idempotency"`
 	Campaigns   Campaigns   `mapstructure:"campaigns"`
+	Holds       Holds       `mapstructure:"holds"`
 	Draw        Draw        `mapstructure:"draw"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
@@ -136,6 +137,23 @@ type Campaigns struct {
 	MaxQuantity   int   `mapstructure:"max_quantity"    validate:"min=1,max=1000"`
 }
 
+// Holds bounds what users may hold, and for how long.
+type Holds struct {
+	TTL                 time.Duration `mapstructure:"ttl"                    validate:"gtefield=MinTTL,ltefield=MaxTTL"`
+	MinTTL              time.Duration `mapstructure:"min_ttl"                validate:"min=1s,max=24h"`
+	MaxTTL              time.Duration `mapstructure:"max_ttl"                validate:"gtefield=MinTTL,max=24h"`
+	MaxExtensions       int           `mapstructure:"max_extensions"         validate:"min=0,max=100"`
+	MaxPositions        int           `mapstructure:"max_positions"          validate:"min=1,max=1000"`
+	MaxPerUser          int           `mapstructure:"max_per_user"           validate:"min=1,max=1000"`
+	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"gtefield=MaxPositions,max=100000"`
+	MaxSharePercent     int           `mapstructure:"max_share_percent"      validate:"min=1,max=100"`
+	CoolDown            time.Duration `mapstructure:"cool_down"              validate:"min=0,max=1h"`
+	BatchSize           int           `mapstructure:"batch_size"             validate:"min=1,max=256"`
+	BatchLinger         time.Duration `mapstructure:"batch_linger"           validate:"min=0,max=1s"`
+	MaxPending          int           `mapstructure:"max_pending"            validate:"min=1,max=1000000"`
+	Timeout             time.Duration `mapstructure:"timeout"                validate:"min=10ms,max=1m"`
+}
+
 // Draw is about the execution lock and the secrets.
 type Draw struct {
 	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
@@ -147,6 +165,7 @@ type Draw struct {
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
+	Holds     time.Duration `mapstructure:"holds"     validate:"min=24h,max=8760h"`
 }
 
 // Scheduler runs the sweeps on a clock.
@@ -164,6 +183,7 @@ type Sweeps struct {
 	LostJobsInterval            time.Duration `mapstructure:"lost_jobs_interval"            validate:"min=10ms,max=24h"`
 	LostJobsBackoff             time.Duration `mapstructure:"lost_jobs_backoff"             validate:"min=10ms,max=1h"`
 	LostJobsMaxBackoff          time.Duration `mapstructure:"lost_jobs_max_backoff"         validate:"gtefield=LostJobsBackoff,max=24h"`
+	ExpiredHoldsInterval        time.Duration `mapstructure:"expired_holds_interval"        validate:"min=10ms,max=24h"`
 	ExpiredReservationsInterval time.Duration `mapstructure:"expired_reservations_interval" validate:"min=10ms,max=24h"`
 	StaleLocksInterval          time.Duration `mapstructure:"stale_locks_interval"          validate:"min=10ms,max=24h"`
 	StuckDrawsInterval          time.Duration `mapstructure:"stuck_draws_interval"          validate:"min=10ms,max=24h"`

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +79,15 @@ func (m *maker) value(t *rapid.T, s *openapi3.Schema) any {
 		for i := range list {
 			list[i] = m.value(t, s.Items.Value)
 		}
+		if s.UniqueItems {
+			var distinct []any
+			for _, one := range list {
+				if !slices.ContainsFunc(distinct, func(x any) bool { return reflect.DeepEqual(x, one) }) {
+					distinct = append(distinct, one)
+				}
+			}
+			list = distinct
+		}
 		return list
 	case kind == "object":
 		object := make(map[string]any)
@@ -87,7 +97,8 @@ func (m *maker) value(t *rapid.T, s *openapi3.Schema) any {
 			}
 		}
 		if s.MinProps > 0 && len(object) == 0 {
-			object["name"] = "a name"
+			first := slices.Sorted(maps.Keys(s.Properties))[0]
+			object[first] = m.value(t, s.Properties[first].Value)
 		}
 		return object
 	default:

@@ -105,9 +105,10 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		"202 Accepted", "Retry-After: 1", // accepted,
 		`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
 		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
+		`"state":"active"`, `"extensions":1`, `"amount":400`, `"state":"used"`, // held, extended, bought
 		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
-		"304 Not Modified", "3\n", // three are sold
+		"304 Not Modified", "5\n", // five are sold
 		`"next_cursor"`, "event: campaign", `"state":"active"`)
 }
 

@@ -123,9 +123,34 @@ var explanations = map[Code]Explanation{
 			"Or wait: positions that are not paid in time become free again. Ask after a few seconds, then less and less often, each time with a fresh key.",
 			"If you give up and have already collected the buyer's money, give it back."),
 	},
+	PositionTaken: {
+		"A position that was chosen is held, reserved or sold; `errors` names each that is gone, and `detail` lists them. Of several chosen positions " +
+			"all are given or none: this request got none.",
+		"Not for these positions, unless a hold of them ends; then with a fresh `Idempotency-Key`.",
+		steps("Read the board again, `GET /v1/campaigns/{id}/positions`, and show the buyer what is free.",
+			"Choose others, or leave the choice to the server: `selection.quantity` instead of `selection.positions`.",
+			"If the user holds the positions itself, buy them with `selection.hold_id`.",
+			"If you have already collected the buyer's money, give it back."),
+	},
+	HoldExpired: {
+		"The hold is over: its time has passed, by the server's clock, or it was released. Its positions are free, or somebody else's by now. Nothing was changed, and nothing was bought.",
+		retryFinal,
+		steps("Read `state` and `expires_at` in `GET /v1/holds/{id}`.",
+			"Hold the positions again, or buy them at once with `selection.positions`, with a fresh key; they may be taken.",
+			"Show buyers how much time is left, and extend the hold before it ends: `POST /v1/holds/{id}/extend`.",
+			"If you have already collected the buyer's money, give it back."),
+	},
+	HoldLimitExceeded: {
+		"Holds are limited, so that nobody keeps from others what he does not buy: how many holds and positions one user has at a time, how much of a campaign " +
+			"is held at a time, how often a hold is extended, and how soon a user may hold a position again that it let expire. `detail` says which it was. Nothing was held.",
+		"Later, when a hold has ended or the time has passed, with a fresh `Idempotency-Key`.",
+		steps("Release what the user does not want any more: `DELETE /v1/holds/{id}`.",
+			"Ask for fewer positions.",
+			"Or buy without a hold: `selection.positions` or `selection.quantity`."),
+	},
 	PurchaseLimitExceeded: {
 		"The campaign limits how many positions one user may have, and this purchase would pass the limit; `detail` has the numbers. " +
-			"Positions the user has reserved and not paid yet count as well. No position was sold.",
+			"Positions the user holds, or has reserved and not paid yet, count as well. No position was sold.",
 		"Not with this quantity, unless the limit is raised or a reservation of the user expires.",
 		steps("Ask for no more than the user has left, with a fresh `Idempotency-Key`. The limit is `purchase_limit` in `GET /v1/campaigns/{id}`.",
 			"An operator may raise it while the campaign is active: `PATCH /v1/campaigns/{id}` with `{\"purchase_limit\": 5}`.",

@@ -43,7 +43,10 @@ const (
 	SaleNotOpen           Code = "sale-not-open"
 	SoldOut               Code = "sold-out"
 	NoneAvailable         Code = "none-available"
+	PositionTaken         Code = "position-taken"
 	PurchaseLimitExceeded Code = "purchase-limit-exceeded"
+	HoldExpired           Code = "hold-expired"
+	HoldLimitExceeded     Code = "hold-limit-exceeded"
 	NotSoldOut            Code = "not-sold-out"
 	StateConflict         Code = "state-conflict"
 	KeyReused             Code = "idempotency-key-reused"
@@ -76,6 +79,9 @@ var catalogue = map[Code]entry{
 	SaleNotOpen:           {KindConflict, "The sale is not open now"},
 	SoldOut:               {KindConflict, "Every position is sold"},
 	NoneAvailable:         {KindConflict, "Not enough positions are free at the moment"},
+	PositionTaken:         {KindConflict, "A position is taken"},
+	HoldExpired:           {KindConflict, "The hold is over"},
+	HoldLimitExceeded:     {KindConflict, "This user may not hold more"},
 	PurchaseLimitExceeded: {KindConflict, "The purchase limit of this user is reached"},
 	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
 	StateConflict:         {KindConflict, "The present state does not allow this"},

@@ -3,6 +3,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Field names one invalid part of a request.
@@ -15,7 +16,7 @@ type Field struct {
 type Error struct {
 	Code    Code
 	Message string  // one sentence for the person who reads the answer; may name the values at fault
-	Fields  []Field // the invalid fields, for KindInvalid
+	Fields  []Field // the fields at fault: invalid ones, and positions that are taken
 	Err     error   // the cause; for logs, never shown to clients
 }
 
@@ -36,6 +37,15 @@ func Invalid(fields ...Field) *Error {
 		message = fields[0].Pointer + ": " + fields[0].Detail
 	}
 	return &Error{Code: InvalidRequest, Message: message, Fields: fields}
+}
+
+// Taken returns a position-taken Error that names the positions that are gone.
+func Taken(gone ...Field) *Error {
+	details := make([]string, len(gone))
+	for i, f := range gone {
+		details[i] = f.Detail
+	}
+	return &Error{Code: PositionTaken, Message: strings.Join(details, "; "), Fields: gone}
 }
 
 // Error implements error.

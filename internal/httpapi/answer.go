@@ -67,6 +67,12 @@ func (a commandAnswer) VisitPauseCampaignResponse(c *fiber.Ctx) error { return a
 // VisitResumeCampaignResponse implements contract.ResumeCampaignResponseObject.
 func (a commandAnswer) VisitResumeCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
 
+// VisitCreateHoldResponse implements contract.CreateHoldResponseObject.
+func (a commandAnswer) VisitCreateHoldResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitExtendHoldResponse implements contract.ExtendHoldResponseObject.
+func (a commandAnswer) VisitExtendHoldResponse(c *fiber.Ctx) error { return a.send(c) }
+
 func sendJSON(c *fiber.Ctx, status int, replayed bool, body []byte) error {
 	if replayed {
 		c.Set("Idempotent-Replayed", "true")

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -21,9 +22,19 @@ func (s *Server) command(ctx context.Context, kind job.Kind, campaignID uuid.UUI
 	}
 	done, err := job.Once(ctx, s.db, job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint,
 		Kind: kind, CampaignID: campaignID, Keep: s.settings.Retention.Jobs}, do)
-	switch {
-	case err != nil:
+	if err != nil {
 		return commandAnswer{}, err
+	}
+	return s.commandDone(done, "/v1/campaigns/")
+}
+
+// commandDone answers with what became of a command. What it created is found
+// below path, by the id in its body.
+func (s *Server) commandDone(done job.Accepted, path string) (commandAnswer, error) {
+	if done.Replayed && !done.Reused {
+		s.acceptor.replayed.Inc()
+	}
+	switch {
 	case done.Reused:
 		return commandAnswer{}, errReused
 	case done.Job.Problem != nil && done.Replayed:
@@ -31,10 +42,16 @@ func (s *Server) command(ctx context.Context, kind job.Kind, campaignID uuid.UUI
 	case done.Job.Problem != nil:
 		return commandAnswer{}, done.Job.Problem.Err()
 	}
-	answer := commandAnswer{status: http.StatusOK, body: done.Job.Result, replayed: done.Replayed,
-		location: "/v1/campaigns/" + done.Job.CampaignID.String()}
+	answer := commandAnswer{status: http.StatusOK, body: done.Job.Result, replayed: done.Replayed}
 	if done.Job.HTTPStatus != nil {
 		answer.status = *done.Job.HTTPStatus
+	}
+	if answer.status == http.StatusCreated {
+		var created struct{ ID uuid.UUID }
+		if err := json.Unmarshal(answer.body, &created); err != nil {
+			return commandAnswer{}, err
+		}
+		answer.location = path + created.ID.String()
 	}
 	return answer, nil
 }

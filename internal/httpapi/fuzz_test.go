@@ -25,6 +25,8 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 	targets := map[string]func() any{
 		"createCampaign":  func() any { return new(contract.CampaignDraft) },
 		"patchCampaign":   func() any { return new(contract.CampaignPatch) },
+		"createHold":      func() any { return new(contract.HoldRequest) },
+		"extendHold":      func() any { return new(contract.HoldExtension) },
 		"requestPurchase": func() any { return new(contract.PurchaseRequest) },
 	}
 	for i := range document.Operations {

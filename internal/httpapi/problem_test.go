@@ -16,13 +16,8 @@ var notInAnExample = map[fault.Code]string{
 	fault.RequestTimeout:   "framework", // before there is an operation
 	fault.HeadersTooLarge:  "framework",
 
-	fault.CampaignNotActive:     "job", // named in the description of the operation that asks for the job
-	fault.CampaignPaused:        "job",
-	fault.SaleNotOpen:           "job",
-	fault.NoneAvailable:         "job",
-	fault.PurchaseLimitExceeded: "job",
-	fault.NotSoldOut:            "job",
-	fault.ReservationExpired:    "job",
+	fault.NotSoldOut:         "job", // named in the description of the operation that asks for the job
+	fault.ReservationExpired: "job",
 }
 
 // exampleProblem is a problem document in an example of the contract.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 
 	"github.com/google/uuid"
 
@@ -28,23 +27,43 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err := who.maySay(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
-	if most := s.settings.Campaigns.MaxQuantity; body.Selection.Quantity > most {
-		return nil, fault.Invalid(fault.Field{Pointer: "/selection/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
+	selection, err := s.selectionOf(body.Selection)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	order := sale.Order{UserID: body.UserID, Selection: sale.Selection{Quantity: body.Selection.Quantity},
+	order := sale.Order{UserID: body.UserID, Selection: selection,
 		Payment: sale.Payment{Method: string(body.Payment.Method), Reference: body.Payment.Reference}}
-	if body.Selection.Layer != nil {
-		order.Selection.Layer = *body.Selection.Layer
-	}
 	payload, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases})
+}
+
+// selectionOf checks which positions are asked for; what depends on the campaign
+// is checked by the sale.
+func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection, err error) {
+	ways := 0
+	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {
+		if way {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
+	}
+	selection = sale.Selection{Quantity: body.Quantity, Positions: placesOf(body.Positions)}
+	if body.Layer != nil {
+		selection.Layer = *body.Layer
+	}
+	if body.HoldID != nil {
+		selection.HoldID = *body.HoldID
+	}
+	return selection, s.checkPlaces(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
 }
 
 func purchaseJSON(p purchase.Purchase) contract.Purchase {

@@ -17,6 +17,8 @@ import (
 	"triprize/internal/apikey"
 	"triprize/internal/campaign"
 	"triprize/internal/config"
+	"triprize/internal/hold"
+	"triprize/internal/holding"
 	"triprize/internal/httpapi/contract"
 	"triprize/internal/idempotency"
 	"triprize/internal/job"
@@ -49,6 +51,8 @@ type Server struct {
 	streams  *stream.Limit
 	scores   *campaign.Watch
 	sweeper  *recovery.Sweeper
+	desk     *holding.Desk
+	holds    *hold.Metrics
 	acceptor *acceptor
 	ringer   *job.Ringer
 	watch    *job.Watch
@@ -73,6 +77,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, err
 	}
+	holds := hold.NewMetrics(registry)
 	s := &Server{
 		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
 		contract: document,
@@ -84,7 +89,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		backlog:  newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
 		streams:  stream.NewLimit(settings.Streams, registry),
 		scores:   campaign.NewWatch(db, settings.Streams.Interval, logger),
-		sweeper:  recovery.New(settings, db, rdb, logger),
+		sweeper:  recovery.New(settings, db, rdb, holds, logger),
+		desk:     holding.NewDesk(db, settings.Holds, nil, holds, func(h hold.Hold) any { return holdJSON(h) }),
+		holds:    holds,
 
 		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
@@ -137,6 +144,7 @@ func (s *Server) Run(ctx context.Context) error {
 		close(s.draining)
 		s.shutdown() //nolint:contextcheck // ours has just ended
 		s.acceptor.close()
+		s.desk.Close()
 		s.limiter.Close()
 		s.tokens.Close()
 		s.ringer.Close()

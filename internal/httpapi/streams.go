@@ -80,7 +80,7 @@ func over(snapshot campaign.Snapshot) bool {
 
 func campaignEvent(now campaign.Snapshot) stream.Event {
 	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // nothing in it can fail
-		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}})
+		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}, BoardVersion: now.Board})
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
 }
 

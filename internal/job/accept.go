@@ -145,9 +145,7 @@ func readTaken(ctx context.Context, db postgres.DB, requests []Request, order []
 	if len(clients) == 0 {
 		return nil
 	}
-	rows, err := db.Query(ctx, `
-		SELECT `+columns+` FROM unnest($1::text[], $2::text[]) AS k (client, key)
-		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`, clients, keys)
+	rows, err := db.Query(ctx, byKeySQL, clients, keys)
 	if err != nil {
 		return err
 	}

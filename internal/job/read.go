@@ -67,3 +67,37 @@ func OfKey(ctx context.Context, db postgres.DB, r Request) (Accepted, bool, erro
 	}
 	return Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true, nil
 }
+
+// OfKeys returns the jobs of earlier requests with the same keys; where there is
+// none, ok[i] is false.
+func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []Accepted, ok []bool, err error) {
+	clients, keys := make([]string, len(requests)), make([]string, len(requests))
+	for i, r := range requests {
+		clients[i], keys[i] = r.Client, r.Key
+	}
+	rows, err := db.Query(ctx, byKeySQL, clients, keys)
+	if err != nil {
+		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
+	}
+	jobs := make(map[slot]Job, len(found))
+	for _, j := range found {
+		jobs[slot{j.Client, j.Key}] = j
+	}
+	earlier, ok = make([]Accepted, len(requests)), make([]bool, len(requests))
+	for i, r := range requests {
+		if j, known := jobs[slot{r.Client, r.Key}]; known {
+			earlier[i], ok[i] = Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true
+		}
+	}
+	return earlier, ok, nil
+}
+
+// byKeySQL reads the jobs of clients $1 text[] with keys $2 text[]: the unique
+// index is asked once per key.
+const byKeySQL = `
+		SELECT ` + columns + ` FROM unnest($1::text[], $2::text[]) AS k (client, key)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`

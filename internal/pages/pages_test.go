@@ -93,7 +93,7 @@ func TestTheExampleOfEveryCodeIsAProblemDocument(t *testing.T) {
 		if answered := examples[c].place != inJob; answered != (d.Instance != "") || answered != (d.RequestID != "") {
 			t.Errorf("%s: instance %q, request id %q", c, d.Instance, d.RequestID)
 		}
-		if (len(d.Errors) > 0) != (c == fault.InvalidRequest) {
+		if (len(d.Errors) > 0) != (c == fault.InvalidRequest || c == fault.PositionTaken) {
 			t.Errorf("%s: errors %v", c, d.Errors)
 		}
 		if k := c.Kind(); (k == fault.KindUnavailable || k == fault.KindLimited) != strings.Contains(strings.Join(examples[c].headers, "\n"), "Retry-After: ") {

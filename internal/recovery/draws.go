@@ -2,12 +2,14 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
+	"triprize/internal/hold"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
 )
@@ -84,11 +86,16 @@ func lockStuck(ctx context.Context, tx pgx.Tx, afterSeconds float64, limit int) 
 
 // oldRecords deletes final jobs whose retention is over.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0}
-	err := s.batches(func(limit int) (int, error) {
+	counts := Counts{"jobs_deleted": 0, "holds_deleted": 0}
+	jobs := s.batches(func(limit int) (int, error) {
 		deleted, err := job.DeleteExpired(ctx, s.db, limit)
 		counts["jobs_deleted"] += deleted
 		return deleted, err
 	})
-	return counts, err
+	holds := s.batches(func(limit int) (int, error) {
+		deleted, err := hold.DeleteEnded(ctx, s.db, s.settings.Retention.Holds, limit)
+		counts["holds_deleted"] += deleted
+		return deleted, err
+	})
+	return counts, errors.Join(jobs, holds)
 }

@@ -56,7 +56,7 @@ func TestRingsThatAreHeldHideNothingBehindThem(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
 	const held, lost = 45, 15
 	rings := p.accept(held, 1, true)
 	p.holdAll(rings)
@@ -77,7 +77,7 @@ func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
 	p := newPlace(t)
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
 	p.settings.Sweeps.LostJobsBackoff = 30 * time.Second
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
 	p.accept(50, 1, true)
 	p.age()
 	for run, want := range []int{20, 20, 10, 0} {
@@ -125,7 +125,7 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	p.settings.Redis.URL, refuse = fullRedis(t)
 	p.rdb = fixture.Redis(t, p.settings)
 	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace, time.Minute)
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
 	p.accept(3, 3, false) // the api could not enqueue it either
 	refuse(true)
 	for run := range 4 {

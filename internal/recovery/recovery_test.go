@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	settings := fixture.Settings(t)
 	p := &place{t: t, settings: settings, db: fixture.Pool(t, settings), rdb: fixture.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
-	p.sweeper = recovery.New(settings, p.db, p.rdb, fixture.Logger(t))
+	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
 	return p
 }
 
@@ -176,7 +176,7 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	p.age()
 	away := p.settings
 	away.Redis.URL = "redis://127.0.0.1:1/0" // nobody is there
-	p.sweeper = recovery.New(away, p.db, fixture.Redis(t, away), fixture.Logger(t))
+	p.sweeper = recovery.New(away, p.db, fixture.Redis(t, away), nil, fixture.Logger(t))
 	report, err := p.run("lost-jobs")
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
 		t.Errorf("%+v, %v", report, err)

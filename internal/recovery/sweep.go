@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/config"
+	"triprize/internal/hold"
 	"triprize/internal/job"
 	"triprize/internal/queue"
 	"triprize/internal/sale"
@@ -45,13 +46,14 @@ type Sweeper struct {
 	seller    *sale.Seller
 	rdb       redis.UniversalClient
 	announced *job.Announcements
+	holds     *hold.Metrics
 }
 
-// New returns a Sweeper.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, logger *slog.Logger) *Sweeper {
+// New returns a Sweeper; what it does to holds is counted in holds.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *hold.Metrics, logger *slog.Logger) *Sweeper {
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
-		db: db, settings: settings, logger: logger, rdb: rdb,
+		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:    queue.NewFinder(rdb, namespace),
 		seller:    sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
@@ -63,6 +65,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 func (s *Sweeper) Sweeps() []Sweep {
 	every := s.settings.Sweeps
 	return []Sweep{
+		{"expired-holds", every.ExpiredHoldsInterval, s.expiredHolds},
 		{"expired-reservations", every.ExpiredReservationsInterval, s.expiredReservations},
 		{"stale-locks", every.StaleLocksInterval, s.staleLocks},
 		{"stuck-draws", every.StuckDrawsInterval, s.stuckDraws},

@@ -26,6 +26,14 @@ type place struct {
 // pool is the free positions of a place, in rank order.
 type pool []*board.Free
 
+// shelf is what a batch can give away.
+type shelf struct {
+	pools map[place]pool
+	free  map[board.Chosen]*board.Free  // those in the pools, and those that orders name
+	held  map[board.Chosen]*board.Found // those that holds of orders keep
+	taken map[*board.Free]bool
+}
+
 // allocate gives positions to the wanted orders, in the order of arrival.
 func (b *batch) allocate(ctx context.Context, tx pgx.Tx) error {
 	needs := b.needs()
@@ -33,26 +41,52 @@ func (b *batch) allocate(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	pools := makePools(free)
-	if err := b.countShort(ctx, tx, needs, pools); err != nil {
+	named, err := board.Find(ctx, tx, b.chosen())
+	if err != nil {
 		return err
 	}
-	taken := make(map[*board.Free]bool)
+	shelf := newShelf(free, named)
+	if err := b.countShort(ctx, tx, needs, shelf.pools); err != nil {
+		return err
+	}
 	for _, o := range b.wanted {
-		if err := b.withinLimit(o); err != nil {
-			b.refuse(o, err)
-			continue
+		picked, err := b.pickFor(o, shelf)
+		if err == nil {
+			err = b.sell(o, picked)
+		} else {
+			err = b.refusal(o, err)
 		}
-		picked := pick(pools, place{o.campaignID, o.Selection.Layer}, o.Selection.Quantity, taken)
-		if picked == nil {
-			b.refuse(o, b.whyEmpty(o))
-			continue
-		}
-		if err := b.sell(o, picked); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pickFor takes what an order asks for off the shelf, or returns why it cannot.
+func (b *batch) pickFor(o *order, shelf *shelf) ([]*board.Free, error) {
+	if err := b.withinLimit(o); err != nil {
+		return nil, err
+	}
+	var picked []*board.Free
+	var err error
+	switch {
+	case o.Selection.HoldID != uuid.Nil:
+		picked, err = b.kept(o, shelf)
+	case len(o.Selection.Positions) > 0:
+		picked, err = b.named(o, shelf)
+	default:
+		if picked = pick(shelf.pools, place{o.campaignID, o.Selection.Layer}, o.Selection.Quantity, shelf.taken); picked == nil {
+			err = b.whyEmpty(o)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range picked {
+		shelf.taken[f] = true
+	}
+	return picked, nil
 }
 
 // needs asks each place for as many positions as all wanted orders of its
@@ -61,7 +95,12 @@ func (b *batch) needs() []board.Need {
 	total, seen := make(map[uuid.UUID]int), make(map[place]bool)
 	var places []place
 	for _, o := range b.wanted {
-		total[o.campaignID] += o.Selection.Quantity
+		total[o.campaignID] += o.Selection.size() // chosen ones may be among those found
+	}
+	for _, o := range b.wanted {
+		if !o.Selection.random() {
+			continue
+		}
 		if at := (place{o.campaignID, o.Selection.Layer}); !seen[at] {
 			seen[at] = true
 			places = append(places, at)
@@ -93,30 +132,36 @@ func (b *batch) countShort(ctx context.Context, tx pgx.Tx, needs []board.Need, p
 	return nil
 }
 
-// makePools sorts free positions into their layer's pool and their triangle's.
-// A position that was found for both kinds of need is one position.
-func makePools(free []board.Free) map[place]pool {
-	type at struct {
-		campaignID uuid.UUID
-		triangle.Position
-	}
-	seen := make(map[at]bool, len(free))
-	pools := make(map[place]pool)
+// newShelf sorts free positions into their layer's pool and their triangle's. A
+// position that was found more than once is one position.
+func newShelf(free []board.Free, named []board.Found) *shelf {
+	s := &shelf{pools: make(map[place]pool), free: make(map[board.Chosen]*board.Free, len(free)),
+		held: make(map[board.Chosen]*board.Found), taken: make(map[*board.Free]bool)}
 	for i := range free {
 		f := &free[i]
-		key := at{f.CampaignID, f.Position}
-		if seen[key] {
+		key := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
+		if s.free[key] != nil {
 			continue
 		}
-		seen[key] = true
+		s.free[key] = f
 		for _, p := range []place{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
-			pools[p] = append(pools[p], f)
+			s.pools[p] = append(s.pools[p], f)
 		}
 	}
-	for _, p := range pools {
+	for _, p := range s.pools {
 		slices.SortFunc(p, func(a, b *board.Free) int { return a.Rank - b.Rank })
 	}
-	return pools
+	for i := range named {
+		f := &named[i]
+		key := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
+		switch {
+		case f.State == board.Held:
+			s.held[key] = f
+		case f.State == board.Available && s.free[key] == nil:
+			s.free[key] = &f.Free
+		}
+	}
+	return s
 }
 
 // pick takes the first n untaken positions of a place, or nothing.
@@ -137,9 +182,6 @@ func pick(pools map[place]pool, at place, n int, taken map[*board.Free]bool) []*
 	if len(picked) < n {
 		return nil
 	}
-	for _, f := range picked {
-		taken[f] = true
-	}
 	return picked
 }
 
@@ -159,13 +201,21 @@ func (b *batch) sell(o *order, picked []*board.Free) error {
 		return 1
 	})
 	result := Result{PurchaseID: bought.ID, Currency: c.Currency, Positions: make([]ResultPosition, 0, len(picked))}
+	holdID := o.Selection.HoldID
 	for _, f := range picked {
-		b.sales = append(b.sales, board.Sale{Free: *f, UserID: o.UserID, PurchaseID: bought.ID})
+		b.sales = append(b.sales, board.Sale{Free: *f, HoldID: holdID, UserID: o.UserID, PurchaseID: bought.ID})
 		bought.Items = append(bought.Items, purchase.Item{Position: f.Position, Price: f.Price})
 		bought.Amount += f.Price
 		b.sold[place{o.campaignID, 0}]++
 		b.sold[place{o.campaignID, f.Layer}]++
 		result.Positions = append(result.Positions, ResultPosition{Layer: f.Layer, Column: f.Column, Price: f.Price})
+	}
+	b.change(o.campaignID).Sold += len(picked)
+	if holdID != uuid.Nil {
+		b.change(o.campaignID).Reserved -= len(picked)
+		b.used[holdID] = bought.ID
+	} else {
+		b.owned[owner{o.campaignID, o.UserID}] += len(picked)
 	}
 	result.Amount = bought.Amount
 	answer, err := json.Marshal(result)
@@ -174,7 +224,6 @@ func (b *batch) sell(o *order, picked []*board.Free) error {
 	}
 	b.purchases = append(b.purchases, bought)
 	b.outcomes = append(b.outcomes, job.Outcome{ID: o.jobID, Result: answer})
-	b.owned[owner{o.campaignID, o.UserID}] += len(picked)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package sale
 import (
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/campaign"
 	"triprize/internal/fault"
 	"triprize/internal/job"
@@ -27,15 +29,8 @@ func admit(c *campaign.Sale, o *order) error {
 	switch {
 	case c == nil:
 		return fault.New(fault.NotFound, "there is no campaign %s", o.campaignID)
-	case o.Selection.Layer < 0 || o.Selection.Layer > c.BaseLength:
-		return fault.Invalid(fault.Field{Pointer: "/selection/layer", Detail: fmt.Sprintf("the campaign has layers 1 to %d", c.BaseLength)})
-	case o.Selection.Quantity < 1:
-		return fault.Invalid(fault.Field{Pointer: "/selection/quantity", Detail: "must be at least 1"})
-	case o.Selection.Layer > 0 && o.Selection.Quantity > triangle.InLayer(o.Selection.Layer):
-		return fault.Invalid(fault.Field{Pointer: "/selection/quantity",
-			Detail: fmt.Sprintf("layer %d has no more than %d in all", o.Selection.Layer, triangle.InLayer(o.Selection.Layer))})
-	case o.Selection.Quantity > triangle.Count(c.BaseLength):
-		return fault.Invalid(fault.Field{Pointer: "/selection/quantity", Detail: fmt.Sprintf("the campaign has no more than %d in all", triangle.Count(c.BaseLength))})
+	case impossible(c, o.Selection) != nil:
+		return impossible(c, o.Selection)
 	case c.State != campaign.Active && c.Counts.Sold == c.Counts.Total:
 		return fault.New(fault.SoldOut, "all %d positions are sold", c.Counts.Total)
 	case c.State != campaign.Active:
@@ -48,15 +43,42 @@ func admit(c *campaign.Sale, o *order) error {
 	return nil
 }
 
-// withinLimit checks the purchase limit on what the user has now.
-func (b *batch) withinLimit(o *order) error {
-	c := b.campaigns[o.campaignID]
-	if c.PurchaseLimit == nil {
+// impossible refuses a selection that the campaign's triangle can never give.
+func impossible(c *campaign.Sale, s Selection) error {
+	invalid := func(pointer, format string, args ...any) error {
+		return fault.Invalid(fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	if !s.random() {
+		for i, p := range s.Positions {
+			if !p.In(c.BaseLength) {
+				return invalid(fmt.Sprintf("/selection/positions/%d", i), "there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, c.BaseLength)
+			}
+		}
 		return nil
 	}
-	if has := b.owned[owner{o.campaignID, o.UserID}]; has+o.Selection.Quantity > *c.PurchaseLimit {
+	switch {
+	case s.Layer < 0 || s.Layer > c.BaseLength:
+		return invalid("/selection/layer", "the campaign has layers 1 to %d", c.BaseLength)
+	case s.Quantity < 1:
+		return invalid("/selection/quantity", "must be at least 1")
+	case s.Layer > 0 && s.Quantity > triangle.InLayer(s.Layer):
+		return invalid("/selection/quantity", "layer %d has no more than %d in all", s.Layer, triangle.InLayer(s.Layer))
+	case s.Quantity > triangle.Count(c.BaseLength):
+		return invalid("/selection/quantity", "the campaign has no more than %d in all", triangle.Count(c.BaseLength))
+	}
+	return nil
+}
+
+// withinLimit checks the purchase limit on what the user has now. What it holds
+// is counted already.
+func (b *batch) withinLimit(o *order) error {
+	c := b.campaigns[o.campaignID]
+	if c.PurchaseLimit == nil || o.Selection.HoldID != uuid.Nil {
+		return nil
+	}
+	if has := b.owned[owner{o.campaignID, o.UserID}]; has+o.Selection.size() > *c.PurchaseLimit {
 		return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and asks for %d more",
-			*c.PurchaseLimit, has, o.Selection.Quantity)
+			*c.PurchaseLimit, has, o.Selection.size())
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/google/uuid"
+
+	"triprize/internal/triangle"
 )
 
 // Order is what a purchase job carries: who wants what, and how it is paid.
@@ -13,11 +15,21 @@ type Order struct {
 	Payment   Payment   `json:"payment"`
 }
 
-// Selection asks for a number of random free positions, all or nothing.
+// Selection asks for positions, all or nothing, in one of three ways: a number
+// of random free ones, chosen ones, or those that a hold keeps.
 type Selection struct {
-	Layer    int `json:"layer,omitempty"` // 0: anywhere in the triangle
-	Quantity int `json:"quantity"`
+	Layer     int                 `json:"layer,omitempty"` // 0: anywhere in the triangle
+	Quantity  int                 `json:"quantity,omitempty"`
+	Positions []triangle.Position `json:"positions,omitempty"`
+	HoldID    uuid.UUID           `json:"hold_id,omitzero"`
 }
+
+// random tells whether the positions are for us to pick.
+func (s Selection) random() bool { return len(s.Positions) == 0 && s.HoldID == uuid.Nil }
+
+// size is how many positions the selection asks for; of a hold that is known
+// only from the hold.
+func (s Selection) size() int { return max(s.Quantity, len(s.Positions)) }
 
 // Payment says how the purchase is paid. With "external" the app has the money.
 type Payment struct {

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/board"
 	"triprize/internal/campaign"
 	"triprize/internal/failpoint"
+	"triprize/internal/hold"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
 	"triprize/internal/purchase"
@@ -25,6 +26,9 @@ type Report struct {
 	Busy    []job.Ref     // jobs of campaigns that another worker has locked: try again
 	Rings   []job.Ring    // draws to be rung for
 	Sold    int           // positions
+
+	HoldsUsed      int // by purchases of this batch
+	HoldsReclaimed int // that were over and not tidied up yet
 }
 
 // Keep is how long the jobs that a sale makes are kept.
@@ -56,6 +60,9 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait bool) (Report, e
 			return err
 		}
 		report.Busy = b.busy
+		if err := b.meetHolds(ctx, tx); err != nil {
+			return err
+		}
 		b.decide()
 		if err := b.allocate(ctx, tx); err != nil {
 			return err
@@ -67,6 +74,7 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait bool) (Report, e
 			return err
 		}
 		report.Settled, report.Sold = b.outcomes, len(b.sales)
+		report.HoldsUsed, report.HoldsReclaimed = len(b.used), b.reclaimed
 		failpoint.Hit("sale.commit", b.users)
 		return nil
 	})
@@ -82,6 +90,8 @@ type batch struct {
 	sales     []board.Sale
 	purchases []purchase.Purchase
 	outcomes  []job.Outcome
+	used      map[uuid.UUID]uuid.UUID // holds, and the purchases that used them
+	changes   map[uuid.UUID]*campaign.Change
 
 	busy      []job.Ref
 	campaigns map[uuid.UUID]*campaign.Sale
@@ -89,6 +99,9 @@ type batch struct {
 	wanted    []*order      // orders that passed every rule but the last two: the limit, and is there a position
 	owned     map[owner]int // positions that limited users have, this batch included
 	sold      map[place]int // positions sold by this batch; for layers that are short, all that are sold
+	due       []hold.Due    // holds that are over, until meetHolds has ended them
+	reclaimed int
+	holds     map[uuid.UUID]hold.Hold // that orders name, as they are
 }
 
 type owner struct {
@@ -108,7 +121,8 @@ func (b *batch) users() []string {
 // orders' content, in one round trip. The lock is a statement of its own; those
 // after it see what was committed before the lock was granted.
 func read(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait bool) (*batch, error) {
-	b := &batch{campaigns: make(map[uuid.UUID]*campaign.Sale), owned: make(map[owner]int), sold: make(map[place]int)}
+	b := &batch{campaigns: make(map[uuid.UUID]*campaign.Sale), owned: make(map[owner]int), sold: make(map[place]int),
+		used: make(map[uuid.UUID]uuid.UUID), changes: make(map[uuid.UUID]*campaign.Change), holds: make(map[uuid.UUID]hold.Hold)}
 	jobs, campaigns := make([]uuid.UUID, len(refs)), make([]uuid.UUID, 0, 1)
 	for i, r := range refs {
 		jobs[i] = r.ID
@@ -131,6 +145,10 @@ func read(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait bool) (*batch, er
 		for _, c := range sales {
 			b.campaigns[c.ID] = &c
 		}
+		return err
+	})
+	p.Queue(hold.DueSQL, campaigns).Query(func(rows pgx.Rows) (err error) {
+		b.due, err = pgx.CollectRows(rows, hold.ScanDue)
 		return err
 	})
 	p.Queue(queuedSQL, jobs).Query(b.scanOrders)
@@ -181,7 +199,8 @@ func (b *batch) scanOwned(rows pgx.Rows) error {
 }
 
 // setAsideBusy keeps only orders whose campaign this transaction has locked, or
-// that has no campaign at all: those are refused.
+// that has no campaign at all: those are refused. Holds of busy campaigns are not
+// ours to end.
 func (b *batch) setAsideBusy(locked []uuid.UUID) {
 	b.orders = slices.DeleteFunc(b.orders, func(o order) bool {
 		busy := b.campaigns[o.campaignID] != nil && !slices.Contains(locked, o.campaignID)
@@ -189,6 +208,9 @@ func (b *batch) setAsideBusy(locked []uuid.UUID) {
 			b.busy = append(b.busy, job.Ref{ID: o.jobID, CampaignID: o.campaignID})
 		}
 		return busy
+	})
+	b.due = slices.DeleteFunc(b.due, func(d hold.Due) bool {
+		return !slices.Contains(locked, d.CampaignID) || b.campaigns[d.CampaignID] == nil || b.campaigns[d.CampaignID].State != campaign.Active
 	})
 }
 

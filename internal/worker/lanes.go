@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/batch"
+	"triprize/internal/hold"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
 )
@@ -132,6 +133,8 @@ func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait bool) ([]job.Ref
 	w.aftermath.settled(report.Settled)
 	w.metrics.settled(job.KindPurchase, report.Settled)
 	w.metrics.positions.Add(float64(report.Sold))
+	w.holds.Count(hold.EventUsed, report.HoldsUsed)
+	w.holds.Count(hold.EventReclaimed, report.HoldsReclaimed)
 	w.metrics.busy.Add(float64(len(report.Busy)))
 	return report.Busy, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/config"
 	"triprize/internal/draw"
+	"triprize/internal/hold"
 	"triprize/internal/idempotency"
 	"triprize/internal/job"
 	"triprize/internal/queue"
@@ -26,6 +27,7 @@ type Worker struct {
 	db       *pgxpool.Pool
 	logger   *slog.Logger
 	metrics  *metrics
+	holds    *hold.Metrics
 
 	server    *queue.Server
 	presence  *queue.Presence
@@ -45,7 +47,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	client := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout)
 	w := &Worker{
-		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry),
+		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: hold.NewMetrics(registry),
 		ringer:   job.NewRinger(client, logger, registry),
 		seller:   sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
 		drawer:   draw.NewDrawer(db, key, settings.Draw, logger),

@@ -153,6 +153,10 @@ func sentence(k jsonschema.ErrorKind) string {
 		return "must have at least " + count(k.Want, "element")
 	case *kind.MaxItems:
 		return "must have at most " + count(k.Want, "element")
+	case *kind.UniqueItems:
+		return "must not have the same element twice"
+	case *kind.MaxProperties:
+		return "must have at most " + count(k.Want, "field")
 	case *kind.MinProperties:
 		return "must have at least " + count(k.Want, "field")
 	case *kind.Format:

@@ -30,6 +30,7 @@ type Operation struct {
 	Path     string   // as OpenAPI writes it: /v1/jobs/{job}
 	Roles    []string // who may; empty: anybody, without authentication
 	HasBody  bool
+	MayLack  bool // its body may be left out: that is {}
 	NeedsKey bool // an Idempotency-Key is required
 
 	body       *jsonschema.Schema
@@ -136,6 +137,8 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	if _, o.HasBody = operation["requestBody"]; !o.HasBody {
 		return o, nil
 	}
+	required, _ := child(operation, "requestBody")["required"].(bool)
+	o.MayLack = !required
 	var err error
 	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
 	return o, err

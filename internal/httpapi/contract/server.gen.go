@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,11 +22,19 @@ import (
 
 // Defines values for CampaignState.
 const (
-	Active    CampaignState = "active"
-	Cancelled CampaignState = "cancelled"
-	Completed CampaignState = "completed"
-	Drawing   CampaignState = "drawing"
-	Pending   CampaignState = "pending"
+	CampaignStateActive    CampaignState = "active"
+	CampaignStateCancelled CampaignState = "cancelled"
+	CampaignStateCompleted CampaignState = "completed"
+	CampaignStateDrawing   CampaignState = "drawing"
+	CampaignStatePending   CampaignState = "pending"
+)
+
+// Defines values for HoldState.
+const (
+	HoldStateActive   HoldState = "active"
+	HoldStateExpired  HoldState = "expired"
+	HoldStateReleased HoldState = "released"
+	HoldStateUsed     HoldState = "used"
 )
 
 // Defines values for JobState.
@@ -135,8 +144,11 @@ type CampaignDraft struct {
 // CampaignEvent The data of an event of a campaign's stream.
 type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State  CampaignState `json:"state"`
-	Paused bool          `json:"paused"`
+	State CampaignState `json:"state"`
+
+	// BoardVersion Grows with every change of the board: holds, releases, sales. When it has changed, read the board again.
+	BoardVersion int64 `json:"board_version"`
+	Paused       bool  `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
@@ -242,6 +254,65 @@ type Health struct {
 	Status string `json:"status"`
 }
 
+// Hold Positions that are kept for a user.
+type Hold struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// CampaignID A UUID.
+	CampaignID ID     `json:"campaign_id"`
+	UserID     string `json:"user_id"`
+
+	// State active until it is used, released or its time is over.
+	State     HoldState      `json:"state"`
+	Positions []PurchaseItem `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// ExpiresAt By the server's clock. From then on its positions are free.
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// Extensions How often it was extended.
+	Extensions int `json:"extensions"`
+
+	// PurchaseID The purchase that used it.
+	PurchaseID *openapi_types.UUID `json:"purchase_id"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// EndedAt When it was used or released, or found to be over.
+	EndedAt *time.Time `json:"ended_at"`
+}
+
+// HoldState active until it is used, released or its time is over.
+type HoldState string
+
+// HoldExtension How long to hold from now.
+type HoldExtension struct {
+	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty"`
+}
+
+// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
+type HoldRequest struct {
+	// Layer With quantity; left out for the whole triangle.
+	Layer int `json:"layer,omitempty"`
+
+	// Positions Distinct; the server allows 20 by default.
+	Positions []PlaceDraft `json:"positions,omitempty"`
+
+	// Quantity The server allows 20 by default.
+	Quantity int `json:"quantity,omitempty"`
+
+	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty"`
+
+	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
+	UserID UserID `json:"user_id"`
+}
+
 // ID A UUID.
 type ID = openapi_types.UUID
 
@@ -318,6 +389,14 @@ type PaymentDraft struct {
 
 // PaymentDraftMethod `external`: the app has collected the money; users cannot say it.
 type PaymentDraftMethod string
+
+// PlaceDraft A position by its place.
+type PlaceDraft struct {
+	Layer int `json:"layer"`
+
+	// Column At most the layer's number.
+	Column int `json:"column"`
+}
 
 // Policies defines model for Policies.
 type Policies struct {
@@ -446,7 +525,7 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions.
+	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -462,13 +541,19 @@ type Readiness struct {
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
 
-// Selection Which positions.
+// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 type Selection struct {
-	// Layer Left out for the whole triangle.
+	// HoldID A UUID.
+	HoldID *ID `json:"hold_id,omitempty"`
+
+	// Layer With quantity; left out for the whole triangle.
 	Layer *int `json:"layer,omitempty"`
 
-	// Quantity All or nothing; the server allows 100 by default.
-	Quantity int `json:"quantity"`
+	// Positions Distinct; the server allows 100 by default.
+	Positions []PlaceDraft `json:"positions,omitempty"`
+
+	// Quantity The server allows 100 by default.
+	Quantity int `json:"quantity,omitempty"`
 }
 
 // Sweep defines model for Sweep.
@@ -497,6 +582,9 @@ type SweepReport struct {
 	// Error Why it failed; what it did before stays done.
 	Error string `json:"error,omitempty"`
 }
+
+// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
+type TTLSeconds = int
 
 // Time RFC 3339.
 type Time = time.Time
@@ -534,6 +622,9 @@ type ColumnNumber = int
 // Cursor defines model for Cursor.
 type Cursor = openapi_types.UUID
 
+// HoldID A UUID.
+type HoldID = ID
+
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
@@ -567,8 +658,17 @@ type UserParam = UserID
 // BodyTooLarge RFC 9457.
 type BodyTooLarge = Problem
 
+// ExtensionRefused RFC 9457.
+type ExtensionRefused = Problem
+
 // Forbidden RFC 9457.
 type Forbidden = Problem
+
+// HoldOver RFC 9457.
+type HoldOver = Problem
+
+// HoldRefused RFC 9457.
+type HoldRefused = Problem
 
 // InternalError RFC 9457.
 type InternalError = Problem
@@ -639,6 +739,12 @@ type StreamCampaignParams struct {
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
+// CreateHoldParams defines parameters for CreateHold.
+type CreateHoldParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
 // PauseCampaignParams defines parameters for PauseCampaign.
 type PauseCampaignParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
@@ -672,6 +778,12 @@ type ResumeCampaignParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// ExtendHoldParams defines parameters for ExtendHold.
+type ExtendHoldParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
 	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
@@ -699,8 +811,14 @@ type CreateCampaignJSONRequestBody = CampaignDraft
 // PatchCampaignJSONRequestBody defines body for PatchCampaign for application/json ContentType.
 type PatchCampaignJSONRequestBody = CampaignPatch
 
+// CreateHoldJSONRequestBody defines body for CreateHold for application/json ContentType.
+type CreateHoldJSONRequestBody = HoldRequest
+
 // RequestPurchaseJSONRequestBody defines body for RequestPurchase for application/json ContentType.
 type RequestPurchaseJSONRequestBody = PurchaseRequest
+
+// ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
+type ExtendHoldJSONRequestBody = HoldExtension
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -725,6 +843,9 @@ type ServerInterface interface {
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(c *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error
+	// CreateHold Hold positions
+	// (POST /v1/campaigns/{campaign}/holds)
+	CreateHold(c *fiber.Ctx, campaign CampaignID, params CreateHoldParams) error
 	// PauseCampaign Pause a campaign
 	// (POST /v1/campaigns/{campaign}/pause)
 	PauseCampaign(c *fiber.Ctx, campaign CampaignID, params PauseCampaignParams) error
@@ -743,6 +864,15 @@ type ServerInterface interface {
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(c *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error
+	// ReleaseHold Release a hold
+	// (DELETE /v1/holds/{hold})
+	ReleaseHold(c *fiber.Ctx, hold HoldID) error
+	// GetHold Read a hold
+	// (GET /v1/holds/{hold})
+	GetHold(c *fiber.Ctx, hold HoldID) error
+	// ExtendHold Extend a hold
+	// (POST /v1/holds/{hold}/extend)
+	ExtendHold(c *fiber.Ctx, hold HoldID, params ExtendHoldParams) error
 	// GetJob Read a job
 	// (GET /v1/jobs/{job})
 	GetJob(c *fiber.Ctx, job JobID, params GetJobParams) error
@@ -1098,6 +1228,59 @@ func (siw *ServerInterfaceWrapper) StreamCampaign(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// CreateHold operation middleware
+func (siw *ServerInterfaceWrapper) CreateHold(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateHoldParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateHold(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // PauseCampaign operation middleware
 func (siw *ServerInterfaceWrapper) PauseCampaign(c *fiber.Ctx) error {
 
@@ -1423,6 +1606,117 @@ func (siw *ServerInterfaceWrapper) ResumeCampaign(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ReleaseHold operation middleware
+func (siw *ServerInterfaceWrapper) ReleaseHold(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "hold" -------------
+	var hold HoldID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ReleaseHold(c, hold)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetHold operation middleware
+func (siw *ServerInterfaceWrapper) GetHold(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "hold" -------------
+	var hold HoldID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetHold(c, hold)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ExtendHold operation middleware
+func (siw *ServerInterfaceWrapper) ExtendHold(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "hold" -------------
+	var hold HoldID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExtendHoldParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ExtendHold(c, hold, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetJob operation middleware
 func (siw *ServerInterfaceWrapper) GetJob(c *fiber.Ctx) error {
 
@@ -1692,6 +1986,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.RequestPurchase)
 
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/holds", wrapper.CreateHold)
+
+	router.Delete(options.BaseURL+"/v1/holds/:hold", wrapper.ReleaseHold)
+
+	router.Get(options.BaseURL+"/v1/holds/:hold", wrapper.GetHold)
+
+	router.Post(options.BaseURL+"/v1/holds/:hold/extend", wrapper.ExtendHold)
+
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.GetDraw)
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.RequestDraw)
@@ -1725,6 +2027,15 @@ type BodyTooLargeApplicationProblemPlusJSONResponse struct {
 	Headers BodyTooLargeResponseHeaders
 }
 
+type ExtensionRefusedResponseHeaders struct {
+	XRequestID *string
+}
+type ExtensionRefusedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers ExtensionRefusedResponseHeaders
+}
+
 type ForbiddenResponseHeaders struct {
 	XRequestID *string
 }
@@ -1732,6 +2043,24 @@ type ForbiddenApplicationProblemPlusJSONResponse struct {
 	Body Problem
 
 	Headers ForbiddenResponseHeaders
+}
+
+type HoldOverResponseHeaders struct {
+	XRequestID *string
+}
+type HoldOverApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers HoldOverResponseHeaders
+}
+
+type HoldRefusedResponseHeaders struct {
+	XRequestID *string
+}
+type HoldRefusedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers HoldRefusedResponseHeaders
 }
 
 type InternalErrorResponseHeaders struct {
@@ -2938,6 +3267,212 @@ func (response StreamCampaign503ApplicationProblemPlusJSONResponse) VisitStreamC
 	return ctx.JSON(&response.Body)
 }
 
+type CreateHoldRequestObject struct {
+	Campaign CampaignID `json:"campaign"`
+	Params   CreateHoldParams
+	Body     *CreateHoldJSONRequestBody
+}
+
+type CreateHoldResponseObject interface {
+	VisitCreateHoldResponse(ctx *fiber.Ctx) error
+}
+
+type CreateHold201ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	XRequestID         *string
+}
+
+type CreateHold201JSONResponse struct {
+	Body    Hold
+	Headers CreateHold201ResponseHeaders
+}
+
+func (response CreateHold201JSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold400ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold401ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold403ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold404ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold409ApplicationProblemPlusJSONResponse struct {
+	HoldRefusedApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold409ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold413ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold415ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold422ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold429ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold500ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateHold503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response CreateHold503ApplicationProblemPlusJSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type PauseCampaignRequestObject struct {
 	Campaign CampaignID `json:"campaign"`
 	Params   PauseCampaignParams
@@ -3974,6 +4509,476 @@ func (response ResumeCampaign503ApplicationProblemPlusJSONResponse) VisitResumeC
 	return ctx.JSON(&response.Body)
 }
 
+type ReleaseHoldRequestObject struct {
+	Hold HoldID `json:"hold"`
+}
+
+type ReleaseHoldResponseObject interface {
+	VisitReleaseHoldResponse(ctx *fiber.Ctx) error
+}
+
+type ReleaseHold204ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ReleaseHold204Response struct {
+	Headers ReleaseHold204ResponseHeaders
+}
+
+func (response ReleaseHold204Response) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Status(204)
+	return nil
+}
+
+type ReleaseHold400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold400ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold401ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold403ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold404ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold409ApplicationProblemPlusJSONResponse struct {
+	HoldOverApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold409ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold413ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold429ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold500ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseHold503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ReleaseHold503ApplicationProblemPlusJSONResponse) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHoldRequestObject struct {
+	Hold HoldID `json:"hold"`
+}
+
+type GetHoldResponseObject interface {
+	VisitGetHoldResponse(ctx *fiber.Ctx) error
+}
+
+type GetHold200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type GetHold200JSONResponse struct {
+	Body    Hold
+	Headers GetHold200ResponseHeaders
+}
+
+func (response GetHold200JSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetHold401ApplicationProblemPlusJSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetHold403ApplicationProblemPlusJSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHold404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetHold404ApplicationProblemPlusJSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHold500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetHold500ApplicationProblemPlusJSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHold503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetHold503ApplicationProblemPlusJSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHoldRequestObject struct {
+	Hold   HoldID `json:"hold"`
+	Params ExtendHoldParams
+	Body   *ExtendHoldJSONRequestBody
+}
+
+type ExtendHoldResponseObject interface {
+	VisitExtendHoldResponse(ctx *fiber.Ctx) error
+}
+
+type ExtendHold200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type ExtendHold200JSONResponse struct {
+	Body    Hold
+	Headers ExtendHold200ResponseHeaders
+}
+
+func (response ExtendHold200JSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold400ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold401ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold403ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold404ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold409ApplicationProblemPlusJSONResponse struct {
+	ExtensionRefusedApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold409ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold413ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold415ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold422ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold429ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold500ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ExtendHold503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendHold503ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetJobRequestObject struct {
 	Job    JobID `json:"job"`
 	Params GetJobParams
@@ -4801,6 +5806,9 @@ type StrictServerInterface interface {
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (StreamCampaignResponseObject, error)
+	// CreateHold Hold positions
+	// (POST /v1/campaigns/{campaign}/holds)
+	CreateHold(ctx context.Context, request CreateHoldRequestObject) (CreateHoldResponseObject, error)
 	// PauseCampaign Pause a campaign
 	// (POST /v1/campaigns/{campaign}/pause)
 	PauseCampaign(ctx context.Context, request PauseCampaignRequestObject) (PauseCampaignResponseObject, error)
@@ -4819,6 +5827,15 @@ type StrictServerInterface interface {
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (ResumeCampaignResponseObject, error)
+	// ReleaseHold Release a hold
+	// (DELETE /v1/holds/{hold})
+	ReleaseHold(ctx context.Context, request ReleaseHoldRequestObject) (ReleaseHoldResponseObject, error)
+	// GetHold Read a hold
+	// (GET /v1/holds/{hold})
+	GetHold(ctx context.Context, request GetHoldRequestObject) (GetHoldResponseObject, error)
+	// ExtendHold Extend a hold
+	// (POST /v1/holds/{hold}/extend)
+	ExtendHold(ctx context.Context, request ExtendHoldRequestObject) (ExtendHoldResponseObject, error)
 	// GetJob Read a job
 	// (GET /v1/jobs/{job})
 	GetJob(ctx context.Context, request GetJobRequestObject) (GetJobResponseObject, error)
@@ -5077,6 +6094,48 @@ func (sh *strictHandler) StreamCampaign(ctx *fiber.Ctx, campaign CampaignID, par
 	return nil
 }
 
+// CreateHold operation middleware
+func (sh *strictHandler) CreateHold(ctx *fiber.Ctx, campaign CampaignID, params CreateHoldParams) error {
+	var request CreateHoldRequestObject
+
+	request.Campaign = campaign
+	request.Params = params
+
+	var body CreateHoldJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateHold(ctx.UserContext(), request.(CreateHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateHoldResponseObject); ok {
+		if err := validResponse.VisitCreateHoldResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // PauseCampaign operation middleware
 func (sh *strictHandler) PauseCampaign(ctx *fiber.Ctx, campaign CampaignID, params PauseCampaignParams) error {
 	var request PauseCampaignRequestObject
@@ -5252,6 +6311,105 @@ func (sh *strictHandler) ResumeCampaign(ctx *fiber.Ctx, campaign CampaignID, par
 		return err
 	} else if validResponse, ok := response.(ResumeCampaignResponseObject); ok {
 		if err := validResponse.VisitResumeCampaignResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReleaseHold operation middleware
+func (sh *strictHandler) ReleaseHold(ctx *fiber.Ctx, hold HoldID) error {
+	var request ReleaseHoldRequestObject
+
+	request.Hold = hold
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ReleaseHold(ctx.UserContext(), request.(ReleaseHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReleaseHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReleaseHoldResponseObject); ok {
+		if err := validResponse.VisitReleaseHoldResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetHold operation middleware
+func (sh *strictHandler) GetHold(ctx *fiber.Ctx, hold HoldID) error {
+	var request GetHoldRequestObject
+
+	request.Hold = hold
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetHold(ctx.UserContext(), request.(GetHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetHoldResponseObject); ok {
+		if err := validResponse.VisitGetHoldResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExtendHold operation middleware
+func (sh *strictHandler) ExtendHold(ctx *fiber.Ctx, hold HoldID, params ExtendHoldParams) error {
+	var request ExtendHoldRequestObject
+
+	request.Hold = hold
+	request.Params = params
+
+	var body ExtendHoldJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ExtendHold(ctx.UserContext(), request.(ExtendHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExtendHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExtendHoldResponseObject); ok {
+		if err := validResponse.VisitExtendHoldResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -1,0 +1,265 @@
+package holding
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/board"
+	"triprize/internal/campaign"
+	"triprize/internal/failpoint"
+	"triprize/internal/hold"
+	"triprize/internal/job"
+)
+
+// glance is what a look without locks found.
+type glance struct {
+	known   bool // there is a job with this key
+	earlier job.Accepted
+	refusal error
+}
+
+// look answers retries, and refuses those who hold too much.
+func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
+	requests := make([]job.Request, len(asks))
+	for i, a := range asks {
+		requests[i] = a.Job
+	}
+	earlier, known, err := job.OfKeys(ctx, d.db, requests)
+	if err != nil {
+		return nil, err
+	}
+	s, err := survey(ctx, d.db, asks, d.settings.CoolDown, false)
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]glance, len(asks))
+	for i, a := range asks {
+		seen[i] = glance{known: known[i], earlier: earlier[i]}
+		if c := s.campaigns[a.Job.CampaignID]; !known[i] && c != nil {
+			seen[i].refusal = d.withinLimits(s, c, a)
+		}
+	}
+	return seen, nil
+}
+
+// flush makes holds in one transaction.
+func (d *Desk) flush(ctx context.Context, asks []Ask) ([]job.Done, error) {
+	requests := make([]job.Request, len(asks))
+	for i, a := range asks {
+		requests[i] = a.Job
+	}
+	var b *crowd
+	done, err := job.OnceEach(ctx, d.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+		mine := make([]Ask, len(fresh))
+		for at, i := range fresh {
+			mine[at] = asks[i]
+		}
+		b = &crowd{desk: d, asks: mine, answers: make([]job.Answer, len(mine))}
+		err := b.decide(ctx, tx)
+		failpoint.Hit("holding.commit", b.users)
+		return b.answers, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("holding.flush: %w", err)
+	}
+	if b != nil {
+		b.remember()
+	}
+	return done, nil
+}
+
+// crowd is the state of one transaction.
+type crowd struct {
+	desk    *Desk
+	asks    []Ask
+	answers []job.Answer
+	scene   *scene
+
+	free  map[board.Chosen]*board.Free
+	pools map[place][]*board.Free // by rank; the zero position but for the layer
+	gone  map[board.Chosen]time.Duration
+	sold  map[place]int
+
+	made []hold.Hold
+	kept []board.Keeping
+}
+
+func (b *crowd) users() []string {
+	var users []string
+	for _, a := range b.asks {
+		users = append(users, a.Job.UserID)
+	}
+	return users
+}
+
+// pool names a layer of a campaign, or with layer 0 all of it.
+func pool(campaignID uuid.UUID, layer int) place {
+	p := place{campaignID: campaignID}
+	p.Layer = layer
+	return p
+}
+
+func (b *crowd) decide(ctx context.Context, tx pgx.Tx) (err error) {
+	if b.scene, err = survey(ctx, tx, b.asks, b.desk.settings.CoolDown, true); err != nil {
+		return err
+	}
+	changes := make(map[uuid.UUID]*campaign.Change)
+	if err := endDue(ctx, tx, b.scene.due, changes); err != nil {
+		return err
+	}
+	if err := b.find(ctx, tx); err != nil {
+		return err
+	}
+	for i, a := range b.asks {
+		if err := b.desk.admit(b.scene, a); err != nil {
+			b.answers[i].Refusal = err
+			continue
+		}
+		picked, err := b.pick(a)
+		if err != nil {
+			b.answers[i].Refusal = err
+			continue
+		}
+		made := b.keep(a, picked)
+		b.answers[i] = job.Answer{Status: http.StatusCreated, Body: b.desk.answer(made)}
+		if changes[a.Job.CampaignID] == nil {
+			changes[a.Job.CampaignID] = &campaign.Change{ID: a.Job.CampaignID}
+		}
+		changes[a.Job.CampaignID].Reserved += len(picked)
+	}
+	return b.write(ctx, tx, changes)
+}
+
+// endDue ends holds that are over and frees what they kept.
+func endDue(ctx context.Context, tx pgx.Tx, due []hold.Due, changes map[uuid.UUID]*campaign.Change) error {
+	if len(due) == 0 {
+		return nil
+	}
+	ids, campaigns, freed := make([]uuid.UUID, len(due)), make([]uuid.UUID, len(due)), 0
+	for i, d := range due {
+		ids[i], campaigns[i] = d.ID, d.CampaignID
+		freed += d.Size
+		if changes[d.CampaignID] == nil {
+			changes[d.CampaignID] = &campaign.Change{ID: d.CampaignID}
+		}
+		changes[d.CampaignID].Reserved -= d.Size
+	}
+	var p pgx.Batch
+	hold.QueueExpire(&p, ids).Exec(exactly(len(ids), "holds"))
+	board.QueueFree(&p, campaigns, ids).Exec(exactly(freed, "held positions"))
+	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
+		return fmt.Errorf("endDue: %w", err)
+	}
+	return nil
+}
+
+// find reads the positions that asks name, and as many free ones as those who
+// leave the choice to us could need beside all others.
+func (b *crowd) find(ctx context.Context, tx pgx.Tx) error {
+	b.free, b.gone = make(map[board.Chosen]*board.Free), make(map[board.Chosen]time.Duration)
+	b.pools, b.sold = make(map[place][]*board.Free), make(map[place]int)
+	var chosen []board.Chosen
+	total, cooling := make(map[uuid.UUID]int), make(map[uuid.UUID]int)
+	for _, a := range b.asks {
+		total[a.Job.CampaignID] += a.size()
+		for _, p := range a.Positions {
+			chosen = append(chosen, board.Chosen{CampaignID: a.Job.CampaignID, Position: p})
+		}
+		if a.Quantity > 0 {
+			cooling[a.Job.CampaignID] += len(b.scene.standings[asker{a.Job.CampaignID, a.Job.UserID}].cooling)
+		}
+	}
+	slices.SortFunc(chosen, byPlace)
+	chosen = slices.Compact(chosen)
+	var needs []board.Need
+	asked := make(map[place]bool)
+	for _, a := range b.asks {
+		if at := pool(a.Job.CampaignID, a.Layer); a.Quantity > 0 && !asked[at] {
+			asked[at] = true
+			needs = append(needs, board.Need{CampaignID: a.Job.CampaignID, Layer: a.Layer, Count: total[a.Job.CampaignID] + cooling[a.Job.CampaignID]})
+		}
+	}
+	free, err := board.FindFree(ctx, tx, needs)
+	if err != nil {
+		return err
+	}
+	named, err := board.Find(ctx, tx, chosen)
+	if err != nil {
+		return err
+	}
+	b.shelve(free, named)
+	return b.countShort(ctx, tx, needs)
+}
+
+func byPlace(x, y board.Chosen) int {
+	if c := slices.Compare(x.CampaignID[:], y.CampaignID[:]); c != 0 {
+		return c
+	}
+	switch {
+	case x.Before(y.Position):
+		return -1
+	case y.Before(x.Position):
+		return 1
+	}
+	return 0
+}
+
+func (b *crowd) shelve(free []board.Free, named []board.Found) {
+	for i := range free {
+		f := &free[i]
+		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
+		if b.free[at] != nil {
+			continue
+		}
+		b.free[at] = f
+		for _, p := range []place{pool(f.CampaignID, 0), pool(f.CampaignID, f.Layer)} {
+			b.pools[p] = append(b.pools[p], f)
+		}
+	}
+	for _, p := range b.pools {
+		slices.SortFunc(p, func(x, y *board.Free) int { return x.Rank - y.Rank })
+	}
+	for i := range named {
+		f := &named[i]
+		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
+		switch {
+		case f.State != board.Available:
+			b.gone[at] = f.Remaining
+		case b.free[at] == nil:
+			b.free[at] = &f.Free
+		}
+	}
+}
+
+// countShort counts what is sold in layers that may not have enough, so that a
+// refusal can say whether it is final.
+func (b *crowd) countShort(ctx context.Context, tx pgx.Tx, needs []board.Need) error {
+	short := slices.DeleteFunc(needs, func(n board.Need) bool {
+		return n.Layer == 0 || len(b.pools[pool(n.CampaignID, n.Layer)]) >= n.Count
+	})
+	if len(short) == 0 {
+		return nil
+	}
+	counts, err := board.CountSold(ctx, tx, short)
+	for i, n := range counts {
+		b.sold[pool(short[i].CampaignID, short[i].Layer)] = n
+	}
+	return err
+}
+
+// exactly returns a check that a statement touches n rows.
+func exactly(n int, what string) func(tag pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(n) {
+			return fmt.Errorf("%w: %d of %d %s", ErrMoved, tag.RowsAffected(), n, what)
+		}
+		return nil
+	}
+}
