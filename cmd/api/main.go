@@ -17,7 +17,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		server, err := httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks) //nolint:contextcheck // requests have contexts of their own
+		server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Checks) //nolint:contextcheck // requests have contexts of their own
 		if err != nil {
 			return err
 		}

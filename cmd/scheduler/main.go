@@ -20,7 +20,6 @@ import (
 
 	"triprize/internal/boot"
 	"triprize/internal/hold"
-	"triprize/internal/lock"
 	"triprize/internal/recovery"
 	"triprize/internal/scheduler"
 	"triprize/internal/telemetry"
@@ -32,7 +31,7 @@ func main() {
 	only := flags.String("sweep", "", "with --once: run only the sweep of this name")
 	boot.Main("scheduler", flags, func(ctx context.Context, p *boot.Process) error {
 		sweeper := recovery.New(p.Settings, p.DB, p.Redis, hold.NewMetrics(p.Registry), p.Logger)
-		s := scheduler.New(sweeper, lock.New(p.Redis, p.Settings.Redis.Namespace), p.Settings.Scheduler, p.Logger, p.Registry)
+		s := scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry)
 		if *once {
 			return runOnce(ctx, s, sweeper.Sweeps(), *only)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/config"
+	"triprize/internal/lock"
 	"triprize/internal/postgres"
 	"triprize/internal/redisx"
 	"triprize/internal/schema"
@@ -36,6 +37,7 @@ type Process struct {
 	Registry *prometheus.Registry
 	DB       *pgxpool.Pool
 	Redis    *redis.Client
+	Locks    *lock.Locker
 	Checks   []telemetry.Check // for /readyz
 }
 
@@ -79,7 +81,7 @@ func start(ctx context.Context, name string, settings config.Settings, logs io.W
 	}
 	defer closePool(p.DB)
 	if p.Redis, err = redisx.Open(settings.Redis, "triprize-"+name); err != nil {
-		return err
+		return fmt.Errorf("setting redis.url (TRIPRIZE_REDIS_URL): %w", err)
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
@@ -87,6 +89,11 @@ func start(ctx context.Context, name string, settings config.Settings, logs io.W
 		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.DB) }},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
+	closeLocks, err := p.openLocks()
+	if err != nil {
+		return err
+	}
+	defer closeLocks()
 	if err := schema.Check(ctx, p.DB); err != nil {
 		return err
 	}

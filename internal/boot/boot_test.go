@@ -20,6 +20,7 @@ import (
 	"triprize/internal/devstack"
 	"triprize/internal/fixture"
 	"triprize/internal/httpapi"
+	"triprize/internal/lock"
 	"triprize/internal/telemetry"
 )
 
@@ -48,7 +49,10 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		err := p.DB.QueryRow(ctx, `SHOW application_name`).Scan(&application)
 		p.Logger.Info("a line of the log")
 		metrics, gatherErr := p.Registry.Gather()
-		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, telemetry.Probe(ctx, p.Checks)})
+		held, lockErr := p.Locks.Acquire(ctx, "a")
+		defer held.Release(ctx)
+		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, held.Locks(),
+			errors.Is(lockErr, lock.ErrNoQuorum), telemetry.Probe(ctx, p.Checks)})
 		return errors.Join(err, gatherErr)
 	},
 	"fail": func(context.Context, *Process, bool) error { return errors.New("the roof fell in") },
@@ -64,7 +68,7 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		if err != nil {
 			return err
 		}
-		server, err := httpapi.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry, p.Checks)
+		server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Checks)
 		if err != nil {
 			return err
 		}
@@ -79,6 +83,8 @@ type report struct {
 	Application string
 	DrawKey     bool
 	Metrics     bool
+	Locks       bool
+	NoQuorum    bool
 	Readiness   telemetry.Readiness
 }
 
@@ -265,7 +271,7 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 		return r, a.stderr.String()
 	}
 	r, log := get(settings, "--loud")
-	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics {
+	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics || !r.Locks {
 		t.Errorf("got %+v", r)
 	}
 	if r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] != "ok" {
@@ -283,7 +289,7 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	}
 	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+address+"/0", ""
 	r, _ = get(settings)
-	if r.Loud || r.DrawKey || r.Readiness.Status != "degraded" || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] == "ok" {
+	if r.Loud || r.DrawKey || r.Locks || !r.NoQuorum || r.Readiness.Status != "degraded" || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] == "ok" {
 		t.Errorf("without Redis: %+v", r)
 	}
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"net/url"
 	"reflect"
 	"slices"
@@ -73,6 +75,12 @@ func convert(value any, t reflect.Type) (any, error) {
 			return nil, fmt.Errorf("%v is neither true nor false", quoted(value))
 		}
 		return b, nil
+	case t.Kind() == reflect.Float64:
+		x, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil, fmt.Errorf("%v is not a number, such as 0.01", quoted(value))
+		}
+		return x, nil
 	default:
 		n, err := strconv.ParseInt(fmt.Sprint(value), 10, t.Bits())
 		if _, fraction := value.(float64); err != nil || fraction {
@@ -92,6 +100,45 @@ func quoted(value any) any {
 
 // isURLOf validates url_of=SCHEME …: a URL of one of the schemes.
 func isURLOf(f validator.FieldLevel) bool {
-	u, err := url.Parse(f.Field().String())
-	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(f.Param()), u.Scheme)
+	return hasScheme(f.Field().String(), f.Param())
+}
+
+func hasScheme(text, schemes string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(schemes), u.Scheme)
+}
+
+// isQuorumOf validates quorum_of=SCHEME …: comma separated URLs of an odd number
+// of Redis servers, none of them named twice. One more than an odd number needs
+// a larger majority and bears no more failures.
+func isQuorumOf(f validator.FieldLevel) bool {
+	urls := Locks{RedisURLs: f.Field().String()}.URLs()
+	servers := make(map[string]bool)
+	for _, text := range urls {
+		if !hasScheme(text, f.Param()) {
+			return false
+		}
+		servers[server(text)] = true
+	}
+	return len(urls)%2 == 1 && len(servers) == len(urls)
+}
+
+// server returns what a URL of a Redis connects to: its databases are not
+// independent of each other.
+func server(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return text
+	case u.Scheme == "unix":
+		return u.Path
+	}
+	host, port := u.Hostname(), u.Port()
+	if host == "" {
+		host = "localhost"
+	}
+	if port == "" {
+		port = "6379"
+	}
+	return net.JoinHostPort(strings.ToLower(host), port)
 }

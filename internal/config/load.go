@@ -105,6 +105,9 @@ func check(settings Settings) error {
 	if err := v.RegisterValidation("url_of", isURLOf); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
+	if err := v.RegisterValidation("quorum_of", isQuorumOf); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	if err := v.RegisterValidation("secret", longEnough); err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -146,6 +149,8 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("is %q, must be one of: %s", f.Value(), f.Param())
 	case "gtfield":
 		return fmt.Sprintf("is %v, must be more than %s", f.Value(), others(f))
+	case "ltfield":
+		return fmt.Sprintf("is %v, must be less than %s", f.Value(), others(f))
 	case "gtefield":
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), others(f))
 	case "hostname_port":
@@ -153,6 +158,9 @@ func reason(f validator.FieldError) string {
 	case "url_of":
 		scheme, _, _ := strings.Cut(f.Param(), " ")
 		return fmt.Sprintf("must be a URL, %s://…", scheme)
+	case "quorum_of":
+		scheme, _, _ := strings.Cut(f.Param(), " ")
+		return fmt.Sprintf("must be the URLs of an odd number of different servers, %s://…,%s://…,%s://…", scheme, scheme, scheme)
 	case "hexadecimal", "len":
 		return "must be 64 hex digits, as from: openssl rand -hex 32"
 	default:

@@ -114,6 +114,16 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"a scalar for a map":     {file: "worker: 7\n", want: []string{"worker", "unknown"}},
 		"a life too short":       {env: [2]string{"TRIPRIZE_STREAMS_MAX_AGE", "15s"}, want: []string{"streams.max_age", "more than"}},
 		"no burst":               {env: [2]string{"TRIPRIZE_LIMITS_USER_BURST", "0"}, want: []string{"limits.user_burst", "at least 1"}},
+		"not a fraction":         {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", "little"}, want: []string{"locks.drift_factor (TRIPRIZE_LOCKS_DRIFT_FACTOR)", `"little" is not a number`}},
+		"no fraction at all":     {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", ""}, want: []string{"locks.drift_factor", `"" is not a number`}},
+		"what is no number":      {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", "NaN"}, want: []string{"locks.drift_factor", `"NaN" is not a number`}},
+		"without end":            {file: "locks:\n  drift_factor: .inf\n", want: []string{"locks.drift_factor (settings file ", "is not a number"}},
+		"a truth for a fraction": {file: "locks:\n  drift_factor: true\n", want: []string{"locks.drift_factor", "true is not a number"}},
+		"clocks far apart":       {file: "locks:\n  drift_factor: 0.51\n", want: []string{"locks.drift_factor", "is 0.51, must be at most 0.5"}},
+		"no try":                 {env: [2]string{"TRIPRIZE_LOCKS_TRIES", "0"}, want: []string{"locks.tries", "at least 1"}},
+		"no pause":               {env: [2]string{"TRIPRIZE_LOCKS_RETRY_DELAY", "0"}, want: []string{"locks.retry_delay", "at least 1ms"}},
+		"longer than a lock":     {env: [2]string{"TRIPRIZE_LOCKS_TIMEOUT", "5s"}, want: []string{"locks.timeout (TRIPRIZE_LOCKS_TIMEOUT)", "is 5s, must be less than ttl"}},
+		"a life of nothing":      {env: [2]string{"TRIPRIZE_LOCKS_TTL", "0s"}, want: []string{"locks.ttl", "at least 100ms"}},
 		"a negative rate":        {env: [2]string{"TRIPRIZE_LIMITS_CLIENT_RATE", "-1"}, want: []string{"limits.client_rate", "at least 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,14 +172,25 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	t.Setenv("TRIPRIZE_WORKER_BATCH_LINGER", "0")
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
+	t.Setenv("TRIPRIZE_LOCKS_DRIFT_FACTOR", "0.02")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
 	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Lanes: 3\nscheduler:\naccept: {}\nidempotency:\n  budget: 1.5s\napi:\n  key_cache_ttl: 0\ncampaigns:\n  min_price: 5000000000\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Worker.BatchLinger != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
+		s.Locks.DriftFactor != 0.02 || s.Locks.URLs() != nil ||
 		s.Idempotency.Budget != 1500*time.Millisecond || s.API.KeyCacheTTL != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
 		t.Errorf("got %+v", s)
+	}
+}
+
+func TestAFractionMayBeWrittenLikeAnyNumber(t *testing.T) {
+	required(t)
+	for text, want := range map[string]float64{"0": 0, "0.25": 0.25, "2.5e-1": 0.25, ".5": 0.5, `"0.01"`: 0.01} {
+		if s, err := Load(write(t, "locks:\n  drift_factor: "+text+"\n")); err != nil || s.Locks.DriftFactor != want {
+			t.Errorf("%s: got %v, %v", text, s.Locks.DriftFactor, err)
+		}
 	}
 }
 
@@ -213,6 +234,36 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 				t.Errorf("%q repeats the secret", err)
 			}
 		})
+	}
+}
+
+func TestAQuorumIsAnOddNumberOfDifferentServers(t *testing.T) {
+	for urls, servers := range map[string]int{ // 0: refused
+		"redis://a:1/0": 1,
+		"redis://a:1/0,redis://b:1/0,rediss://:hunter2@c:1/0":         3,
+		" redis://a , unix:///run/b.sock, unix:///run/c.sock?db=1 ":   3,
+		"redis://a:1,redis://a:2,redis://a:3,redis://a:4,redis://a:5": 5,
+		"redis://a:1/0,redis://b:1/0":                                 0,
+		"redis://a:1/0,redis://b:1/0,redis://:hunter2@A:1/1":          0, // the same server
+		"redis://a/0,redis://b:1/0,redis://a:6379/1":                  0,
+		"redis://:1,redis://localhost:1,redis://b":                    0,
+		"unix:///run/a.sock,unix:///run/a.sock?db=1,redis://b":        0,
+		"redis://a:1/0,redis://b:1/0,":                                0,
+		"redis://a:1/0,,redis://b:1/0":                                0,
+		"redis://a:1/0,http://:hunter2@b:1/0,redis://c:1/0":           0,
+		"redis:a": 0,
+		" ":       0,
+	} {
+		required(t)
+		t.Setenv("TRIPRIZE_LOCKS_REDIS_URLS", urls)
+		s, err := Load("")
+		switch {
+		case servers > 0 && (err != nil || len(s.Locks.URLs()) != servers || strings.Contains(strings.Join(s.Locks.URLs(), ""), " ")):
+			t.Errorf("%q: got %q, %v", urls, s.Locks.URLs(), err)
+		case servers == 0 && (err == nil || !strings.Contains(err.Error(), "setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): must be the URLs of an odd number of different servers") ||
+			strings.Contains(err.Error(), "hunter2")):
+			t.Errorf("%q: got %v", urls, err)
+		}
 	}
 }
 

@@ -1,12 +1,16 @@
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Settings is every knob of every process; configs/triprize.yaml explains each.
 type Settings struct {
 	Log         Log         `mapstructure:"log"`
 	Postgres    Postgres    `mapstructure:"postgres"`
 	Redis       Redis       `mapstructure:"redis"`
+	Locks       Locks       `mapstructure:"locks"`
 	API         API         `mapstructure:"api"`
 	Streams     Streams     `mapstructure:"streams"`
 	Tokens      Tokens      `mapstructure:"tokens"`
@@ -48,6 +52,29 @@ type Redis struct {
 	ReadTimeout  time.Duration `mapstructure:"read_timeout"  validate:"min=10ms,max=1m"`
 	WriteTimeout time.Duration `mapstructure:"write_timeout" validate:"min=10ms,max=1m"`
 	PoolSize     int           `mapstructure:"pool_size"     validate:"min=2,max=10000"`
+}
+
+// Locks keep crowds off Postgres.
+type Locks struct {
+	Enabled     bool          `mapstructure:"enabled"`
+	RedisURLs   string        `mapstructure:"redis_urls"   validate:"omitempty,quorum_of=redis rediss unix"`
+	TTL         time.Duration `mapstructure:"ttl"          validate:"min=100ms,max=10m"`
+	DriftFactor float64       `mapstructure:"drift_factor" validate:"min=0,max=0.5"`
+	Tries       int           `mapstructure:"tries"        validate:"min=1,max=100"`
+	RetryDelay  time.Duration `mapstructure:"retry_delay"  validate:"min=1ms,max=10s"`
+	Timeout     time.Duration `mapstructure:"timeout"      validate:"min=20ms,ltfield=TTL"`
+}
+
+// URLs returns the servers of the quorum; none: locks are kept on redis.url.
+func (l Locks) URLs() []string {
+	if l.RedisURLs == "" {
+		return nil
+	}
+	urls := strings.Split(l.RedisURLs, ",")
+	for i := range urls {
+		urls[i] = strings.TrimSpace(urls[i])
+	}
+	return urls
 }
 
 // API is the HTTP door.

@@ -196,8 +196,8 @@ func (p *Postgres) RestartAfter(ctx context.Context, down time.Duration) error {
 	return p.awaitReady(ctx)
 }
 
-// startRedis starts a Redis in dir.
-func startRedis(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Redis, error) {
+// StartRedis starts a Redis in dir.
+func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Redis, error) {
 	bin, err := redisServer()
 	if err != nil {
 		return nil, err

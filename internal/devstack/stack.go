@@ -51,7 +51,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	}
 	var err error
 	if s.Postgres, err = startPostgres(ctx, s.Dir, opts, opts.Logger); err == nil {
-		s.Redis, err = startRedis(ctx, s.Dir, opts, opts.Logger)
+		s.Redis, err = StartRedis(ctx, s.Dir, opts, opts.Logger)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())

@@ -173,7 +173,7 @@ func TestTheSettingsThatAreNamedExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
-	for _, file := range []string{readme, guide} {
+	for _, file := range []string{readme, guide, "../../docs/settings.md"} {
 		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
 			if _, ok := settings[found[1]][found[2]]; !ok {
 				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])

@@ -22,6 +22,7 @@ import (
 	"triprize/internal/httpapi/contract"
 	"triprize/internal/idempotency"
 	"triprize/internal/job"
+	"triprize/internal/lock"
 	"triprize/internal/queue"
 	"triprize/internal/ratelimit"
 	"triprize/internal/recovery"
@@ -65,7 +66,7 @@ type Server struct {
 const requestTimeout = 10 * time.Second
 
 // New returns a Server; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Key, logger *slog.Logger,
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
 	registry *prometheus.Registry, checks []telemetry.Check,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
@@ -90,7 +91,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		streams:  stream.NewLimit(settings.Streams, registry),
 		scores:   campaign.NewWatch(db, settings.Streams.Interval, logger),
 		sweeper:  recovery.New(settings, db, rdb, holds, logger),
-		desk:     holding.NewDesk(db, settings.Holds, nil, holds, func(h hold.Hold) any { return holdJSON(h) }),
+		desk:     holding.NewDesk(db, settings.Holds, queueAt(locks, settings.Locks), holds, func(h hold.Hold) any { return holdJSON(h) }),
 		holds:    holds,
 
 		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),

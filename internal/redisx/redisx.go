@@ -16,10 +16,10 @@ import (
 
 // Open returns a client that connects lazily: Redis may be away at start and at
 // any time after. A context's deadline holds for every command.
-func Open(settings config.Redis, name string) (*redis.Client, error) {
+func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (*redis.Client, error) {
 	opts, err := redis.ParseURL(settings.URL)
 	if err != nil {
-		return nil, errors.New("redisx.Open: setting redis.url is not a redis:// URL") // err repeats the password
+		return nil, errors.New("redisx.Open: not the URL of a Redis") // err repeats the password
 	}
 	opts.ClientName = name
 	opts.DialTimeout = settings.DialTimeout
@@ -28,8 +28,15 @@ func Open(settings config.Redis, name string) (*redis.Client, error) {
 	opts.PoolSize = settings.PoolSize
 	opts.ContextTimeoutEnabled = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // a hosted service's protocol
+	for _, change := range changes {
+		change(opts)
+	}
 	return redis.NewClient(opts), nil
 }
+
+// Once is for who asks several servers and can do without one: a command, and a
+// connection, is not tried again.
+func Once(opts *redis.Options) { opts.MaxRetries, opts.DialerRetries = -1, 1 }
 
 // LogTo sends the client library's own messages to logger, as debug messages:
 // every failed command is an error of its caller already.
