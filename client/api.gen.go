@@ -195,6 +195,22 @@ type CampaignSummary struct {
 	SaleStartsAt  time.Time `json:"sale_starts_at"`
 }
 
+// Cancellation defines model for Cancellation.
+type Cancellation struct {
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// By Who asked for it: `role:client`, and `/user` behind it if one was signed in. Users see the role alone.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// CancellationRequest Why a purchase is cancelled, if you want to say.
+type CancellationRequest struct {
+	// Reason For the records; the buyer can read it.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -302,7 +318,7 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, draw, or the name of a command.
+	// Kind purchase, cancellation, draw, or the name of a command.
 	Kind       string    `json:"kind"`
 	State      JobState  `json:"state"`
 	CampaignID uuid.UUID `json:"campaign_id"`
@@ -316,7 +332,7 @@ type Job struct {
 	NextAction json.RawMessage `json:"next_action"`
 	Problem    *Problem        `json:"problem"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled. Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again.
@@ -381,7 +397,9 @@ type PlaceDraft struct {
 
 // Policies defines model for Policies.
 type Policies struct {
-	Beacon            bool      `json:"beacon"`
+	Beacon bool `json:"beacon"`
+
+	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil time.Time `json:"cancellation_until"`
 	LatePayment       string    `json:"late_payment"`
 	Unsold            string    `json:"unsold"`
@@ -392,7 +410,7 @@ type PoliciesDraft struct {
 	// Beacon Mix public randomness into the draw.
 	Beacon bool `json:"beacon,omitempty,omitzero"`
 
-	// CancellationUntil Until when buyers may cancel.
+	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil time.Time `json:"cancellation_until,omitempty,omitzero"`
 
 	// LatePayment A payment that arrives after its reservation expired.
@@ -464,11 +482,14 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State reserved, completed, expired or failed.
+	// State pending, awaiting_action, completed, failed, cancelled, refunding or refunded.
 	State string `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
+
+	// Cancellation Who took it back; null for one that stands.
+	Cancellation *Cancellation `json:"cancellation"`
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
@@ -566,7 +587,7 @@ type TimelineEntry struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Event created, then completed.
+	// Event created, completed, cancelled.
 	Event string `json:"event"`
 }
 
@@ -831,6 +852,23 @@ func streamJob(job JobID) request {
 // For app, user, operator.
 func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options ...CallOption) (Purchase, error) {
 	return send[Purchase](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s", purchase)}, options)
+}
+
+// CancelPurchase is POST /v1/purchases/{purchase}/cancel: cancel a purchase.
+//
+// Accepts the cancellation of a `completed` purchase as a job. When it succeeds, the positions are free for anybody,
+// count no longer towards the user's limit, and `result` says which they were and how much is to be given back:
+// what was paid `external`, your app has.
+//
+// It can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
+// frozen. With `policies.cancellation_until`, apps and users have to ask before that moment, by the server's clock,
+// however long the job waits then; operators can later, too. A failed job has one of these codes in `problem`:
+// `state-conflict` (`detail` says what stands in the way: the campaign, the deadline, the way it was paid, or that
+// the purchase is cancelled already), `not-found`, `internal-error`.
+//
+// For app, user, operator.
+func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
+	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
 }
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.

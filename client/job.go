@@ -103,6 +103,25 @@ func (j Job) Purchased() (Purchased, error) {
 	return bought, err
 }
 
+// Cancelled is the result of a cancellation.
+type Cancelled struct {
+	PurchaseID PurchaseID     `json:"purchase_id"`
+	State      string         `json:"state"`     // cancelled
+	Positions  []PurchaseItem `json:"positions"` // that are free again
+	Amount     int64          `json:"amount"`    // in minor units, to be given back
+	Currency   Currency       `json:"currency"`
+}
+
+// Cancelled returns what a cancellation has taken back. When the job has failed,
+// the error is that of Err; when it is not final, it is ErrNotFinal.
+func (j Job) Cancelled() (Cancelled, error) {
+	cancelled, err := resultOf[Cancelled](j, "cancellation")
+	if err == nil && len(cancelled.Positions) == 0 {
+		return Cancelled{}, fmt.Errorf("client: job %s: %w", j.ID, &malformedError{errors.New("a cancellation without positions")})
+	}
+	return cancelled, err
+}
+
 // Drawn returns what a draw has drawn: its winners, secret and root. When the job
 // has failed, the error is that of Err; when it is not final, it is ErrNotFinal.
 func (j Job) Drawn() (Draw, error) {

@@ -132,6 +132,15 @@ func TestAJobTellsItsResultOrItsError(t *testing.T) {
 	if d, err := job(jobID, client.JobStateSucceeded).Drawn(); err == nil {
 		t.Errorf("a purchase has drawn %+v", d)
 	}
+	cancelled := client.Job{ID: jobID, Kind: "cancellation", State: client.JobStateSucceeded,
+		Result: json.RawMessage(`{"purchase_id":"` + jobID.String() + `","state":"cancelled","positions":[{"layer":3,"column":2,"price":100}],"amount":100,"currency":"JPY"}`)}
+	if c, err := cancelled.Cancelled(); err != nil || c.PurchaseID != jobID || c.Amount != 100 || c.Positions[0].Column != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	cancelled.Result = json.RawMessage(`{}`)
+	if c, err := cancelled.Cancelled(); err == nil {
+		t.Errorf("nothing was cancelled, and it is %+v", c)
+	}
 	if _, err := drawn.Purchased(); err == nil {
 		t.Error("a draw has purchased something")
 	}

@@ -52,15 +52,26 @@ var invariants = []invariant{
 		SELECT format('purchase %s costs %s, its items %s', p.id, p.amount, coalesce(sum(i.price), 0))
 		FROM purchases p LEFT JOIN purchase_items i ON i.purchase_id = p.id
 		GROUP BY p.id, p.amount HAVING p.amount IS DISTINCT FROM coalesce(sum(i.price), 0)`},
-	{"a succeeded purchase job has exactly its completed purchase", `
-		SELECT format('job %s', j.id)
+	{"a succeeded purchase job has exactly its purchase, completed or taken back since", `
+		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
 		FROM jobs j LEFT JOIN purchases p ON p.job_id = j.id
 		WHERE j.kind = 'purchase' AND j.state = 'succeeded'
-		  AND (p.state, p.id::text) IS DISTINCT FROM ('completed', j.result ->> 'purchase_id')`},
+		  AND NOT coalesce(p.id::text = j.result ->> 'purchase_id' AND p.completed_at IS NOT NULL
+		                   AND p.state IN ('completed', 'cancelled', 'refunding', 'refunded'), false)`},
 	{"a failed or queued purchase job has sold nothing", `
 		SELECT format('job %s is %s, its purchase %s is %s', j.id, j.state, p.id, p.state)
 		FROM jobs j JOIN purchases p ON p.job_id = j.id
-		WHERE j.state = 'failed' AND p.state <> 'failed' OR j.state = 'queued' AND p.state = 'completed'`},
+		WHERE j.state = 'failed' AND p.state <> 'failed' OR j.state = 'queued' AND p.completed_at IS NOT NULL`},
+	{"a succeeded cancellation job has cancelled the purchase it was about", `
+		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
+		FROM jobs j LEFT JOIN purchases p ON p.id::text = j.payload ->> 'purchase_id'
+		WHERE j.kind = 'cancellation' AND j.state = 'succeeded'
+		  AND (p.state, p.campaign_id, p.id::text, p.amount::text)
+		      IS DISTINCT FROM ('cancelled', j.campaign_id, j.result ->> 'purchase_id', j.result ->> 'amount')`},
+	{"a purchase is cancelled by one job", `
+		SELECT format('purchase %s, by %s jobs', payload ->> 'purchase_id', count(*))
+		FROM jobs WHERE kind = 'cancellation' AND state = 'succeeded'
+		GROUP BY payload ->> 'purchase_id' HAVING count(*) > 1`},
 	{"no user has more positions than the limit", `
 		SELECT format('user %s has %s of %s in campaign %s', s.user_id, count(*), c.purchase_limit, c.id)
 		FROM campaigns c JOIN positions s ON s.campaign_id = c.id

@@ -86,10 +86,10 @@ func QueueHold(b *pgx.Batch, kept []Keeping) *pgx.QueuedQuery {
 		campaigns, layers, cols, versions, users, holds, deadlines)
 }
 
-// QueueFree frees what holds of the given campaigns keep; the caller checks the
+// QueueFreeHeld frees what holds of the given campaigns keep; the caller checks the
 // number of rows. It names the holds: a position of one that has expired may have
 // a new owner.
-func QueueFree(b *pgx.Batch, campaigns, holds []uuid.UUID) *pgx.QueuedQuery {
+func QueueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID) *pgx.QueuedQuery {
 	return b.Queue(`
 		UPDATE positions
 		SET state = 'available', version = version + 1, user_id = NULL, hold_id = NULL, expires_at = NULL

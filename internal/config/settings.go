@@ -188,7 +188,7 @@ type Draw struct {
 	Timeout   time.Duration `mapstructure:"timeout"    validate:"min=100ms,max=1h"`
 }
 
-// Retention tells how long final jobs are kept.
+// Retention tells how long final jobs are kept; a cancellation's as long as a purchase's.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`

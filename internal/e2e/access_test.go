@@ -60,6 +60,7 @@ var mayCall = map[string]string{
 	"releaseHold":     "operator app user",
 	"requestPurchase": "operator app user",
 	"getPurchase":     "operator app user",
+	"cancelPurchase":  "operator app user",
 	"listPurchases":   "operator app user",
 	"requestDraw":     "operator",
 	"getDraw":         "operator app user viewer",

@@ -107,6 +107,7 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
 		`"state":"active"`, `"extensions":1`, `"amount":400`, `"state":"used"`, // held, extended, bought
 		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
+		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
 		"304 Not Modified", "5\n", // five are sold
 		`"next_cursor"`, "event: campaign", `"state":"active"`)

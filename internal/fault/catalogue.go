@@ -164,12 +164,14 @@ var explanations = map[Code]Explanation{
 			"To ask for the draw all the same, do it after that, with a fresh `Idempotency-Key`."),
 	},
 	StateConflict: {
-		"The resource is in a state that does not allow this: publishing a campaign twice, say, or changing the price of one that is on sale. Nothing was changed.",
+		"The resource is in a state that does not allow this: publishing a campaign twice, say, or changing the price of one that is on sale, " +
+			"or cancelling a purchase twice, or when every position is sold. `detail` says which it is. Nothing was changed.",
 		"No, unless the state changes; then with a fresh `Idempotency-Key`.",
 		steps("Read `state` in `GET /v1/campaigns/{id}`. If it is what you wanted, you are done: an earlier request did it.",
 			"While `pending`, a campaign can be changed in every way, and published.",
 			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later.",
-			"Afterwards, only its name may change."),
+			"Afterwards, only its name may change.",
+			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
 	},
 	KeyReused: {
 		"Your client has used this `Idempotency-Key` before, with another method, path or body. An answer to the earlier request would be wrong here, " +
@@ -177,7 +179,7 @@ var explanations = map[Code]Explanation{
 		"Not with this key.",
 		steps("If you want something new, send it with a fresh key.",
 			"If this was meant as a retry, send the earlier request again as it was: method, path and JSON must be equal. Spaces and the order of names do not matter.",
-			"Do not count keys up from 1 at every start: they are remembered for a day at least, those of purchases for 30 days. Random UUIDs do not collide."),
+			"Do not count keys up from 1 at every start: they are remembered for a day at least, those of purchases and cancellations for 30 days. Random UUIDs do not collide."),
 	},
 	RateLimited: {
 		"More requests came in than this user or this client may send in a while, or the client has as many event streams open as it may. " +

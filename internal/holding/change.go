@@ -56,7 +56,7 @@ func Release(ctx context.Context, db postgres.Beginner, id uuid.UUID) (h hold.Ho
 		var b pgx.Batch
 		campaign.QueueCount(&b, []campaign.Change{{ID: h.CampaignID, Reserved: -len(h.Positions)}}).Exec(exactly(1, "campaigns"))
 		hold.QueueRelease(&b, id).Exec(exactly(1, "holds"))
-		board.QueueFree(&b, []uuid.UUID{h.CampaignID}, []uuid.UUID{id}).Exec(exactly(len(h.Positions), "held positions"))
+		board.QueueFreeHeld(&b, []uuid.UUID{h.CampaignID}, []uuid.UUID{id}).Exec(exactly(len(h.Positions), "held positions"))
 		released = true
 		return tx.SendBatch(ctx, &b).Close()
 	})

@@ -153,7 +153,7 @@ func endDue(ctx context.Context, tx pgx.Tx, due []hold.Due, changes map[uuid.UUI
 	}
 	var p pgx.Batch
 	hold.QueueExpire(&p, ids).Exec(exactly(len(ids), "holds"))
-	board.QueueFree(&p, campaigns, ids).Exec(exactly(freed, "held positions"))
+	board.QueueFreeHeld(&p, campaigns, ids).Exec(exactly(freed, "held positions"))
 	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
 		return fmt.Errorf("endDue: %w", err)
 	}

@@ -34,6 +34,9 @@ func (a jobAnswer) send(c *fiber.Ctx) error {
 // VisitRequestPurchaseResponse implements contract.RequestPurchaseResponseObject.
 func (a jobAnswer) VisitRequestPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
 
+// VisitCancelPurchaseResponse implements contract.CancelPurchaseResponseObject.
+func (a jobAnswer) VisitCancelPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
+
 // VisitRequestDrawResponse implements contract.RequestDrawResponseObject.
 func (a jobAnswer) VisitRequestDrawResponse(c *fiber.Ctx) error { return a.send(c) }
 

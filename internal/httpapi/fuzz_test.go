@@ -28,6 +28,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"createHold":      func() any { return new(contract.HoldRequest) },
 		"extendHold":      func() any { return new(contract.HoldExtension) },
 		"requestPurchase": func() any { return new(contract.PurchaseRequest) },
+		"cancelPurchase":  func() any { return new(contract.CancellationRequest) },
 	}
 	for i := range document.Operations {
 		if o := document.Operations[i]; o.HasBody && targets[o.ID] == nil {
@@ -37,7 +38,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 	for _, body := range []string{
 		`{"user_id":"a","selection":{"quantity":1.0},"payment":{"method":"external","reference":"\u0061"}}`,
 		`{"name":"n","base_length":3,"currency":"JPY","purchase_limit":null,"sale_ends_at":"2030-01-01T00:00:00.5+09:00","layers":[{"layer":1,"price":1e3,"prizes":[{"name":"p","count":1}]}]}`,
-		`{"sale_ends_at":"2030-01-01t00:00:00z"}`, `{"sale_ends_at":"2030-06-30T23:59:60Z","policies":{"beacon":true,"cancellation_until":null}}`, `{"name":"a","name":"b"}`, `{"name":"\ud83d\ude00","Name":"b"}`,
+		`{"sale_ends_at":"2030-01-01t00:00:00z"}`, `{"reason":"\u0061"}`, `{"reason":"a\u0000"}`, `{"sale_ends_at":"2030-06-30T23:59:60Z","policies":{"beacon":true,"cancellation_until":null}}`, `{"name":"a","name":"b"}`, `{"name":"\ud83d\ude00","Name":"b"}`,
 		`{"purchase_limit":1000000.0000000001}`, `{"purchase_limit":-0}`, `{"name":"\ud800"}`, "{\"name\":\"\xff\"}", `{"base_length":1e400}`, `{"base_length":1e-400}`, "", " ", "{}{}", "[]", strings.Repeat("[", 20_000),
 	} {
 		f.Add([]byte(body), "application/json")

@@ -66,7 +66,7 @@ func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection,
 	return selection, s.checkPlaces(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
 }
 
-func purchaseJSON(p purchase.Purchase) contract.Purchase {
+func purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: string(p.State),
 		Amount: p.Amount, Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
 		Payment: contract.Payment{Method: p.PaymentMethod, Reference: p.PaymentReference},
@@ -80,6 +80,10 @@ func purchaseJSON(p purchase.Purchase) contract.Purchase {
 	}
 	if p.CompletedAt != nil {
 		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: "completed"})
+	}
+	if c := p.Cancellation; c != nil {
+		d.Cancellation = cancellationJSON(*c, who)
+		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: c.At, Event: "cancelled"})
 	}
 	return d
 }
@@ -97,7 +101,7 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 	if !who.mayActFor(p.UserID) {
 		return nil, fault.New(fault.NotFound, "there is no purchase %s", r.Purchase)
 	}
-	return contract.GetPurchase200JSONResponse{Body: purchaseJSON(p)}, nil
+	return contract.GetPurchase200JSONResponse{Body: purchaseJSON(p, who.caller)}, nil
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
@@ -120,7 +124,7 @@ func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesReq
 	}
 	answer := contract.PurchasePage{Purchases: make([]contract.Purchase, len(list))}
 	for i, p := range list {
-		answer.Purchases[i] = purchaseJSON(p)
+		answer.Purchases[i] = purchaseJSON(p, who.caller)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListPurchases200JSONResponse{Body: answer}, nil

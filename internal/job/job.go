@@ -29,9 +29,14 @@ type Kind string
 
 // The kinds that workers handle.
 const (
-	KindPurchase Kind = "purchase"
-	KindDraw     Kind = "draw"
+	KindPurchase     Kind = "purchase"
+	KindCancellation Kind = "cancellation"
+	KindDraw         Kind = "draw"
 )
+
+// Kinds lists them, the most urgent first: a draw waits behind no backlog, and a
+// cancellation, which gives back what others may want, behind none of purchases.
+var Kinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 
 // System is the client of jobs that Triprize gives itself.
 const System = "system"

@@ -18,6 +18,7 @@ const (
 	Pending   State = "pending"
 	Completed State = "completed"
 	Failed    State = "failed"
+	Cancelled State = "cancelled"
 )
 
 // External is the payment method of apps that collect the money themselves.
@@ -38,6 +39,7 @@ type Purchase struct {
 	Nonce            [fairdraw.NonceSize]byte // shown to nobody but the owner
 	CreatedAt        time.Time
 	CompletedAt      *time.Time
+	Cancellation     *Cancellation
 	Items            []Item
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -41,15 +42,20 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 }
 
 const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
-	p.state, p.failure, p.nonce, p.created_at, p.completed_at,
+	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
 	(SELECT coalesce(json_agg(json_build_object('layer', layer, 'column', col, 'price', price) ORDER BY layer, col), '[]')
 	 FROM purchase_items WHERE purchase_id = p.id)`
 
 func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte
+	var cancelledAt *time.Time
+	var cancelledBy, reason *string
 	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
-		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &p.Items)
+		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Items)
 	copy(p.Nonce[:], nonce)
+	if cancelledAt != nil && cancelledBy != nil { // both or neither: a rule of the table
+		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}
+	}
 	return p, err
 }
 

@@ -15,6 +15,9 @@
 //	  - freeze: the transaction that sells the last position moves the campaign to
 //	    drawing, binds the sold list by its Merkle root and inserts the draw job.
 //
+// Cancel takes one sale back, while the list is not frozen: it waits for the
+// campaign like a batch does, and is decided on what it finds then.
+//
 // So a job is final exactly when its effect is committed, whoever delivers it
 // how often. The transaction is READ COMMITTED: the campaign's row lock makes
 // sales of one campaign take turns, and the batch makes a turn worth taking.

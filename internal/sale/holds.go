@@ -29,7 +29,7 @@ func (b *batch) meetHolds(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 		hold.QueueExpire(&p, ids).Exec(exactly(len(ids), "holds"))
-		board.QueueFree(&p, campaigns, ids).Exec(exactly(freed, "held positions"))
+		board.QueueFreeHeld(&p, campaigns, ids).Exec(exactly(freed, "held positions"))
 		b.reclaimed = len(ids)
 	}
 	var wanted []uuid.UUID

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,14 +28,15 @@ import (
 )
 
 // Invariants, checked after every step of random, concurrent purchases,
-// reservations, expiries, repeated deliveries, dying workers and draws:
+// cancellations, reservations, expiries, repeated deliveries, dying workers and draws:
 //
 //   - everything package audit checks: a position has at most one owner, the
 //     counters equal the rows, nobody is over the limit, a succeeded job has
 //     exactly its purchase and a failed one none, a campaign is drawn only when
 //     every position is sold, and the draw can be redone;
 //   - a final job never changes again: not its state, not its result;
-//   - sold never shrinks, and what a batch reports as settled is settled.
+//   - sold shrinks by what was cancelled and by nothing else, and what a batch
+//     reports as settled is settled.
 //
 // And at the end, when every job was delivered once more without a death: every
 // job is final, and a sold-out campaign has one draw.
@@ -66,9 +68,10 @@ type model struct {
 
 	mu    sync.Mutex
 	jobs  []job.Ref // purchases
+	backs []job.Ref // cancellations
 	draws []job.Ref
 	final map[uuid.UUID]string
-	sold  int
+	sold  int // ever, with what was cancelled
 }
 
 func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
@@ -94,6 +97,7 @@ func (m *model) operations() []operation {
 	return []operation{
 		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
 		{"reserve", m.reserve}, {"expire", m.expire}, {"draw", m.draw},
+		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
 	}
 }
 
@@ -213,8 +217,8 @@ func (m *model) check(rt *rapid.T) {
 	for _, v := range violations {
 		rt.Errorf("broken: %s: %s", v.Invariant, v.Subject)
 	}
-	ids := make([]uuid.UUID, len(m.jobs))
-	for i, ref := range m.jobs {
+	ids := make([]uuid.UUID, len(m.jobs)+len(m.backs))
+	for i, ref := range slices.Concat(m.jobs, m.backs) {
 		ids[i] = ref.ID
 	}
 	jobs, err := job.GetAll(m.t.Context(), m.db, ids)
@@ -234,10 +238,11 @@ func (m *model) check(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if c.Counts.Sold < m.sold {
-		rt.Errorf("sold fell from %d to %d", m.sold, c.Counts.Sold)
+	ever := c.Counts.Sold + m.givenBack(rt)
+	if ever < m.sold {
+		rt.Errorf("sold, with what was cancelled, fell from %d to %d", m.sold, ever)
 	}
-	m.sold = c.Counts.Sold
+	m.sold = ever
 }
 
 // finish delivers every job once more, to a worker that lives.
@@ -245,10 +250,11 @@ func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
 		m.sell(m.jobs, true)
 	}
+	m.settleBacks(m.backs)
 	m.draw(rt)()
 	m.check(rt)
-	if len(m.final) != len(m.jobs) {
-		rt.Errorf("%d of %d jobs are final", len(m.final), len(m.jobs))
+	if want := len(m.jobs) + len(m.backs); len(m.final) != want {
+		rt.Errorf("%d of %d jobs are final", len(m.final), want)
 	}
 	c, err := campaign.Get(m.t.Context(), m.db, m.id)
 	if err != nil {

@@ -1,8 +1,9 @@
 // Package worker is the door through which tasks come in: asynq delivers a
 // ring, the handler of its kind brings the ring's jobs to their end.
 //
-//	task ─▶ claim in Redis ─▶ lanes (batches of sales) ──▶ announce ─▶ ring done
-//	                     └──▶ warily (tried before), draws ┘
+//	task ─▶ claim in Redis ─┬─▶ lanes (batches of sales) ──────┬─▶ announce ─▶ ring done
+//	                        ├─▶ warily (tried before) ─────────┤
+//	                        └─▶ singly (draws, cancellations) ─┘
 //
 // A handler holds its task until every job of it is final, so that the queue
 // keeps the task as long as there is something to do. Handlers only wait; the

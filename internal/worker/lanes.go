@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +18,7 @@ import (
 type lane struct {
 	worker *Worker
 	items  *batch.Coalescer[*item, verdict]
+	turn   sync.Mutex // a batch's or a cancellation's; taken after the worker's crowd, if both are
 }
 
 // item is one job on its way through a lane.
@@ -73,6 +75,8 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	crowd, turns := queueUp(items)
 	l.worker.crowd.RLock()
 	defer l.worker.crowd.RUnlock()
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	passed := make(map[uuid.UUID]bool)
 	if len(crowd) > 0 {
 		put, err := l.worker.sell(ctx, crowd, false)

@@ -59,11 +59,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w))
 	}
+	kinds := make([]string, len(job.Kinds))
+	for i, kind := range job.Kinds {
+		kinds[i] = string(kind)
+	}
 	w.server = queue.NewServer(rdb, namespace, settings.Worker, logger,
-		[]string{string(job.KindDraw), string(job.KindPurchase)}, // a draw waits behind no backlog of purchases
-		map[string]queue.Handler{
-			string(job.KindDraw):     w.handle(w.settleDraws),
-			string(job.KindPurchase): w.handle(w.settlePurchases),
+		kinds, map[string]queue.Handler{
+			string(job.KindDraw):         w.handle(w.settleDraws),
+			string(job.KindCancellation): w.handle(w.settleCancellations),
+			string(job.KindPurchase):     w.handle(w.settlePurchases),
 		})
 	return w
 }

@@ -209,6 +209,22 @@ type CampaignSummary struct {
 	SaleStartsAt  *time.Time `json:"sale_starts_at"`
 }
 
+// Cancellation defines model for Cancellation.
+type Cancellation struct {
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// By Who asked for it: `role:client`, and `/user` behind it if one was signed in. Users see the role alone.
+	By     string  `json:"by"`
+	Reason *string `json:"reason"`
+}
+
+// CancellationRequest Why a purchase is cancelled, if you want to say.
+type CancellationRequest struct {
+	// Reason For the records; the buyer can read it.
+	Reason string `json:"reason,omitempty"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -321,7 +337,7 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, draw, or the name of a command.
+	// Kind purchase, cancellation, draw, or the name of a command.
 	Kind       string              `json:"kind"`
 	State      JobState            `json:"state"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
@@ -335,7 +351,7 @@ type Job struct {
 	NextAction json.RawMessage `json:"next_action"`
 	Problem    *Problem        `json:"problem"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled. Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again.
@@ -400,7 +416,9 @@ type PlaceDraft struct {
 
 // Policies defines model for Policies.
 type Policies struct {
-	Beacon            bool       `json:"beacon"`
+	Beacon bool `json:"beacon"`
+
+	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil *time.Time `json:"cancellation_until"`
 	LatePayment       string     `json:"late_payment"`
 	Unsold            string     `json:"unsold"`
@@ -411,7 +429,7 @@ type PoliciesDraft struct {
 	// Beacon Mix public randomness into the draw.
 	Beacon *bool `json:"beacon,omitempty"`
 
-	// CancellationUntil Until when buyers may cancel.
+	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 
 	// LatePayment A payment that arrives after its reservation expired.
@@ -483,11 +501,14 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State reserved, completed, expired or failed.
+	// State pending, awaiting_action, completed, failed, cancelled, refunding or refunded.
 	State string `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
+
+	// Cancellation Who took it back; null for one that stands.
+	Cancellation *Cancellation `json:"cancellation"`
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
@@ -594,7 +615,7 @@ type TimelineEntry struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Event created, then completed.
+	// Event created, completed, cancelled.
 	Event string `json:"event"`
 }
 
@@ -796,6 +817,15 @@ type StreamJobParams struct {
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
+// CancelPurchaseParams defines parameters for CancelPurchase.
+type CancelPurchaseParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+
+	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
+	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
 // ListPurchasesParams defines parameters for ListPurchases.
 type ListPurchasesParams struct {
 	// Cursor The `next_cursor` of an earlier page.
@@ -819,6 +849,9 @@ type RequestPurchaseJSONRequestBody = PurchaseRequest
 
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
+
+// CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
+type CancelPurchaseJSONRequestBody = CancellationRequest
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -882,6 +915,9 @@ type ServerInterface interface {
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
 	GetPurchase(c *fiber.Ctx, purchase PurchaseID) error
+	// CancelPurchase Cancel a purchase
+	// (POST /v1/purchases/{purchase}/cancel)
+	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(c *fiber.Ctx) error
@@ -1848,6 +1884,76 @@ func (siw *ServerInterfaceWrapper) GetPurchase(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// CancelPurchase operation middleware
+func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelPurchaseParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
+		}
+
+		params.Prefer = &Prefer
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelPurchase(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListSweeps operation middleware
 func (siw *ServerInterfaceWrapper) ListSweeps(c *fiber.Ctx) error {
 
@@ -2005,6 +2111,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/events", wrapper.StreamCampaign)
 
 	router.Get(options.BaseURL+"/v1/purchases/:purchase", wrapper.GetPurchase)
+
+	router.Post(options.BaseURL+"/v1/purchases/:purchase/cancel", wrapper.CancelPurchase)
 
 	router.Get(options.BaseURL+"/v1/users/:user/purchases", wrapper.ListPurchases)
 
@@ -5423,6 +5531,237 @@ func (response GetPurchase503ApplicationProblemPlusJSONResponse) VisitGetPurchas
 	return ctx.JSON(&response.Body)
 }
 
+type CancelPurchaseRequestObject struct {
+	Purchase PurchaseID `json:"purchase"`
+	Params   CancelPurchaseParams
+	Body     *CancelPurchaseJSONRequestBody
+}
+
+type CancelPurchaseResponseObject interface {
+	VisitCancelPurchaseResponse(ctx *fiber.Ctx) error
+}
+
+type CancelPurchase200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	PreferenceApplied  *string
+	XRequestID         *string
+}
+
+type CancelPurchase200JSONResponse struct {
+	Body    Job
+	Headers CancelPurchase200ResponseHeaders
+}
+
+func (response CancelPurchase200JSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase202ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	PreferenceApplied  *string
+	RetryAfter         *int
+	XRequestID         *string
+}
+
+type CancelPurchase202JSONResponse struct {
+	Body    Job
+	Headers CancelPurchase202ResponseHeaders
+}
+
+func (response CancelPurchase202JSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase400ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase401ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase403ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase404ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase413ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase415ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase422ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase429ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase500ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelPurchase503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response CancelPurchase503ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListSweepsRequestObject struct {
 }
 
@@ -5845,6 +6184,9 @@ type StrictServerInterface interface {
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
 	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (GetPurchaseResponseObject, error)
+	// CancelPurchase Cancel a purchase
+	// (POST /v1/purchases/{purchase}/cancel)
+	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (ListSweepsResponseObject, error)
@@ -6493,6 +6835,51 @@ func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID) error 
 		return err
 	} else if validResponse, ok := response.(GetPurchaseResponseObject); ok {
 		if err := validResponse.VisitGetPurchaseResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelPurchase operation middleware
+func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error {
+	var request CancelPurchaseRequestObject
+
+	request.Purchase = purchase
+	request.Params = params
+
+	var body CancelPurchaseJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelPurchase(ctx.UserContext(), request.(CancelPurchaseRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelPurchase")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelPurchaseResponseObject); ok {
+		if err := validResponse.VisitCancelPurchaseResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

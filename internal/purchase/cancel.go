@@ -1,0 +1,24 @@
+package purchase
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Cancellation is who took a purchase back, when and why.
+type Cancellation struct {
+	At     time.Time
+	By     string  // role:client, and /user when one was signed in
+	Reason *string // at most 500 characters; nil: none was given
+}
+
+// QueueCancel makes a completed purchase cancelled; the caller checks that it
+// touches one row. The items stay: they are what it was about.
+func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) *pgx.QueuedQuery {
+	return b.Queue(`
+		UPDATE purchases
+		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
+		WHERE id = $1 AND state = 'completed'`, id, by, reason)
+}
