@@ -29,7 +29,7 @@ CREATE INDEX holds_expiry ON holds (expires_at) WHERE state = 'active';
 CREATE INDEX holds_ended ON holds (ended_at) WHERE ended_at IS NOT NULL;
 
 ALTER TABLE positions ADD COLUMN hold_id uuid, ADD CHECK ((state = 'held') = (hold_id IS NOT NULL));
-CREATE INDEX positions_held ON positions (campaign_id, expires_at) WHERE state = 'held';
+CREATE INDEX positions_of_hold ON positions (hold_id) WHERE hold_id IS NOT NULL;
 
 -- Grows with every change of a position, so that those who follow a campaign see
 -- that its board has changed also when its counts are the same again.
@@ -46,6 +46,5 @@ ALTER TABLE purchases
 -- +goose Down
 ALTER TABLE purchases DROP COLUMN cancelled_at, DROP COLUMN cancelled_by, DROP COLUMN cancel_reason;
 ALTER TABLE campaigns DROP COLUMN board_version;
-DROP INDEX positions_held;
 ALTER TABLE positions DROP COLUMN hold_id;
 DROP TABLE holds;

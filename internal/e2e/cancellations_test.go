@@ -120,7 +120,7 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 		t.Errorf("%d are sold", n)
 	}
 	for body, says := range map[string]string{
-		`{"reason":"` + strings.Repeat("r", 501) + `"}`: "/reason", `{"reason":"a\u0000b"}`: "/reason", `{"why":"x"}`: "/why", `[]`: "object", ``: "empty",
+		`{"reason":"` + strings.Repeat("r", 501) + `"}`: "/reason", `{"reason":"a\u0000b"}`: "/reason", `{"why":"x"}`: "/why", `[]`: "object", ` `: "JSON",
 	} {
 		a := s.raw(http.MethodPost, "/v1/purchases/"+his.Result.PurchaseID.String()+"/cancel", body, "", "")
 		if a.status != http.StatusBadRequest || !contains(a.body, says) {

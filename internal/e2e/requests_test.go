@@ -200,7 +200,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{http.MethodGet, "/v1/campaigns", 200}, {http.MethodGet, path, 200}, {http.MethodGet, path + "/draw", 200},
 		{http.MethodGet, path + "/positions", 200}, {http.MethodGet, path + "/positions/1/1", 200},
 		{http.MethodPost, path + "/purchases", 415}, {http.MethodGet, "/v1/purchases/" + id.String(), 404},
-		{http.MethodPost, "/v1/purchases/" + id.String() + "/cancel", 415},
+		{http.MethodPost, "/v1/purchases/" + id.String() + "/cancel", 404},
 		{http.MethodGet, "/v1/users/a/purchases", 200}, {http.MethodGet, "/v1/jobs/" + id.String(), 404},
 	} {
 		header := map[string]string{"Idempotency-Key": uuid.NewString()}
