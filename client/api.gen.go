@@ -13,6 +13,14 @@ import (
 	"github.com/oapi-codegen/nullable"
 )
 
+// Defines values for AuthorizationState.
+const (
+	AuthorizationStateActive   AuthorizationState = "active"
+	AuthorizationStateCaptured AuthorizationState = "captured"
+	AuthorizationStateExpired  AuthorizationState = "expired"
+	AuthorizationStateVoided   AuthorizationState = "voided"
+)
+
 // Defines values for CampaignState.
 const (
 	CampaignStateActive    CampaignState = "active"
@@ -63,6 +71,63 @@ const (
 	PositionStateReserved  PositionState = "reserved"
 	PositionStateSold      PositionState = "sold"
 )
+
+// Defines values for WalletEventKind.
+const (
+	WalletEventKindAuthorize WalletEventKind = "authorize"
+	WalletEventKindCapture   WalletEventKind = "capture"
+	WalletEventKindCredit    WalletEventKind = "credit"
+	WalletEventKindDebit     WalletEventKind = "debit"
+	WalletEventKindExpire    WalletEventKind = "expire"
+	WalletEventKindPurchase  WalletEventKind = "purchase"
+	WalletEventKindRefund    WalletEventKind = "refund"
+	WalletEventKindTransfer  WalletEventKind = "transfer"
+	WalletEventKindVoid      WalletEventKind = "void"
+)
+
+// Amount In minor units of the currency (cents; yen).
+type Amount = int64
+
+// Authorization defines model for Authorization.
+type Authorization struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// WalletID A UUID.
+	WalletID ID `json:"wallet_id"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Captured What of it was paid out.
+	Captured    int64              `json:"captured"`
+	State       AuthorizationState `json:"state"`
+	Description string             `json:"description"`
+
+	// ExpiresAt RFC 3339.
+	ExpiresAt Time `json:"expires_at"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// AuthorizationState defines model for Authorization.State.
+type AuthorizationState string
+
+// AuthorizationDraft Money to be held.
+type AuthorizationDraft struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
+	ExpiresInSeconds int `json:"expires_in_seconds,omitempty,omitzero"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
 
 // Board defines model for Board.
 type Board struct {
@@ -211,6 +276,18 @@ type CancellationRequest struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
+// Capture How much of it to pay out.
+type Capture struct {
+	// Amount In minor units; all that is left without it.
+	Amount int64 `json:"amount,omitempty,omitzero"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -223,6 +300,9 @@ type Counts struct {
 
 // Currency An ISO 4217 code.
 type Currency = string
+
+// Description What it is about; kept with the entry.
+type Description = string
 
 // Draw defines model for Draw.
 type Draw struct {
@@ -366,6 +446,18 @@ type LayerDraft struct {
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
+// Movement Money to be moved.
+type Movement struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
@@ -471,6 +563,9 @@ type Problem struct {
 
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
+
+	// About The id of what stands in the way, such as the wallet that is there already.
+	About string `json:"about,omitempty,omitzero"`
 }
 
 // Purchase defines model for Purchase.
@@ -534,6 +629,9 @@ type PurchaseRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
+// Reference Your own name for it; a client uses each once.
+type Reference = string
+
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
@@ -591,8 +689,143 @@ type TimelineEntry struct {
 	Event string `json:"event"`
 }
 
+// Transfer defines model for Transfer.
+type Transfer struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// From A UUID.
+	From ID `json:"from"`
+
+	// To A UUID.
+	To ID `json:"to"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency    Currency `json:"currency"`
+	Description string   `json:"description"`
+
+	// Reference Yours, or else its id.
+	Reference string `json:"reference"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// TransferDraft Money to be moved between two wallets.
+type TransferDraft struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// From A UUID.
+	From ID `json:"from"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+
+	// To A UUID.
+	To ID `json:"to"`
+}
+
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
 type UserID = string
+
+// Voiding Why, if you like.
+type Voiding struct {
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
+// Wallet defines model for Wallet.
+type Wallet struct {
+	// ID A UUID.
+	ID      ID     `json:"id"`
+	OwnerID string `json:"owner_id"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Balance In minor units of the currency (cents; yen).
+	Balance Money `json:"balance"`
+
+	// Held By active authorizations.
+	Held int64 `json:"held"`
+
+	// Available balance less held.
+	Available int64 `json:"available"`
+
+	// Version That of its last event; 0 for none.
+	Version int64 `json:"version"`
+}
+
+// WalletDraft A wallet to be opened.
+type WalletDraft struct {
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// InitialBalance A first credit, in minor units.
+	InitialBalance int64 `json:"initial_balance,omitempty,omitzero"`
+
+	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
+	OwnerID UserID `json:"owner_id"`
+}
+
+// WalletEvent What one entry of the ledger did to a wallet.
+type WalletEvent struct {
+	Version int64           `json:"version"`
+	Kind    WalletEventKind `json:"kind"`
+
+	// EntryID A UUID.
+	EntryID      ID    `json:"entry_id"`
+	DeltaBalance int64 `json:"delta_balance"`
+	DeltaHeld    int64 `json:"delta_held"`
+
+	// Balance After it.
+	Balance int64 `json:"balance"`
+
+	// Held After it.
+	Held int64 `json:"held"`
+
+	// From A wallet, or an account of the system: funding, sales, refunds.
+	From string `json:"from"`
+
+	// To Likewise.
+	To string `json:"to"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount          Money     `json:"amount"`
+	Reference       string    `json:"reference"`
+	Description     string    `json:"description"`
+	AuthorizationID uuid.UUID `json:"authorization_id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+}
+
+// WalletEventKind defines model for WalletEvent.Kind.
+type WalletEventKind string
+
+// WalletEventPage defines model for WalletEventPage.
+type WalletEventPage struct {
+	Events     []WalletEvent `json:"events"`
+	NextCursor int64         `json:"next_cursor"`
+}
+
+// WalletList defines model for WalletList.
+type WalletList struct {
+	Wallets []Wallet `json:"wallets"`
+}
 
 // Winner defines model for Winner.
 type Winner struct {
@@ -605,6 +838,9 @@ type Winner struct {
 	Column     int       `json:"column"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
 }
+
+// AuthorizationID A UUID.
+type AuthorizationID = ID
 
 // CampaignID A UUID.
 type CampaignID = ID
@@ -620,6 +856,9 @@ type HoldID = ID
 
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
+
+// IfMatch defines model for IfMatch.
+type IfMatch = string
 
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
@@ -648,6 +887,9 @@ type SweepName = string
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
 
+// WalletID A UUID.
+type WalletID = ID
+
 // ListCampaignsParams is the query of ListCampaigns.
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.
@@ -659,6 +901,19 @@ type ListCampaignsParams struct {
 type ListPurchasesParams struct {
 	Cursor Cursor // The `next_cursor` of an earlier page.
 	Limit  Limit  // How many at most.
+}
+
+// ListWalletsParams is the query of ListWallets.
+type ListWalletsParams struct {
+	OwnerID  UserID   // Whose wallets.
+	Currency Currency // Only the one in this currency.
+}
+
+// ListWalletEventsParams is the query of ListWalletEvents.
+type ListWalletEventsParams struct {
+	FromVersion int64 // Oldest first, from this version on.
+	Cursor      int64 // The `next_cursor` of an earlier page.
+	Limit       Limit // How many at most.
 }
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
@@ -889,6 +1144,15 @@ func (c *Client) RunSweep(ctx context.Context, sweep SweepName, options ...CallO
 	return send[SweepReport](ctx, c, request{method: http.MethodPost, path: path("/v1/sweeps/%s", sweep)}, options)
 }
 
+// Transfer is POST /v1/transfers: transfer money.
+//
+// From one wallet to another in the same currency, wholly or not at all. With `If-Match` only if the wallet that gives still has that version.
+//
+// For app, operator.
+func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...CallOption) (Transfer, error) {
+	return send[Transfer](ctx, c, request{method: http.MethodPost, path: "/v1/transfers", body: body}, options)
+}
+
 // ListPurchases is GET /v1/users/{user}/purchases: list a user's purchases, newest first.
 //
 // A user sees its own.
@@ -899,4 +1163,101 @@ func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListP
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[PurchasePage](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/purchases", user), query: query}, options)
+}
+
+// ListWallets is GET /v1/wallets: find the wallets of an owner.
+//
+// One for each currency. A user finds its own.
+//
+// For app, user, operator.
+func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, options ...CallOption) (WalletList, error) {
+	query := make(url.Values)
+	put(query, "owner_id", params.OwnerID)
+	put(query, "currency", params.Currency)
+	return send[WalletList](ctx, c, request{method: http.MethodGet, path: "/v1/wallets", query: query}, options)
+}
+
+// OpenWallet is POST /v1/wallets: open a wallet.
+//
+// For an owner in a currency; one of each. `initial_balance` is a first credit. 409 `state-conflict` has the id of the wallet that is there already in `about`.
+//
+// For app, operator.
+func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...CallOption) (Wallet, error) {
+	return send[Wallet](ctx, c, request{method: http.MethodPost, path: "/v1/wallets", body: body}, options)
+}
+
+// GetWallet is GET /v1/wallets/{wallet}: read a wallet.
+//
+// `available` is what it can spend: `balance` less what authorizations hold. Its `version` is also the `ETag`, for `If-Match`. A user sees its own.
+//
+// For app, user, operator.
+func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...CallOption) (Wallet, error) {
+	return send[Wallet](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s", wallet)}, options)
+}
+
+// Authorize is POST /v1/wallets/{wallet}/authorizations: authorize a payment.
+//
+// Holds money in the wallet until it is captured, voided or `expires_at` has passed: it stays in the balance and is not available. With `If-Match` only at that version.
+//
+// For app, operator.
+func (c *Client) Authorize(ctx context.Context, wallet WalletID, body AuthorizationDraft, options ...CallOption) (Authorization, error) {
+	return send[Authorization](ctx, c, request{method: http.MethodPost, path: path("/v1/wallets/%s/authorizations", wallet), body: body}, options)
+}
+
+// GetAuthorization is GET /v1/wallets/{wallet}/authorizations/{authorization}: read an authorization.
+//
+// As it is now. A user sees those of its own wallets.
+//
+// For app, user, operator.
+func (c *Client) GetAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, options ...CallOption) (Authorization, error) {
+	return send[Authorization](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s/authorizations/%s", wallet, authorization)}, options)
+}
+
+// CaptureAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/capture: capture an authorization.
+//
+// Pays out what it holds: all that is left, or a part, and then the rest stays held. One that is captured, voided or expired is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) CaptureAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Capture, options ...CallOption) (Authorization, error) {
+	return send[Authorization](ctx, c, request{method: http.MethodPost, path: path("/v1/wallets/%s/authorizations/%s/capture", wallet, authorization), body: body}, options)
+}
+
+// VoidAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/void: void an authorization.
+//
+// Gives back what it still holds. One that is captured, voided or expired is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Voiding, options ...CallOption) (Authorization, error) {
+	return send[Authorization](ctx, c, request{method: http.MethodPost, path: path("/v1/wallets/%s/authorizations/%s/void", wallet, authorization), body: body}, options)
+}
+
+// CreditWallet is POST /v1/wallets/{wallet}/credit: credit a wallet.
+//
+// Adds money from outside. With `If-Match` only if the wallet still has that version: 412 otherwise. A `reference` is used once by a client.
+//
+// For app, operator.
+func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
+	return send[Wallet](ctx, c, request{method: http.MethodPost, path: path("/v1/wallets/%s/credit", wallet), body: body}, options)
+}
+
+// DebitWallet is POST /v1/wallets/{wallet}/debit: debit a wallet.
+//
+// Pays money out. Never below what is available: 409 `insufficient-funds`. With `If-Match` only if the wallet still has that version: 412 otherwise. A `reference` is used once by a client.
+//
+// For app, operator.
+func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
+	return send[Wallet](ctx, c, request{method: http.MethodPost, path: path("/v1/wallets/%s/debit", wallet), body: body}, options)
+}
+
+// ListWalletEvents is GET /v1/wallets/{wallet}/events: read a wallet's history.
+//
+// Newest first, or from a version upward with `from_version`. An event is never changed.
+//
+// For app, user, operator.
+func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams, options ...CallOption) (WalletEventPage, error) {
+	query := make(url.Values)
+	put(query, "from_version", params.FromVersion)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[WalletEventPage](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s/events", wallet), query: query}, options)
 }

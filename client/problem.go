@@ -71,8 +71,10 @@ const (
 	CodeHoldExpired           = "hold-expired"
 	CodeHoldLimitExceeded     = "hold-limit-exceeded"
 	CodePurchaseLimitExceeded = "purchase-limit-exceeded"
+	CodeInsufficientFunds     = "insufficient-funds"
 	CodeNotSoldOut            = "not-sold-out"
 	CodeStateConflict         = "state-conflict"
+	CodeVersionMismatch       = "version-mismatch" // of If-Match
 	CodeReservationExpired    = "reservation-expired"
 	CodeRateLimited           = "rate-limited"
 	CodeUnavailable           = "unavailable"

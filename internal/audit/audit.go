@@ -7,6 +7,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,18 +32,9 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 		if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
 			return err
 		}
-		for _, i := range invariants {
-			rows, err := tx.Query(ctx, i.sql+" LIMIT $1", limit)
-			if err != nil {
-				return fmt.Errorf("%s: %w", i.name, err)
-			}
-			subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				return fmt.Errorf("%s: %w", i.name, err)
-			}
-			for _, s := range subjects {
-				found = append(found, Violation{i.name, s})
-			}
+		var err error
+		if found, err = check(ctx, tx, slices.Concat(invariants, ledger), limit); err != nil {
+			return err
 		}
 		draws, err := checkDraws(ctx, tx)
 		found = append(found, draws...)
@@ -50,6 +42,24 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 	})
 	if err != nil {
 		return nil, fmt.Errorf("audit.Check: %w", err)
+	}
+	return found, nil
+}
+
+// check asks for what breaks each of the invariants.
+func check(ctx context.Context, tx pgx.Tx, all []invariant, limit int) (found []Violation, err error) {
+	for _, i := range all {
+		rows, err := tx.Query(ctx, i.sql+" LIMIT $1", limit)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", i.name, err)
+		}
+		subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", i.name, err)
+		}
+		for _, s := range subjects {
+			found = append(found, Violation{i.name, s})
+		}
 	}
 	return found, nil
 }

@@ -20,6 +20,7 @@ type Settings struct {
 	Idempotency Idempotency `mapstructure:"idempotency"`
 	Campaigns   Campaigns   `mapstructure:"campaigns"`
 	Holds       Holds       `mapstructure:"holds"`
+	Wallets     Wallets     `mapstructure:"wallets"`
 	Draw        Draw        `mapstructure:"draw"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
@@ -181,6 +182,15 @@ type Holds struct {
 	Timeout             time.Duration `mapstructure:"timeout"                validate:"min=10ms,max=1m"`
 }
 
+// Wallets is how commands on wallets share transactions.
+type Wallets struct {
+	AuthorizationTTL time.Duration `mapstructure:"authorization_ttl" validate:"min=1s,max=720h"`
+	BatchSize        int           `mapstructure:"batch_size"        validate:"min=1,max=256"`
+	BatchLinger      time.Duration `mapstructure:"batch_linger"      validate:"min=0,max=1s"`
+	MaxPending       int           `mapstructure:"max_pending"       validate:"min=1,max=1000000"`
+	Timeout          time.Duration `mapstructure:"timeout"           validate:"min=10ms,max=1m"`
+}
+
 // Draw is about the execution lock and the secrets.
 type Draw struct {
 	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
@@ -207,13 +217,14 @@ type Scheduler struct {
 
 // Sweeps tells how often each sweep runs, and what counts as lost or stuck.
 type Sweeps struct {
-	LostJobsInterval            time.Duration `mapstructure:"lost_jobs_interval"            validate:"min=10ms,max=24h"`
-	LostJobsBackoff             time.Duration `mapstructure:"lost_jobs_backoff"             validate:"min=10ms,max=1h"`
-	LostJobsMaxBackoff          time.Duration `mapstructure:"lost_jobs_max_backoff"         validate:"gtefield=LostJobsBackoff,max=24h"`
-	ExpiredHoldsInterval        time.Duration `mapstructure:"expired_holds_interval"        validate:"min=10ms,max=24h"`
-	ExpiredReservationsInterval time.Duration `mapstructure:"expired_reservations_interval" validate:"min=10ms,max=24h"`
-	StaleLocksInterval          time.Duration `mapstructure:"stale_locks_interval"          validate:"min=10ms,max=24h"`
-	StuckDrawsInterval          time.Duration `mapstructure:"stuck_draws_interval"          validate:"min=10ms,max=24h"`
-	StuckDrawsAfter             time.Duration `mapstructure:"stuck_draws_after"             validate:"min=10ms,max=24h"`
-	OldRecordsInterval          time.Duration `mapstructure:"old_records_interval"          validate:"min=10ms,max=24h"`
+	LostJobsInterval              time.Duration `mapstructure:"lost_jobs_interval"            validate:"min=10ms,max=24h"`
+	LostJobsBackoff               time.Duration `mapstructure:"lost_jobs_backoff"             validate:"min=10ms,max=1h"`
+	LostJobsMaxBackoff            time.Duration `mapstructure:"lost_jobs_max_backoff"         validate:"gtefield=LostJobsBackoff,max=24h"`
+	ExpiredAuthorizationsInterval time.Duration `mapstructure:"expired_authorizations_interval" validate:"min=10ms,max=24h"`
+	ExpiredHoldsInterval          time.Duration `mapstructure:"expired_holds_interval"        validate:"min=10ms,max=24h"`
+	ExpiredReservationsInterval   time.Duration `mapstructure:"expired_reservations_interval" validate:"min=10ms,max=24h"`
+	StaleLocksInterval            time.Duration `mapstructure:"stale_locks_interval"          validate:"min=10ms,max=24h"`
+	StuckDrawsInterval            time.Duration `mapstructure:"stuck_draws_interval"          validate:"min=10ms,max=24h"`
+	StuckDrawsAfter               time.Duration `mapstructure:"stuck_draws_after"             validate:"min=10ms,max=24h"`
+	OldRecordsInterval            time.Duration `mapstructure:"old_records_interval"          validate:"min=10ms,max=24h"`
 }

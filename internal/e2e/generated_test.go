@@ -47,6 +47,12 @@ func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
 				rt.Errorf("%s %s fits the contract and is refused: %s", o.method, request.URL, a.body)
 			case a.ID != uuid.Nil && strings.HasPrefix(a.header.Get("Location"), "/v1/campaigns/") && len(m.ids["campaign"]) < 20:
 				m.ids["campaign"] = append(m.ids["campaign"], a.ID.String())
+			case a.ID != uuid.Nil && strings.HasPrefix(a.header.Get("Location"), "/v1/wallets/") && !strings.Contains(a.header.Get("Location"), "/authorizations/") && len(m.ids["wallet"]) < 20:
+				m.ids["wallet"] = append(m.ids["wallet"], a.ID.String())
+			case a.ID != uuid.Nil && strings.HasPrefix(a.header.Get("Location"), "/v1/holds/") && len(m.ids["hold"]) < 20:
+				m.ids["hold"] = append(m.ids["hold"], a.ID.String())
+			case a.ID != uuid.Nil && strings.Contains(a.header.Get("Location"), "/authorizations/") && len(m.ids["authorization"]) < 20:
+				m.ids["authorization"] = append(m.ids["authorization"], a.ID.String())
 			case a.ID != uuid.Nil && strings.HasPrefix(a.header.Get("Location"), "/v1/jobs/") && len(m.ids["job"]) < 20:
 				m.ids["job"] = append(m.ids["job"], a.ID.String())
 			}

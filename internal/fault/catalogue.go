@@ -156,6 +156,15 @@ var explanations = map[Code]Explanation{
 			"An operator may raise it while the campaign is active: `PATCH /v1/campaigns/{id}` with `{\"purchase_limit\": 5}`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
+	InsufficientFunds: {
+		"The wallet has less money available than this needs: its balance, less what is held for authorizations. `detail` has both numbers. " +
+			"Authorizations whose time was over have been given back before. No money was moved.",
+		retryFreshKey,
+		steps("Read `available` in `GET /v1/wallets/{id}`.",
+			"Ask for less; or credit the wallet with `POST /v1/wallets/{id}/credit`; then send the request again with a fresh key.",
+			"If authorizations hold what is missing, void those that are no longer needed, or wait until they expire.",
+			"If this is the problem of a purchase, it got no positions."),
+	},
 	NotSoldOut: {
 		"A campaign is drawn only when every position is sold and paid. This one has positions left; `detail` says how many are sold. Nothing was drawn.",
 		"There is no need: the draw starts by itself when the last position is paid.",
@@ -172,6 +181,14 @@ var explanations = map[Code]Explanation{
 			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later.",
 			"Afterwards, only its name may change.",
 			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
+	},
+	VersionMismatch: {
+		"The request says in `If-Match` which version of the wallet it was decided on, and the wallet has another version by now: somebody else has moved money. " +
+			"`detail` has both versions. No money was moved.",
+		"Decide again first; then with a fresh `Idempotency-Key`: the old one is answered with this refusal again.",
+		steps("Read the wallet again: `GET /v1/wallets/{id}`.",
+			"Decide on what it has now, and send the request with its `version` in `If-Match`, such as `If-Match: \"8\"`.",
+			"Leave `If-Match` out where the version does not matter: a wallet never falls below zero with or without it."),
 	},
 	KeyReused: {
 		"Your client has used this `Idempotency-Key` before, with another method, path or body. An answer to the earlier request would be wrong here, " +

@@ -47,8 +47,10 @@ const (
 	PurchaseLimitExceeded Code = "purchase-limit-exceeded"
 	HoldExpired           Code = "hold-expired"
 	HoldLimitExceeded     Code = "hold-limit-exceeded"
+	InsufficientFunds     Code = "insufficient-funds"
 	NotSoldOut            Code = "not-sold-out"
 	StateConflict         Code = "state-conflict"
+	VersionMismatch       Code = "version-mismatch"
 	KeyReused             Code = "idempotency-key-reused"
 	RateLimited           Code = "rate-limited"
 	Unavailable           Code = "unavailable"
@@ -83,8 +85,10 @@ var catalogue = map[Code]entry{
 	HoldExpired:           {KindConflict, "The hold is over"},
 	HoldLimitExceeded:     {KindConflict, "This user may not hold more"},
 	PurchaseLimitExceeded: {KindConflict, "The purchase limit of this user is reached"},
+	InsufficientFunds:     {KindConflict, "The wallet does not have enough money"},
 	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
 	StateConflict:         {KindConflict, "The present state does not allow this"},
+	VersionMismatch:       {KindMismatch, "The wallet has changed since it was read"},
 	KeyReused:             {KindReused, "The Idempotency-Key was used for another request"},
 	RateLimited:           {KindLimited, "There are too many requests"},
 	Unavailable:           {KindUnavailable, "The service cannot answer at the moment"},

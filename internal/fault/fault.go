@@ -17,6 +17,7 @@ type Error struct {
 	Code    Code
 	Message string  // one sentence for the person who reads the answer; may name the values at fault
 	Fields  []Field // the fields at fault: invalid ones, and positions that are taken
+	About   string  // the id of what stands in the way, for programs; empty: nothing has one
 	Err     error   // the cause; for logs, never shown to clients
 }
 

@@ -120,11 +120,12 @@ func TestTheKindsOfTheContract(t *testing.T) {
 		fault.KindUnauthenticated: {fault.Unauthenticated},
 		fault.KindForbidden:       {fault.Forbidden},
 		fault.KindNotFound:        {fault.NotFound},
+		fault.KindMismatch:        {fault.VersionMismatch},
 		fault.KindReused:          {fault.KeyReused},
 		fault.KindLimited:         {fault.RateLimited},
 		fault.KindUnavailable:     {fault.Unavailable, fault.Overloaded},
 		fault.KindConflict: {fault.CampaignNotActive, fault.CampaignPaused, fault.SaleNotOpen, fault.SoldOut, fault.NoneAvailable,
-			fault.PurchaseLimitExceeded, fault.NotSoldOut, fault.StateConflict, fault.ReservationExpired},
+			fault.PurchaseLimitExceeded, fault.InsufficientFunds, fault.NotSoldOut, fault.StateConflict, fault.ReservationExpired},
 	} {
 		for _, c := range codes {
 			if c.Kind() != kind {

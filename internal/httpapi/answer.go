@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net/http"
 	"strconv"
 	"time"
 
@@ -46,14 +45,18 @@ func (a jobAnswer) VisitGetJobResponse(c *fiber.Ctx) error { return a.send(c) }
 // commandAnswer answers with what a command returned when it was first asked for.
 type commandAnswer struct {
 	status   int
-	location string // of what was created
+	location string // of what was created, if it can be read
+	version  *int64 // of a wallet
 	body     []byte
 	replayed bool
 }
 
 func (a commandAnswer) send(c *fiber.Ctx) error {
-	if a.status == http.StatusCreated {
+	if a.location != "" {
 		c.Set(fiber.HeaderLocation, a.location)
+	}
+	if a.version != nil {
+		c.Set(fiber.HeaderETag, versionTag(*a.version))
 	}
 	return sendJSON(c, a.status, a.replayed, a.body)
 }
@@ -75,6 +78,27 @@ func (a commandAnswer) VisitCreateHoldResponse(c *fiber.Ctx) error { return a.se
 
 // VisitExtendHoldResponse implements contract.ExtendHoldResponseObject.
 func (a commandAnswer) VisitExtendHoldResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitOpenWalletResponse implements contract.OpenWalletResponseObject.
+func (a commandAnswer) VisitOpenWalletResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitCreditWalletResponse implements contract.CreditWalletResponseObject.
+func (a commandAnswer) VisitCreditWalletResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitDebitWalletResponse implements contract.DebitWalletResponseObject.
+func (a commandAnswer) VisitDebitWalletResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitTransferResponse implements contract.TransferResponseObject.
+func (a commandAnswer) VisitTransferResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitAuthorizeResponse implements contract.AuthorizeResponseObject.
+func (a commandAnswer) VisitAuthorizeResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitCaptureAuthorizationResponse implements contract.CaptureAuthorizationResponseObject.
+func (a commandAnswer) VisitCaptureAuthorizationResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitVoidAuthorizationResponse implements contract.VoidAuthorizationResponseObject.
+func (a commandAnswer) VisitVoidAuthorizationResponse(c *fiber.Ctx) error { return a.send(c) }
 
 func sendJSON(c *fiber.Ctx, status int, replayed bool, body []byte) error {
 	if replayed {

@@ -29,7 +29,7 @@ func (s *Server) command(ctx context.Context, kind job.Kind, campaignID uuid.UUI
 }
 
 // commandDone answers with what became of a command. What it created is found
-// below path, by the id in its body.
+// below path, by the id in its body; an empty path is for what cannot be read again.
 func (s *Server) commandDone(done job.Accepted, path string) (commandAnswer, error) {
 	if done.Replayed && !done.Reused {
 		s.acceptor.replayed.Inc()
@@ -46,7 +46,7 @@ func (s *Server) commandDone(done job.Accepted, path string) (commandAnswer, err
 	if done.Job.HTTPStatus != nil {
 		answer.status = *done.Job.HTTPStatus
 	}
-	if answer.status == http.StatusCreated {
+	if answer.status == http.StatusCreated && path != "" {
 		var created struct{ ID uuid.UUID }
 		if err := json.Unmarshal(answer.body, &created); err != nil {
 			return commandAnswer{}, err

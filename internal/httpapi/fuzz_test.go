@@ -23,12 +23,19 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		f.Fatal(err)
 	}
 	targets := map[string]func() any{
-		"createCampaign":  func() any { return new(contract.CampaignDraft) },
-		"patchCampaign":   func() any { return new(contract.CampaignPatch) },
-		"createHold":      func() any { return new(contract.HoldRequest) },
-		"extendHold":      func() any { return new(contract.HoldExtension) },
-		"requestPurchase": func() any { return new(contract.PurchaseRequest) },
-		"cancelPurchase":  func() any { return new(contract.CancellationRequest) },
+		"createCampaign":       func() any { return new(contract.CampaignDraft) },
+		"patchCampaign":        func() any { return new(contract.CampaignPatch) },
+		"createHold":           func() any { return new(contract.HoldRequest) },
+		"extendHold":           func() any { return new(contract.HoldExtension) },
+		"openWallet":           func() any { return new(contract.WalletDraft) },
+		"creditWallet":         func() any { return new(contract.Movement) },
+		"debitWallet":          func() any { return new(contract.Movement) },
+		"authorize":            func() any { return new(contract.AuthorizationDraft) },
+		"captureAuthorization": func() any { return new(contract.Capture) },
+		"voidAuthorization":    func() any { return new(contract.Voiding) },
+		"transfer":             func() any { return new(contract.TransferDraft) },
+		"requestPurchase":      func() any { return new(contract.PurchaseRequest) },
+		"cancelPurchase":       func() any { return new(contract.CancellationRequest) },
 	}
 	for i := range document.Operations {
 		if o := document.Operations[i]; o.HasBody && targets[o.ID] == nil {

@@ -37,7 +37,7 @@ var statuses = map[fault.Kind]int{
 // problemOf describes an error; in an answer the caller adds instance and request id.
 func problemOf(f *fault.Error) contract.Problem {
 	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
-		Detail: f.Message, Code: string(f.Code)}
+		Detail: f.Message, Code: string(f.Code), About: f.About}
 	for _, field := range f.Fields {
 		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
 	}

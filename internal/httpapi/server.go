@@ -29,6 +29,7 @@ import (
 	"triprize/internal/seal"
 	"triprize/internal/stream"
 	"triprize/internal/telemetry"
+	"triprize/internal/teller"
 	"triprize/internal/token"
 )
 
@@ -54,6 +55,7 @@ type Server struct {
 	sweeper  *recovery.Sweeper
 	desk     *holding.Desk
 	holds    *hold.Metrics
+	tellers  *teller.Desk
 	acceptor *acceptor
 	ringer   *job.Ringer
 	watch    *job.Watch
@@ -79,6 +81,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	holds := hold.NewMetrics(registry)
+	tellers := teller.New(db, teller.Options{Locker: queueAt(locks, settings.Locks)})
+	registerTeller(registry, tellers)
 	s := &Server{
 		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
 		contract: document,
@@ -93,6 +97,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		sweeper:  recovery.New(settings, db, rdb, holds, logger),
 		desk:     holding.NewDesk(db, settings.Holds, queueAt(locks, settings.Locks), holds, func(h hold.Hold) any { return holdJSON(h) }),
 		holds:    holds,
+		tellers:  teller.NewDesk(tellers, settings.Wallets),
 
 		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
@@ -146,6 +151,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.shutdown() //nolint:contextcheck // ours has just ended
 		s.acceptor.close()
 		s.desk.Close()
+		s.tellers.Close()
 		s.limiter.Close()
 		s.tokens.Close()
 		s.ringer.Close()

@@ -64,18 +64,19 @@ type Problem struct {
 	Code   fault.Code    `json:"code"`
 	Detail string        `json:"detail"`
 	Fields []fault.Field `json:"fields,omitempty"`
+	About  string        `json:"about,omitempty"` // see fault.Error
 }
 
 // ProblemOf returns what is stored of an error. Of an internal error that is
 // nothing but its code: the rest is for the log.
 func ProblemOf(err error) Problem {
 	f := fault.From(err)
-	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields}
+	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About}
 }
 
 // Err returns the problem as the error it came from.
 func (p Problem) Err() *fault.Error {
-	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields}
+	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About}
 }
 
 // Request is what a job is made from.

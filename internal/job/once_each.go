@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,12 +66,22 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 	return done, nil
 }
 
+// errTogether is for a request whose key belonged to another one of the same
+// crowd: what that one was refused for is not its answer.
+var errTogether = fault.New(fault.KeyReused, "another request came at the same time with this Idempotency-Key; use a fresh key")
+
 // crowd is the state of one transaction.
 type crowd struct {
 	requests []Request
 	order    []int // distinct keys, sorted
 	jobs     map[slot]Job
-	undone   map[slot]error // refusals that were not recorded
+	undone   map[slot]undone // refusals that were not recorded
+}
+
+// undone is a request that leaves its key free, and why.
+type undone struct {
+	hash [sha256.Size]byte
+	why  error
 }
 
 // claim inserts the rows of those requests whose key is free and returns which these are.
@@ -118,7 +129,7 @@ func (c *crowd) record(ctx context.Context, tx pgx.Tx, fresh []int, answers []An
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
 	}
-	c.jobs, c.undone = make(map[slot]Job, len(fresh)), make(map[slot]error)
+	c.jobs, c.undone = make(map[slot]Job, len(fresh)), make(map[slot]undone)
 	var ids, gone []uuid.UUID
 	var states []string
 	var results []json.RawMessage
@@ -130,7 +141,7 @@ func (c *crowd) record(ctx context.Context, tx pgx.Tx, fresh []int, answers []An
 			UserID: pointer(r.UserID), State: Succeeded, HTTPStatus: pointer(answer.Status), Attempts: 1}
 		if refusal := answer.Refusal; refusal != nil {
 			if f, ok := errors.AsType[*fault.Error](refusal); !ok || !final(f.Code.Kind()) {
-				c.undone[slot{r.Client, r.Key}] = refusal
+				c.undone[slot{r.Client, r.Key}] = undone{r.Hash, refusal}
 				gone = append(gone, r.ID)
 				continue
 			}
@@ -171,7 +182,7 @@ func (c *crowd) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	var earlier []int
 	for _, i := range c.order {
 		at := slot{c.requests[i].Client, c.requests[i].Key}
-		if _, mine := c.jobs[at]; !mine && c.undone[at] == nil {
+		if _, mine := c.jobs[at]; !mine && c.undone[at].why == nil {
 			earlier = append(earlier, i)
 		}
 	}
@@ -181,8 +192,10 @@ func (c *crowd) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	done := make([]Done, len(c.requests))
 	for i, r := range c.requests {
 		at := slot{r.Client, r.Key}
-		if err := c.undone[at]; err != nil {
-			done[i].Err = err
+		if u := c.undone[at]; u.why != nil {
+			if done[i].Err = u.why; u.hash != r.Hash { // it came at the same time as another request with its key
+				done[i].Err = errTogether
+			}
 			continue
 		}
 		j := c.jobs[at]

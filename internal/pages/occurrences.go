@@ -7,6 +7,7 @@ const (
 	campaigns = "/v1/campaigns"
 	campaign  = campaigns + "/0198c9a4-7d52-7c1e-9a44-5b0f2f6d8e31"
 	purchases = campaign + "/purchases"
+	wallet    = "/v1/wallets/0198c9a6-1b0e-7f3d-8c55-9a1d3e7b2f40"
 )
 
 var retryAfter = []string{"Retry-After: 1"}
@@ -38,8 +39,10 @@ var examples = map[fault.Code]example{
 	fault.HoldExpired:           {place: inEither, path: "/v1/holds/0198c9a4-9e21-7c1e-9a44-5b0f2f6d8e31/extend", detail: "the hold ended at 2026-07-01T09:02:00Z"},
 	fault.HoldLimitExceeded:     {path: campaign + "/holds", detail: "this user has 5 holds in this campaign; more are not allowed at a time"},
 	fault.PurchaseLimitExceeded: {place: inJob, detail: "the limit is 3 positions per user; this user has 2 and asks for 2 more"},
+	fault.InsufficientFunds:     {place: inEither, path: wallet + "/debit", detail: "1200 JPY are available, and 1500 JPY are needed"},
 	fault.NotSoldOut:            {place: inJob, detail: "8 of 10 positions are sold"},
 	fault.StateConflict:         {path: campaign + "/publish", detail: "only a pending campaign can be published; this one is active"},
+	fault.VersionMismatch:       {path: wallet + "/debit", detail: "the wallet has version 8, not 7"},
 	fault.KeyReused:             {path: purchases, detail: "this Idempotency-Key was used for a different request; use a fresh key"},
 	fault.RateLimited:           {path: purchases, detail: "too many requests; wait, and retry with the same Idempotency-Key", headers: retryAfter},
 	fault.Unavailable:           {path: purchases, detail: "the outcome is unknown; retry with the same Idempotency-Key", headers: retryAfter},

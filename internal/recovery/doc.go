@@ -4,6 +4,7 @@
 //
 //	lost-jobs             a ring in the outbox whose task is neither waiting nor with a live worker
 //	expired-holds         holds that are over: in nobody's way, but still on the counters
+//	expired-authorizations money that wallets hold for nobody any more
 //	expired-reservations  positions reserved for a payment that did not come
 //	stale-locks           execution locks whose holder is silent
 //	stuck-draws           sold-out campaigns that nobody draws

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/queue"
 	"triprize/internal/sale"
+	"triprize/internal/teller"
 )
 
 // Counts is what a run of a sweep found and did, by name.
@@ -47,6 +48,7 @@ type Sweeper struct {
 	rdb       redis.UniversalClient
 	announced *job.Announcements
 	holds     *hold.Metrics
+	teller    *teller.Teller
 }
 
 // New returns a Sweeper; what it does to holds is counted in holds.
@@ -58,6 +60,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		finder:    queue.NewFinder(rdb, namespace),
 		seller:    sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
 		announced: job.NewAnnouncements(rdb, namespace),
+		teller:    teller.New(db, teller.Options{}), // a sweep passes over wallets that are busy: it needs no lock
 	}
 }
 
@@ -66,6 +69,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 	every := s.settings.Sweeps
 	return []Sweep{
 		{"expired-holds", every.ExpiredHoldsInterval, s.expiredHolds},
+		{"expired-authorizations", every.ExpiredAuthorizationsInterval, s.expiredAuthorizations},
 		{"expired-reservations", every.ExpiredReservationsInterval, s.expiredReservations},
 		{"stale-locks", every.StaleLocksInterval, s.staleLocks},
 		{"stuck-draws", every.StuckDrawsInterval, s.stuckDraws},

@@ -184,6 +184,7 @@ var (
 	patterns = map[string]string{
 		"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
 		`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
+		`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
 	}
 )
 

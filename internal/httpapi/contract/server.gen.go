@@ -20,6 +20,14 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AuthorizationState.
+const (
+	AuthorizationStateActive   AuthorizationState = "active"
+	AuthorizationStateCaptured AuthorizationState = "captured"
+	AuthorizationStateExpired  AuthorizationState = "expired"
+	AuthorizationStateVoided   AuthorizationState = "voided"
+)
+
 // Defines values for CampaignState.
 const (
 	CampaignStateActive    CampaignState = "active"
@@ -52,8 +60,8 @@ const (
 
 // Defines values for PoliciesDraftLatePayment.
 const (
-	Reassign PoliciesDraftLatePayment = "reassign"
-	Refund   PoliciesDraftLatePayment = "refund"
+	PoliciesDraftLatePaymentReassign PoliciesDraftLatePayment = "reassign"
+	PoliciesDraftLatePaymentRefund   PoliciesDraftLatePayment = "refund"
 )
 
 // Defines values for PoliciesDraftUnsold.
@@ -77,6 +85,63 @@ const (
 	ReadinessStatusOk          ReadinessStatus = "ok"
 	ReadinessStatusUnavailable ReadinessStatus = "unavailable"
 )
+
+// Defines values for WalletEventKind.
+const (
+	WalletEventKindAuthorize WalletEventKind = "authorize"
+	WalletEventKindCapture   WalletEventKind = "capture"
+	WalletEventKindCredit    WalletEventKind = "credit"
+	WalletEventKindDebit     WalletEventKind = "debit"
+	WalletEventKindExpire    WalletEventKind = "expire"
+	WalletEventKindPurchase  WalletEventKind = "purchase"
+	WalletEventKindRefund    WalletEventKind = "refund"
+	WalletEventKindTransfer  WalletEventKind = "transfer"
+	WalletEventKindVoid      WalletEventKind = "void"
+)
+
+// Amount In minor units of the currency (cents; yen).
+type Amount = int64
+
+// Authorization defines model for Authorization.
+type Authorization struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// WalletID A UUID.
+	WalletID ID `json:"wallet_id"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Captured What of it was paid out.
+	Captured    int64              `json:"captured"`
+	State       AuthorizationState `json:"state"`
+	Description string             `json:"description"`
+
+	// ExpiresAt RFC 3339.
+	ExpiresAt Time `json:"expires_at"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// AuthorizationState defines model for Authorization.State.
+type AuthorizationState string
+
+// AuthorizationDraft Money to be held.
+type AuthorizationDraft struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
+	ExpiresInSeconds int `json:"expires_in_seconds,omitempty"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty"`
+}
 
 // Board defines model for Board.
 type Board struct {
@@ -225,6 +290,18 @@ type CancellationRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Capture How much of it to pay out.
+type Capture struct {
+	// Amount In minor units; all that is left without it.
+	Amount int64 `json:"amount,omitempty"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -237,6 +314,9 @@ type Counts struct {
 
 // Currency An ISO 4217 code.
 type Currency = string
+
+// Description What it is about; kept with the entry.
+type Description = string
 
 // Draw defines model for Draw.
 type Draw struct {
@@ -385,6 +465,18 @@ type LayerDraft struct {
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
+// Movement Money to be moved.
+type Movement struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty"`
+}
+
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
@@ -490,6 +582,9 @@ type Problem struct {
 
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty"`
+
+	// About The id of what stands in the way, such as the wallet that is there already.
+	About string `json:"about,omitempty"`
 }
 
 // Purchase defines model for Purchase.
@@ -562,6 +657,9 @@ type Readiness struct {
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
 
+// Reference Your own name for it; a client uses each once.
+type Reference = string
+
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
@@ -619,8 +717,143 @@ type TimelineEntry struct {
 	Event string `json:"event"`
 }
 
+// Transfer defines model for Transfer.
+type Transfer struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// From A UUID.
+	From ID `json:"from"`
+
+	// To A UUID.
+	To ID `json:"to"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency    Currency `json:"currency"`
+	Description string   `json:"description"`
+
+	// Reference Yours, or else its id.
+	Reference string `json:"reference"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// TransferDraft Money to be moved between two wallets.
+type TransferDraft struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Amount `json:"amount"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// From A UUID.
+	From ID `json:"from"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty"`
+
+	// To A UUID.
+	To ID `json:"to"`
+}
+
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
 type UserID = string
+
+// Voiding Why, if you like.
+type Voiding struct {
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// Reference Your own name for it; a client uses each once.
+	Reference Reference `json:"reference,omitempty"`
+}
+
+// Wallet defines model for Wallet.
+type Wallet struct {
+	// ID A UUID.
+	ID      ID     `json:"id"`
+	OwnerID string `json:"owner_id"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Balance In minor units of the currency (cents; yen).
+	Balance Money `json:"balance"`
+
+	// Held By active authorizations.
+	Held int64 `json:"held"`
+
+	// Available balance less held.
+	Available int64 `json:"available"`
+
+	// Version That of its last event; 0 for none.
+	Version int64 `json:"version"`
+}
+
+// WalletDraft A wallet to be opened.
+type WalletDraft struct {
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Description What it is about; kept with the entry.
+	Description Description `json:"description,omitempty"`
+
+	// InitialBalance A first credit, in minor units.
+	InitialBalance int64 `json:"initial_balance,omitempty"`
+
+	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
+	OwnerID UserID `json:"owner_id"`
+}
+
+// WalletEvent What one entry of the ledger did to a wallet.
+type WalletEvent struct {
+	Version int64           `json:"version"`
+	Kind    WalletEventKind `json:"kind"`
+
+	// EntryID A UUID.
+	EntryID      ID    `json:"entry_id"`
+	DeltaBalance int64 `json:"delta_balance"`
+	DeltaHeld    int64 `json:"delta_held"`
+
+	// Balance After it.
+	Balance int64 `json:"balance"`
+
+	// Held After it.
+	Held int64 `json:"held"`
+
+	// From A wallet, or an account of the system: funding, sales, refunds.
+	From string `json:"from"`
+
+	// To Likewise.
+	To string `json:"to"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount          Money               `json:"amount"`
+	Reference       string              `json:"reference"`
+	Description     string              `json:"description"`
+	AuthorizationID *openapi_types.UUID `json:"authorization_id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+}
+
+// WalletEventKind defines model for WalletEvent.Kind.
+type WalletEventKind string
+
+// WalletEventPage defines model for WalletEventPage.
+type WalletEventPage struct {
+	Events     []WalletEvent `json:"events"`
+	NextCursor *int64        `json:"next_cursor"`
+}
+
+// WalletList defines model for WalletList.
+type WalletList struct {
+	Wallets []Wallet `json:"wallets"`
+}
 
 // Winner defines model for Winner.
 type Winner struct {
@@ -633,6 +866,9 @@ type Winner struct {
 	Column     *int                `json:"column"`
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 }
+
+// AuthorizationID A UUID.
+type AuthorizationID = ID
 
 // CampaignID A UUID.
 type CampaignID = ID
@@ -648,6 +884,9 @@ type HoldID = ID
 
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
+
+// IfMatch defines model for IfMatch.
+type IfMatch = string
 
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
@@ -675,6 +914,12 @@ type SweepName = string
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
+
+// WalletID A UUID.
+type WalletID = ID
+
+// AuthorizationOver RFC 9457.
+type AuthorizationOver = Problem
 
 // BodyTooLarge RFC 9457.
 type BodyTooLarge = Problem
@@ -706,8 +951,14 @@ type KeyReused = Problem
 // Limited RFC 9457.
 type Limited = Problem
 
+// MovementRefused RFC 9457.
+type MovementRefused = Problem
+
 // NotFound RFC 9457.
 type NotFound = Problem
+
+// ReferenceTaken RFC 9457.
+type ReferenceTaken = Problem
 
 // StateConflict RFC 9457.
 type StateConflict = Problem
@@ -720,6 +971,12 @@ type Unavailable = Problem
 
 // UnsupportedMediaType RFC 9457.
 type UnsupportedMediaType = Problem
+
+// VersionMismatch RFC 9457.
+type VersionMismatch = Problem
+
+// WalletExists RFC 9457.
+type WalletExists = Problem
 
 // ListCampaignsParams defines parameters for ListCampaigns.
 type ListCampaignsParams struct {
@@ -826,10 +1083,91 @@ type CancelPurchaseParams struct {
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
+// TransferParams defines parameters for Transfer.
+type TransferParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
 // ListPurchasesParams defines parameters for ListPurchases.
 type ListPurchasesParams struct {
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit How many at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListWalletsParams defines parameters for ListWallets.
+type ListWalletsParams struct {
+	// OwnerID Whose wallets.
+	OwnerID UserID `form:"owner_id" json:"owner_id"`
+
+	// Currency Only the one in this currency.
+	Currency *Currency `form:"currency,omitempty" json:"currency,omitempty"`
+}
+
+// OpenWalletParams defines parameters for OpenWallet.
+type OpenWalletParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// AuthorizeParams defines parameters for Authorize.
+type AuthorizeParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// CaptureAuthorizationParams defines parameters for CaptureAuthorization.
+type CaptureAuthorizationParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// VoidAuthorizationParams defines parameters for VoidAuthorization.
+type VoidAuthorizationParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// CreditWalletParams defines parameters for CreditWallet.
+type CreditWalletParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// DebitWalletParams defines parameters for DebitWallet.
+type DebitWalletParams struct {
+	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// ListWalletEventsParams defines parameters for ListWalletEvents.
+type ListWalletEventsParams struct {
+	// FromVersion Oldest first, from this version on.
+	FromVersion *int64 `form:"from_version,omitempty" json:"from_version,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *int64 `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit How many at most.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
@@ -852,6 +1190,27 @@ type ExtendHoldJSONRequestBody = HoldExtension
 
 // CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
 type CancelPurchaseJSONRequestBody = CancellationRequest
+
+// TransferJSONRequestBody defines body for Transfer for application/json ContentType.
+type TransferJSONRequestBody = TransferDraft
+
+// OpenWalletJSONRequestBody defines body for OpenWallet for application/json ContentType.
+type OpenWalletJSONRequestBody = WalletDraft
+
+// AuthorizeJSONRequestBody defines body for Authorize for application/json ContentType.
+type AuthorizeJSONRequestBody = AuthorizationDraft
+
+// CaptureAuthorizationJSONRequestBody defines body for CaptureAuthorization for application/json ContentType.
+type CaptureAuthorizationJSONRequestBody = Capture
+
+// VoidAuthorizationJSONRequestBody defines body for VoidAuthorization for application/json ContentType.
+type VoidAuthorizationJSONRequestBody = Voiding
+
+// CreditWalletJSONRequestBody defines body for CreditWallet for application/json ContentType.
+type CreditWalletJSONRequestBody = Movement
+
+// DebitWalletJSONRequestBody defines body for DebitWallet for application/json ContentType.
+type DebitWalletJSONRequestBody = Movement
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -924,9 +1283,42 @@ type ServerInterface interface {
 	// RunSweep Run a sweep now
 	// (POST /v1/sweeps/{sweep})
 	RunSweep(c *fiber.Ctx, sweep SweepName) error
+	// Transfer Transfer money
+	// (POST /v1/transfers)
+	Transfer(c *fiber.Ctx, params TransferParams) error
 	// ListPurchases List a user's purchases, newest first
 	// (GET /v1/users/{user}/purchases)
 	ListPurchases(c *fiber.Ctx, user UserParam, params ListPurchasesParams) error
+	// ListWallets Find the wallets of an owner
+	// (GET /v1/wallets)
+	ListWallets(c *fiber.Ctx, params ListWalletsParams) error
+	// OpenWallet Open a wallet
+	// (POST /v1/wallets)
+	OpenWallet(c *fiber.Ctx, params OpenWalletParams) error
+	// GetWallet Read a wallet
+	// (GET /v1/wallets/{wallet})
+	GetWallet(c *fiber.Ctx, wallet WalletID) error
+	// Authorize Authorize a payment
+	// (POST /v1/wallets/{wallet}/authorizations)
+	Authorize(c *fiber.Ctx, wallet WalletID, params AuthorizeParams) error
+	// GetAuthorization Read an authorization
+	// (GET /v1/wallets/{wallet}/authorizations/{authorization})
+	GetAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID) error
+	// CaptureAuthorization Capture an authorization
+	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/capture)
+	CaptureAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params CaptureAuthorizationParams) error
+	// VoidAuthorization Void an authorization
+	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/void)
+	VoidAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params VoidAuthorizationParams) error
+	// CreditWallet Credit a wallet
+	// (POST /v1/wallets/{wallet}/credit)
+	CreditWallet(c *fiber.Ctx, wallet WalletID, params CreditWalletParams) error
+	// DebitWallet Debit a wallet
+	// (POST /v1/wallets/{wallet}/debit)
+	DebitWallet(c *fiber.Ctx, wallet WalletID, params DebitWalletParams) error
+	// ListWalletEvents Read a wallet's history
+	// (GET /v1/wallets/{wallet}/events)
+	ListWalletEvents(c *fiber.Ctx, wallet WalletID, params ListWalletEventsParams) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -2001,6 +2393,68 @@ func (siw *ServerInterfaceWrapper) RunSweep(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// Transfer operation middleware
+func (siw *ServerInterfaceWrapper) Transfer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TransferParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Transfer(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListPurchases operation middleware
 func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 
@@ -2040,6 +2494,586 @@ func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListPurchases(c, user, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListWallets operation middleware
+func (siw *ServerInterfaceWrapper) ListWallets(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWalletsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "owner_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "owner_id", query, &params.OwnerID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter owner_id: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "currency" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "currency", query, &params.Currency, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter currency: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListWallets(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// OpenWallet operation middleware
+func (siw *ServerInterfaceWrapper) OpenWallet(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params OpenWalletParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.OpenWallet(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetWallet operation middleware
+func (siw *ServerInterfaceWrapper) GetWallet(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetWallet(c, wallet)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// Authorize operation middleware
+func (siw *ServerInterfaceWrapper) Authorize(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AuthorizeParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Authorize(c, wallet, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAuthorization operation middleware
+func (siw *ServerInterfaceWrapper) GetAuthorization(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// ------------- Path parameter "authorization" -------------
+	var authorization AuthorizationID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAuthorization(c, wallet, authorization)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CaptureAuthorization operation middleware
+func (siw *ServerInterfaceWrapper) CaptureAuthorization(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// ------------- Path parameter "authorization" -------------
+	var authorization AuthorizationID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CaptureAuthorizationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CaptureAuthorization(c, wallet, authorization, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// VoidAuthorization operation middleware
+func (siw *ServerInterfaceWrapper) VoidAuthorization(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// ------------- Path parameter "authorization" -------------
+	var authorization AuthorizationID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params VoidAuthorizationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.VoidAuthorization(c, wallet, authorization, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreditWallet operation middleware
+func (siw *ServerInterfaceWrapper) CreditWallet(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreditWalletParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreditWallet(c, wallet, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DebitWallet operation middleware
+func (siw *ServerInterfaceWrapper) DebitWallet(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DebitWalletParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DebitWallet(c, wallet, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListWalletEvents operation middleware
+func (siw *ServerInterfaceWrapper) ListWalletEvents(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "wallet" -------------
+	var wallet WalletID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWalletEventsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "from_version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_version", query, &params.FromVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from_version: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListWalletEvents(c, wallet, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2114,6 +3148,28 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/purchases/:purchase/cancel", wrapper.CancelPurchase)
 
+	router.Get(options.BaseURL+"/v1/wallets", wrapper.ListWallets)
+
+	router.Post(options.BaseURL+"/v1/wallets", wrapper.OpenWallet)
+
+	router.Get(options.BaseURL+"/v1/wallets/:wallet", wrapper.GetWallet)
+
+	router.Get(options.BaseURL+"/v1/wallets/:wallet/events", wrapper.ListWalletEvents)
+
+	router.Post(options.BaseURL+"/v1/wallets/:wallet/credit", wrapper.CreditWallet)
+
+	router.Post(options.BaseURL+"/v1/wallets/:wallet/debit", wrapper.DebitWallet)
+
+	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations", wrapper.Authorize)
+
+	router.Get(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization", wrapper.GetAuthorization)
+
+	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization/capture", wrapper.CaptureAuthorization)
+
+	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization/void", wrapper.VoidAuthorization)
+
+	router.Post(options.BaseURL+"/v1/transfers", wrapper.Transfer)
+
 	router.Get(options.BaseURL+"/v1/users/:user/purchases", wrapper.ListPurchases)
 
 	router.Get(options.BaseURL+"/v1/jobs/:job", wrapper.GetJob)
@@ -2124,6 +3180,15 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/sweeps/:sweep", wrapper.RunSweep)
 
+}
+
+type AuthorizationOverResponseHeaders struct {
+	XRequestID *string
+}
+type AuthorizationOverApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers AuthorizationOverResponseHeaders
 }
 
 type BodyTooLargeResponseHeaders struct {
@@ -2219,6 +3284,15 @@ type LimitedApplicationProblemPlusJSONResponse struct {
 	Headers LimitedResponseHeaders
 }
 
+type MovementRefusedResponseHeaders struct {
+	XRequestID *string
+}
+type MovementRefusedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers MovementRefusedResponseHeaders
+}
+
 type NotFoundResponseHeaders struct {
 	XRequestID *string
 }
@@ -2234,6 +3308,15 @@ type NotModifiedResponseHeaders struct {
 }
 type NotModifiedResponse struct {
 	Headers NotModifiedResponseHeaders
+}
+
+type ReferenceTakenResponseHeaders struct {
+	XRequestID *string
+}
+type ReferenceTakenApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers ReferenceTakenResponseHeaders
 }
 
 type StateConflictResponseHeaders struct {
@@ -2272,6 +3355,24 @@ type UnsupportedMediaTypeApplicationProblemPlusJSONResponse struct {
 	Body Problem
 
 	Headers UnsupportedMediaTypeResponseHeaders
+}
+
+type VersionMismatchResponseHeaders struct {
+	XRequestID *string
+}
+type VersionMismatchApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers VersionMismatchResponseHeaders
+}
+
+type WalletExistsResponseHeaders struct {
+	XRequestID *string
+}
+type WalletExistsApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers WalletExistsResponseHeaders
 }
 
 type ListCampaignsRequestObject struct {
@@ -6004,6 +7105,221 @@ func (response RunSweep503ApplicationProblemPlusJSONResponse) VisitRunSweepRespo
 	return ctx.JSON(&response.Body)
 }
 
+type TransferRequestObject struct {
+	Params TransferParams
+	Body   *TransferJSONRequestBody
+}
+
+type TransferResponseObject interface {
+	VisitTransferResponse(ctx *fiber.Ctx) error
+}
+
+type Transfer201ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type Transfer201JSONResponse struct {
+	Body    Transfer
+	Headers Transfer201ResponseHeaders
+}
+
+func (response Transfer201JSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer400ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer401ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer403ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer404ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer409ApplicationProblemPlusJSONResponse struct {
+	MovementRefusedApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer409ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer412ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer413ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer415ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer422ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer429ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer500ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Transfer503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response Transfer503ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListPurchasesRequestObject struct {
 	User   UserParam `json:"user"`
 	Params ListPurchasesParams
@@ -6122,6 +7438,1737 @@ func (response ListPurchases503ApplicationProblemPlusJSONResponse) VisitListPurc
 	return ctx.JSON(&response.Body)
 }
 
+type ListWalletsRequestObject struct {
+	Params ListWalletsParams
+}
+
+type ListWalletsResponseObject interface {
+	VisitListWalletsResponse(ctx *fiber.Ctx) error
+}
+
+type ListWallets200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListWallets200JSONResponse struct {
+	Body    WalletList
+	Headers ListWallets200ResponseHeaders
+}
+
+func (response ListWallets200JSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets400ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets401ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets403ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets404ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets500ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWallets503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListWallets503ApplicationProblemPlusJSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWalletRequestObject struct {
+	Params OpenWalletParams
+	Body   *OpenWalletJSONRequestBody
+}
+
+type OpenWalletResponseObject interface {
+	VisitOpenWalletResponse(ctx *fiber.Ctx) error
+}
+
+type OpenWallet201ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	XRequestID         *string
+}
+
+type OpenWallet201JSONResponse struct {
+	Body    Wallet
+	Headers OpenWallet201ResponseHeaders
+}
+
+func (response OpenWallet201JSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet400ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet401ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet403ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet409ApplicationProblemPlusJSONResponse struct {
+	WalletExistsApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet409ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet413ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet415ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet422ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet429ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet500ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type OpenWallet503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response OpenWallet503ApplicationProblemPlusJSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWalletRequestObject struct {
+	Wallet WalletID `json:"wallet"`
+}
+
+type GetWalletResponseObject interface {
+	VisitGetWalletResponse(ctx *fiber.Ctx) error
+}
+
+type GetWallet200ResponseHeaders struct {
+	ETag       *string
+	XRequestID *string
+}
+
+type GetWallet200JSONResponse struct {
+	Body    Wallet
+	Headers GetWallet200ResponseHeaders
+}
+
+func (response GetWallet200JSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWallet401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetWallet401ApplicationProblemPlusJSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWallet403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetWallet403ApplicationProblemPlusJSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWallet404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetWallet404ApplicationProblemPlusJSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWallet500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetWallet500ApplicationProblemPlusJSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWallet503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetWallet503ApplicationProblemPlusJSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type AuthorizeRequestObject struct {
+	Wallet WalletID `json:"wallet"`
+	Params AuthorizeParams
+	Body   *AuthorizeJSONRequestBody
+}
+
+type AuthorizeResponseObject interface {
+	VisitAuthorizeResponse(ctx *fiber.Ctx) error
+}
+
+type Authorize201ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	XRequestID         *string
+}
+
+type Authorize201JSONResponse struct {
+	Body    Authorization
+	Headers Authorize201ResponseHeaders
+}
+
+func (response Authorize201JSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize400ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize401ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize403ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize404ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize409ApplicationProblemPlusJSONResponse struct {
+	MovementRefusedApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize409ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize412ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize413ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize415ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize422ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize429ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize500ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type Authorize503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response Authorize503ApplicationProblemPlusJSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorizationRequestObject struct {
+	Wallet        WalletID        `json:"wallet"`
+	Authorization AuthorizationID `json:"authorization"`
+}
+
+type GetAuthorizationResponseObject interface {
+	VisitGetAuthorizationResponse(ctx *fiber.Ctx) error
+}
+
+type GetAuthorization200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type GetAuthorization200JSONResponse struct {
+	Body    Authorization
+	Headers GetAuthorization200ResponseHeaders
+}
+
+func (response GetAuthorization200JSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorization401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetAuthorization401ApplicationProblemPlusJSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorization403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetAuthorization403ApplicationProblemPlusJSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorization404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetAuthorization404ApplicationProblemPlusJSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorization500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetAuthorization500ApplicationProblemPlusJSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAuthorization503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetAuthorization503ApplicationProblemPlusJSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorizationRequestObject struct {
+	Wallet        WalletID        `json:"wallet"`
+	Authorization AuthorizationID `json:"authorization"`
+	Params        CaptureAuthorizationParams
+	Body          *CaptureAuthorizationJSONRequestBody
+}
+
+type CaptureAuthorizationResponseObject interface {
+	VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error
+}
+
+type CaptureAuthorization200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type CaptureAuthorization200JSONResponse struct {
+	Body    Authorization
+	Headers CaptureAuthorization200ResponseHeaders
+}
+
+func (response CaptureAuthorization200JSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization400ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization401ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization403ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization404ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization409ApplicationProblemPlusJSONResponse struct {
+	AuthorizationOverApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization409ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization412ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization413ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization415ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization422ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization429ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization500ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CaptureAuthorization503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response CaptureAuthorization503ApplicationProblemPlusJSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorizationRequestObject struct {
+	Wallet        WalletID        `json:"wallet"`
+	Authorization AuthorizationID `json:"authorization"`
+	Params        VoidAuthorizationParams
+	Body          *VoidAuthorizationJSONRequestBody
+}
+
+type VoidAuthorizationResponseObject interface {
+	VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error
+}
+
+type VoidAuthorization200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type VoidAuthorization200JSONResponse struct {
+	Body    Authorization
+	Headers VoidAuthorization200ResponseHeaders
+}
+
+func (response VoidAuthorization200JSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization400ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization401ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization403ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization404ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization409ApplicationProblemPlusJSONResponse struct {
+	AuthorizationOverApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization409ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization412ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization413ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization415ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization422ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization429ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization500ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type VoidAuthorization503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response VoidAuthorization503ApplicationProblemPlusJSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWalletRequestObject struct {
+	Wallet WalletID `json:"wallet"`
+	Params CreditWalletParams
+	Body   *CreditWalletJSONRequestBody
+}
+
+type CreditWalletResponseObject interface {
+	VisitCreditWalletResponse(ctx *fiber.Ctx) error
+}
+
+type CreditWallet200ResponseHeaders struct {
+	ETag               *string
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type CreditWallet200JSONResponse struct {
+	Body    Wallet
+	Headers CreditWallet200ResponseHeaders
+}
+
+func (response CreditWallet200JSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet400ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet401ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet403ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet404ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet409ApplicationProblemPlusJSONResponse struct {
+	ReferenceTakenApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet409ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet412ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet413ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet415ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet422ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet429ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet500ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreditWallet503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response CreditWallet503ApplicationProblemPlusJSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWalletRequestObject struct {
+	Wallet WalletID `json:"wallet"`
+	Params DebitWalletParams
+	Body   *DebitWalletJSONRequestBody
+}
+
+type DebitWalletResponseObject interface {
+	VisitDebitWalletResponse(ctx *fiber.Ctx) error
+}
+
+type DebitWallet200ResponseHeaders struct {
+	ETag               *string
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type DebitWallet200JSONResponse struct {
+	Body    Wallet
+	Headers DebitWallet200ResponseHeaders
+}
+
+func (response DebitWallet200JSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet400ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet401ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet403ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet404ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet409ApplicationProblemPlusJSONResponse struct {
+	MovementRefusedApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet409ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet412ApplicationProblemPlusJSONResponse struct {
+	VersionMismatchApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet412ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(412)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet413ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet415ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet422ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet429ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet500ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DebitWallet503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response DebitWallet503ApplicationProblemPlusJSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEventsRequestObject struct {
+	Wallet WalletID `json:"wallet"`
+	Params ListWalletEventsParams
+}
+
+type ListWalletEventsResponseObject interface {
+	VisitListWalletEventsResponse(ctx *fiber.Ctx) error
+}
+
+type ListWalletEvents200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListWalletEvents200JSONResponse struct {
+	Body    WalletEventPage
+	Headers ListWalletEvents200ResponseHeaders
+}
+
+func (response ListWalletEvents200JSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents400ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents401ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents403ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents404ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents500ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWalletEvents503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListWalletEvents503ApplicationProblemPlusJSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListCampaigns List campaigns, newest first
@@ -6193,9 +9240,42 @@ type StrictServerInterface interface {
 	// RunSweep Run a sweep now
 	// (POST /v1/sweeps/{sweep})
 	RunSweep(ctx context.Context, request RunSweepRequestObject) (RunSweepResponseObject, error)
+	// Transfer Transfer money
+	// (POST /v1/transfers)
+	Transfer(ctx context.Context, request TransferRequestObject) (TransferResponseObject, error)
 	// ListPurchases List a user's purchases, newest first
 	// (GET /v1/users/{user}/purchases)
 	ListPurchases(ctx context.Context, request ListPurchasesRequestObject) (ListPurchasesResponseObject, error)
+	// ListWallets Find the wallets of an owner
+	// (GET /v1/wallets)
+	ListWallets(ctx context.Context, request ListWalletsRequestObject) (ListWalletsResponseObject, error)
+	// OpenWallet Open a wallet
+	// (POST /v1/wallets)
+	OpenWallet(ctx context.Context, request OpenWalletRequestObject) (OpenWalletResponseObject, error)
+	// GetWallet Read a wallet
+	// (GET /v1/wallets/{wallet})
+	GetWallet(ctx context.Context, request GetWalletRequestObject) (GetWalletResponseObject, error)
+	// Authorize Authorize a payment
+	// (POST /v1/wallets/{wallet}/authorizations)
+	Authorize(ctx context.Context, request AuthorizeRequestObject) (AuthorizeResponseObject, error)
+	// GetAuthorization Read an authorization
+	// (GET /v1/wallets/{wallet}/authorizations/{authorization})
+	GetAuthorization(ctx context.Context, request GetAuthorizationRequestObject) (GetAuthorizationResponseObject, error)
+	// CaptureAuthorization Capture an authorization
+	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/capture)
+	CaptureAuthorization(ctx context.Context, request CaptureAuthorizationRequestObject) (CaptureAuthorizationResponseObject, error)
+	// VoidAuthorization Void an authorization
+	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/void)
+	VoidAuthorization(ctx context.Context, request VoidAuthorizationRequestObject) (VoidAuthorizationResponseObject, error)
+	// CreditWallet Credit a wallet
+	// (POST /v1/wallets/{wallet}/credit)
+	CreditWallet(ctx context.Context, request CreditWalletRequestObject) (CreditWalletResponseObject, error)
+	// DebitWallet Debit a wallet
+	// (POST /v1/wallets/{wallet}/debit)
+	DebitWallet(ctx context.Context, request DebitWalletRequestObject) (DebitWalletResponseObject, error)
+	// ListWalletEvents Read a wallet's history
+	// (GET /v1/wallets/{wallet}/events)
+	ListWalletEvents(ctx context.Context, request ListWalletEventsRequestObject) (ListWalletEventsResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -6940,6 +10020,47 @@ func (sh *strictHandler) RunSweep(ctx *fiber.Ctx, sweep SweepName) error {
 	return nil
 }
 
+// Transfer operation middleware
+func (sh *strictHandler) Transfer(ctx *fiber.Ctx, params TransferParams) error {
+	var request TransferRequestObject
+
+	request.Params = params
+
+	var body TransferJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Transfer(ctx.UserContext(), request.(TransferRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Transfer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TransferResponseObject); ok {
+		if err := validResponse.VisitTransferResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListPurchases operation middleware
 func (sh *strictHandler) ListPurchases(ctx *fiber.Ctx, user UserParam, params ListPurchasesParams) error {
 	var request ListPurchasesRequestObject
@@ -6960,6 +10081,375 @@ func (sh *strictHandler) ListPurchases(ctx *fiber.Ctx, user UserParam, params Li
 		return err
 	} else if validResponse, ok := response.(ListPurchasesResponseObject); ok {
 		if err := validResponse.VisitListPurchasesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWallets operation middleware
+func (sh *strictHandler) ListWallets(ctx *fiber.Ctx, params ListWalletsParams) error {
+	var request ListWalletsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWallets(ctx.UserContext(), request.(ListWalletsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWallets")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWalletsResponseObject); ok {
+		if err := validResponse.VisitListWalletsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// OpenWallet operation middleware
+func (sh *strictHandler) OpenWallet(ctx *fiber.Ctx, params OpenWalletParams) error {
+	var request OpenWalletRequestObject
+
+	request.Params = params
+
+	var body OpenWalletJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.OpenWallet(ctx.UserContext(), request.(OpenWalletRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "OpenWallet")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(OpenWalletResponseObject); ok {
+		if err := validResponse.VisitOpenWalletResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetWallet operation middleware
+func (sh *strictHandler) GetWallet(ctx *fiber.Ctx, wallet WalletID) error {
+	var request GetWalletRequestObject
+
+	request.Wallet = wallet
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWallet(ctx.UserContext(), request.(GetWalletRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWallet")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWalletResponseObject); ok {
+		if err := validResponse.VisitGetWalletResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Authorize operation middleware
+func (sh *strictHandler) Authorize(ctx *fiber.Ctx, wallet WalletID, params AuthorizeParams) error {
+	var request AuthorizeRequestObject
+
+	request.Wallet = wallet
+	request.Params = params
+
+	var body AuthorizeJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Authorize(ctx.UserContext(), request.(AuthorizeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Authorize")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AuthorizeResponseObject); ok {
+		if err := validResponse.VisitAuthorizeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAuthorization operation middleware
+func (sh *strictHandler) GetAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID) error {
+	var request GetAuthorizationRequestObject
+
+	request.Wallet = wallet
+	request.Authorization = authorization
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAuthorization(ctx.UserContext(), request.(GetAuthorizationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAuthorization")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAuthorizationResponseObject); ok {
+		if err := validResponse.VisitGetAuthorizationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CaptureAuthorization operation middleware
+func (sh *strictHandler) CaptureAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params CaptureAuthorizationParams) error {
+	var request CaptureAuthorizationRequestObject
+
+	request.Wallet = wallet
+	request.Authorization = authorization
+	request.Params = params
+
+	var body CaptureAuthorizationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CaptureAuthorization(ctx.UserContext(), request.(CaptureAuthorizationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CaptureAuthorization")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CaptureAuthorizationResponseObject); ok {
+		if err := validResponse.VisitCaptureAuthorizationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// VoidAuthorization operation middleware
+func (sh *strictHandler) VoidAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params VoidAuthorizationParams) error {
+	var request VoidAuthorizationRequestObject
+
+	request.Wallet = wallet
+	request.Authorization = authorization
+	request.Params = params
+
+	var body VoidAuthorizationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.VoidAuthorization(ctx.UserContext(), request.(VoidAuthorizationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "VoidAuthorization")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(VoidAuthorizationResponseObject); ok {
+		if err := validResponse.VisitVoidAuthorizationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreditWallet operation middleware
+func (sh *strictHandler) CreditWallet(ctx *fiber.Ctx, wallet WalletID, params CreditWalletParams) error {
+	var request CreditWalletRequestObject
+
+	request.Wallet = wallet
+	request.Params = params
+
+	var body CreditWalletJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreditWallet(ctx.UserContext(), request.(CreditWalletRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreditWallet")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreditWalletResponseObject); ok {
+		if err := validResponse.VisitCreditWalletResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DebitWallet operation middleware
+func (sh *strictHandler) DebitWallet(ctx *fiber.Ctx, wallet WalletID, params DebitWalletParams) error {
+	var request DebitWalletRequestObject
+
+	request.Wallet = wallet
+	request.Params = params
+
+	var body DebitWalletJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DebitWallet(ctx.UserContext(), request.(DebitWalletRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DebitWallet")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DebitWalletResponseObject); ok {
+		if err := validResponse.VisitDebitWalletResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWalletEvents operation middleware
+func (sh *strictHandler) ListWalletEvents(ctx *fiber.Ctx, wallet WalletID, params ListWalletEventsParams) error {
+	var request ListWalletEventsRequestObject
+
+	request.Wallet = wallet
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWalletEvents(ctx.UserContext(), request.(ListWalletEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWalletEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWalletEventsResponseObject); ok {
+		if err := validResponse.VisitListWalletEventsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

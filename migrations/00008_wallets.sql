@@ -1,0 +1,113 @@
+-- +goose Up
+
+-- What its events add up to, kept beside them: the row that commands lock, and
+-- what readers read. No index names what changes and half of each page stays
+-- free, so that a movement is a HOT update. No foreign key points here: share
+-- locks on a hot wallet would cost more than the movement (audit checks what the
+-- keys would have).
+CREATE TABLE wallets (
+    id         uuid        PRIMARY KEY,
+    owner_id   text        NOT NULL CHECK (char_length(owner_id) BETWEEN 1 AND 128),
+    currency   text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
+    balance    bigint      NOT NULL DEFAULT 0 CHECK (balance BETWEEN 0 AND 9000000000000000), -- minor units
+    held       bigint      NOT NULL DEFAULT 0 CHECK (held >= 0),           -- by active authorizations
+    version    bigint      NOT NULL DEFAULT 0 CHECK (version >= 0),        -- that of its last event
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (owner_id, currency),
+    CHECK (held <= balance)                                                -- nobody spends what is held
+) WITH (fillfactor = 50);
+
+-- The ledger: one row per movement, with the side that gives (debit) and the
+-- side that gets (credit). A side is a wallet or an account of the system. Those
+-- accounts exist in these rows only, so that none of them is a hot row.
+--   funding  the world outside: what is paid in comes from it, what is paid out goes to it
+--   sales    what positions were sold for
+--   refunds  what cancelled purchases were given back
+-- Entries of the kinds authorize, void and expire are pending: they hold money
+-- where it is and give it free again. All others are posted: they move it.
+CREATE TABLE ledger_entries (
+    id               uuid        PRIMARY KEY,
+    kind             text        NOT NULL
+                                 CHECK (kind IN ('credit', 'debit', 'transfer', 'purchase', 'refund', 'authorize', 'capture', 'void', 'expire')),
+    debit_wallet     uuid,                                                 -- no foreign keys: see wallets
+    debit_account    text        CHECK (debit_account IN ('funding', 'sales', 'refunds')),
+    credit_wallet    uuid,
+    credit_account   text        CHECK (credit_account IN ('funding', 'sales', 'refunds')),
+    amount           bigint      NOT NULL CHECK (amount BETWEEN 1 AND 9000000000000000), -- minor units
+    currency         text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
+    scope            text        NOT NULL,                                 -- whose reference it is: a client's, or '' for ours
+    reference        text        NOT NULL CHECK (char_length(reference) BETWEEN 1 AND 200),
+    description      text        CHECK (char_length(description) BETWEEN 1 AND 500),
+    authorization_id uuid,
+    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (scope, reference),                                             -- what was done under a name is done once
+
+    CHECK (num_nonnulls(debit_wallet, debit_account) = 1),
+    CHECK (num_nonnulls(credit_wallet, credit_account) = 1),
+    CHECK (num_nonnulls(debit_wallet, credit_wallet) >= 1),
+    CHECK (debit_wallet <> credit_wallet),
+    CHECK ((kind = 'transfer') = (debit_account IS NULL AND credit_account IS NULL)),
+    CHECK (kind NOT IN ('credit', 'refund') OR debit_account = CASE kind WHEN 'credit' THEN 'funding' ELSE 'refunds' END),
+    CHECK (kind IN ('credit', 'refund', 'transfer') OR credit_account = CASE kind WHEN 'purchase' THEN 'sales' ELSE 'funding' END),
+    CHECK ((kind IN ('authorize', 'capture', 'void', 'expire')) = (authorization_id IS NOT NULL))
+);
+
+-- What an entry did to a wallet: one row per wallet it touches. The primary key
+-- gives every version to one event: of two writers that saw the same version,
+-- one fails.
+CREATE TABLE wallet_events (
+    wallet_id     uuid        NOT NULL,
+    version       bigint      NOT NULL CHECK (version >= 1),
+    entry_id      uuid        NOT NULL,
+    delta_balance bigint      NOT NULL,
+    delta_held    bigint      NOT NULL,
+    at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (wallet_id, version),
+    CHECK (delta_balance <> 0 OR delta_held <> 0)
+);
+
+-- What a wallet's events add up to, up to a version, so that a command adds up a
+-- bounded number of them. It can be made again from the events at any time.
+CREATE TABLE wallet_snapshots (
+    wallet_id uuid   NOT NULL,
+    version   bigint NOT NULL CHECK (version >= 1),
+    balance   bigint NOT NULL CHECK (balance >= 0),
+    held      bigint NOT NULL CHECK (held BETWEEN 0 AND balance),
+    PRIMARY KEY (wallet_id, version)
+);
+
+-- Money that is held for somebody until it is captured, voided, or its time is
+-- over by the database's clock. It is changed under its wallet's lock.
+CREATE TABLE authorizations (
+    id          uuid        PRIMARY KEY,
+    wallet_id   uuid        NOT NULL,                                      -- no foreign key: see wallets
+    amount      bigint      NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000), -- minor units
+    captured    bigint      NOT NULL DEFAULT 0 CHECK (captured BETWEEN 0 AND amount),
+    state       text        NOT NULL DEFAULT 'active'
+                            CHECK (state IN ('active', 'captured', 'voided', 'expired')),
+    description text        CHECK (char_length(description) BETWEEN 1 AND 500),
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at  timestamptz NOT NULL,
+    ended_at    timestamptz,
+    CHECK ((state = 'active') = (ended_at IS NULL)),
+    CHECK ((state = 'captured') = (captured = amount)),
+    CHECK (expires_at > created_at)
+) WITH (fillfactor = 80);
+
+-- What a wallet that is short of money may have back.
+CREATE INDEX authorizations_active ON authorizations (wallet_id, expires_at) WHERE state = 'active';
+-- What the sweep looks for.
+CREATE INDEX authorizations_expiry ON authorizations (expires_at) WHERE state = 'active';
+
+CREATE TRIGGER ledger_is_append_only BEFORE UPDATE OR DELETE ON ledger_entries
+    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER events_are_append_only BEFORE UPDATE OR DELETE ON wallet_events
+    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+-- A row trigger does not see a TRUNCATE.
+CREATE TRIGGER ledger_is_never_emptied BEFORE TRUNCATE ON ledger_entries
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER events_are_never_emptied BEFORE TRUNCATE ON wallet_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- +goose Down
+DROP TABLE authorizations, wallet_snapshots, wallet_events, ledger_entries, wallets;
