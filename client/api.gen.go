@@ -49,6 +49,7 @@ const (
 // Defines values for PaymentDraftMethod.
 const (
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
+	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -469,14 +470,14 @@ type Payment struct {
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot say it.
+	// Method `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
 	Method PaymentDraftMethod `json:"method"`
 
 	// Reference The app's own reference of the payment.
 	Reference string `json:"reference,omitempty,omitzero"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot say it.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
@@ -1042,7 +1043,9 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // `invalid-request` (there are not so many in all), `not-found`, `internal-error`. A failed job is final: buy again
 // with a fresh key.
 //
-// `payment.method` `external` says that the app has collected the money itself; users cannot say it.
+// `payment.method` `external` says that the app has collected the money itself; users cannot say it. With `wallet`
+// the user's wallet in the campaign's currency pays, in the same transaction: positions and money change hands
+// together, or the job fails with `insufficient-funds` and neither does.
 //
 // For app, user, operator.
 func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body PurchaseRequest, options ...CallOption) (Job, error) {
@@ -1113,7 +1116,7 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options .
 //
 // Accepts the cancellation of a `completed` purchase as a job. When it succeeds, the positions are free for anybody,
 // count no longer towards the user's limit, and `result` says which they were and how much is to be given back:
-// what was paid `external`, your app has.
+// what was paid `external`, your app has; what a wallet paid is credited to it.
 //
 // It can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
 // frozen. With `policies.cancellation_until`, apps and users have to ask before that moment, by the server's clock,

@@ -55,6 +55,13 @@ func IsSurroundings(err error) bool {
 		errors.Is(err, puddle.ErrClosedPool) || isClosedConnection(err)
 }
 
+// IsLockTimeout tells whether err says that a lock could not be had within
+// lock_timeout.
+func IsLockTimeout(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
 // isClosedConnection recognises pgx's own error for a connection that died
 // under a statement; pgconn exports neither a value nor a type for it, only the
 // fact that nothing was sent.

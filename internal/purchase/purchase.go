@@ -21,8 +21,11 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// External is the payment method of apps that collect the money themselves.
-const External = "external"
+// The payment methods.
+const (
+	External = "external" // the app collects the money itself
+	Wallet   = "wallet"   // the buyer's wallet in the campaign's currency
+)
 
 // Purchase is one purchase with its items.
 type Purchase struct {

@@ -34,8 +34,9 @@ type shelf struct {
 	taken map[*board.Free]bool
 }
 
-// allocate gives positions to the wanted orders, in the order of arrival.
-func (b *batch) allocate(ctx context.Context, tx pgx.Tx) error {
+// allocate gives positions to the wanted orders, in the order of arrival. With
+// wait it waits for wallets, a moment.
+func (b *batch) allocate(ctx context.Context, tx pgx.Tx, wait bool) error {
 	needs := b.needs()
 	free, err := board.FindFree(ctx, tx, needs)
 	if err != nil {
@@ -49,21 +50,28 @@ func (b *batch) allocate(ctx context.Context, tx pgx.Tx) error {
 	if err := b.countShort(ctx, tx, needs, shelf.pools); err != nil {
 		return err
 	}
+	if err := b.openTill(ctx, tx, wait); err != nil {
+		return err
+	}
 	for _, o := range b.wanted {
 		picked, err := b.pickFor(o, shelf)
 		if err == nil {
 			err = b.sell(o, picked)
-		} else {
-			err = b.refusal(o, err)
 		}
 		if err != nil {
-			return err
+			if err := b.refusal(o, err); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, f := range picked {
+			shelf.taken[f] = true
 		}
 	}
 	return nil
 }
 
-// pickFor takes what an order asks for off the shelf, or returns why it cannot.
+// pickFor chooses what an order asks for from the shelf, or returns why it cannot.
 func (b *batch) pickFor(o *order, shelf *shelf) ([]*board.Free, error) {
 	if err := b.withinLimit(o); err != nil {
 		return nil, err
@@ -80,13 +88,7 @@ func (b *batch) pickFor(o *order, shelf *shelf) ([]*board.Free, error) {
 			err = b.whyEmpty(o)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range picked {
-		shelf.taken[f] = true
-	}
-	return picked, nil
+	return picked, err
 }
 
 // needs asks each place for as many positions as all wanted orders of its
@@ -185,7 +187,8 @@ func pick(pools map[place]pool, at place, n int, taken map[*board.Free]bool) []*
 	return picked
 }
 
-// sell records the sale of positions to an order; write will write it.
+// sell charges an order for positions and records the sale; write will write it.
+// When it is refused nothing is recorded.
 func (b *batch) sell(o *order, picked []*board.Free) error {
 	c := b.campaigns[o.campaignID]
 	bought := purchase.Purchase{ID: job.NewID(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
@@ -201,14 +204,19 @@ func (b *batch) sell(o *order, picked []*board.Free) error {
 		return 1
 	})
 	result := Result{PurchaseID: bought.ID, Currency: c.Currency, Positions: make([]ResultPosition, 0, len(picked))}
+	for _, f := range picked {
+		bought.Items = append(bought.Items, purchase.Item{Position: f.Position, Price: f.Price})
+		bought.Amount += f.Price
+		result.Positions = append(result.Positions, ResultPosition{Layer: f.Layer, Column: f.Column, Price: f.Price})
+	}
+	if err := b.charge(o, &bought); err != nil {
+		return err
+	}
 	holdID := o.Selection.HoldID
 	for _, f := range picked {
 		b.sales = append(b.sales, board.Sale{Free: *f, HoldID: holdID, UserID: o.UserID, PurchaseID: bought.ID})
-		bought.Items = append(bought.Items, purchase.Item{Position: f.Position, Price: f.Price})
-		bought.Amount += f.Price
 		b.sold[place{o.campaignID, 0}]++
 		b.sold[place{o.campaignID, f.Layer}]++
-		result.Positions = append(result.Positions, ResultPosition{Layer: f.Layer, Column: f.Column, Price: f.Price})
 	}
 	b.change(o.campaignID).Sold += len(picked)
 	if holdID != uuid.Nil {

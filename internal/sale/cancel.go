@@ -133,8 +133,8 @@ func (c cancellation) refusal() error {
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", c.campaign)
 	case c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
-	case c.bought.PaymentMethod != purchase.External:
-		return fault.New(fault.StateConflict, "the purchase was paid by %s; only those paid external can be cancelled", c.bought.PaymentMethod)
+	case c.bought.PaymentMethod != purchase.External && c.bought.PaymentMethod != purchase.Wallet:
+		return fault.New(fault.StateConflict, "the purchase was paid by %s; only those paid external or by wallet can be cancelled", c.bought.PaymentMethod)
 	}
 	return nil
 }
@@ -163,6 +163,13 @@ func (c cancellation) write(ctx context.Context, tx pgx.Tx) (job.Outcome, error)
 	})
 	board.QueueFree(&b, c.bought.CampaignID, c.PurchaseID).Exec(exactly(n, "positions"))
 	purchase.QueueCancel(&b, c.PurchaseID, c.By, c.Reason).Exec(exactly(1, "purchases"))
+	book, err := c.giveBack(ctx, tx)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if book != nil {
+		book.Queue(&b)
+	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return job.Outcome{}, fmt.Errorf("write: %w", err)
 	}

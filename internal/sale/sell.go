@@ -23,7 +23,7 @@ import (
 // Report tells what became of a batch.
 type Report struct {
 	Settled []job.Outcome // jobs made final by this batch
-	Busy    []job.Ref     // jobs of campaigns that another worker has locked: try again
+	Busy    []job.Ref     // jobs whose campaign or wallet somebody else has locked: try again
 	Rings   []job.Ring    // draws to be rung for
 	Sold    int           // positions
 
@@ -50,8 +50,23 @@ var ErrMoved = errors.New("sale: rows moved under the campaign's lock")
 // Sell settles the given jobs in one transaction. Jobs that are final already,
 // or do not exist, are passed over. Without wait, jobs of campaigns that another
 // transaction has locked are returned as Busy; with wait, which is for jobs of a
-// single campaign, Sell takes its turn.
+// single campaign, Sell takes its turn. Jobs whose wallet somebody else has are
+// Busy in either case: nobody else waits for it.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait bool) (Report, error) {
+	return s.sell(ctx, refs, wait, false)
+}
+
+// SellOverdue is Sell for jobs of a single campaign that were Busy too often: it
+// waits for their wallets too, a moment, before all are Busy again.
+func (s *Seller) SellOverdue(ctx context.Context, refs []job.Ref) (Report, error) {
+	report, err := s.sell(ctx, refs, true, true)
+	if postgres.IsLockTimeout(err) {
+		return Report{Busy: refs}, nil
+	}
+	return report, err
+}
+
+func (s *Seller) sell(ctx context.Context, refs []job.Ref, wait, waitForWallets bool) (Report, error) {
 	var report Report
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		report = Report{} // a commit that failed reports nothing
@@ -59,14 +74,14 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait bool) (Report, e
 		if err != nil {
 			return err
 		}
-		report.Busy = b.busy
 		if err := b.meetHolds(ctx, tx); err != nil {
 			return err
 		}
 		b.decide()
-		if err := b.allocate(ctx, tx); err != nil {
+		if err := b.allocate(ctx, tx, waitForWallets); err != nil {
 			return err
 		}
+		report.Busy = b.busy
 		if err := b.write(ctx, tx); err != nil {
 			return err
 		}
@@ -102,6 +117,7 @@ type batch struct {
 	due       []hold.Due    // holds that are over, until meetHolds has ended them
 	reclaimed int
 	holds     map[uuid.UUID]hold.Hold // that orders name, as they are
+	till      till
 }
 
 type owner struct {

@@ -35,6 +35,9 @@ func (b *batch) write(ctx context.Context, tx pgx.Tx) error {
 	if len(b.used) > 0 {
 		hold.QueueUse(&p, slices.Collect(maps.Keys(b.used)), slices.Collect(maps.Values(b.used))).Exec(exactly(len(b.used), "holds"))
 	}
+	if b.till.book != nil {
+		b.till.book.Queue(&p)
+	}
 	job.QueueSettle(&p, b.outcomes).Exec(exactly(len(b.outcomes), "jobs"))
 	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
 		return fmt.Errorf("write: %w", err)

@@ -16,6 +16,7 @@ import (
 var (
 	errElsewhere = errors.New("another worker is at work on some of these jobs")
 	errDraining  = errors.New("this worker is shutting down")
+	errBusy      = errors.New("wallets or campaigns of these jobs are locked by somebody else")
 )
 
 // settle brings jobs to their end, or says why it could not. again tells that

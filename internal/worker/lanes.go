@@ -12,6 +12,7 @@ import (
 	"triprize/internal/hold"
 	"triprize/internal/job"
 	"triprize/internal/postgres"
+	"triprize/internal/sale"
 )
 
 // lane turns the purchase jobs of many tasks into batches, one at a time.
@@ -38,7 +39,7 @@ const (
 const (
 	laneWaits = 1 << 16
 	// patience is how many batches pass a job over before its campaign's jobs wait
-	// their turn.
+	// their turn, and how many more before it waits for its wallet.
 	patience = 5
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
@@ -70,25 +71,39 @@ func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
 // flush settles a batch. The jobs of several campaigns are sold together, and
 // those whose campaign another worker has are passed over: a transaction that
 // waits for one campaign while it has others could wait in a circle. The jobs of
-// a single campaign, and those that were passed over too often, wait their turn.
+// a single campaign, and those that were passed over too often, wait their turn;
+// and those whose wallet is still somebody else's then wait for that too, apart
+// from all others.
 func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
-	crowd, turns := queueUp(items)
+	crowd, turns, overdue := queueUp(items)
 	l.worker.crowd.RLock()
 	defer l.worker.crowd.RUnlock()
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	passed := make(map[uuid.UUID]bool)
-	if len(crowd) > 0 {
-		put, err := l.worker.sell(ctx, crowd, false)
-		if err != nil {
-			return nil, err
-		}
+	sell := func(refs []job.Ref, how func(context.Context, []job.Ref) (sale.Report, error)) error {
+		put, err := l.worker.sold(how(ctx, refs))
 		for _, ref := range put {
 			passed[ref.ID] = true
 		}
+		return err
+	}
+	for _, refs := range overdue {
+		if err := sell(refs, l.worker.seller.SellOverdue); err != nil {
+			return nil, err
+		}
+	}
+	if len(crowd) > 0 {
+		if err := sell(crowd, func(ctx context.Context, refs []job.Ref) (sale.Report, error) {
+			return l.worker.seller.Sell(ctx, refs, false)
+		}); err != nil {
+			return nil, err
+		}
 	}
 	for _, refs := range turns {
-		if _, err := l.worker.sell(ctx, refs, true); err != nil {
+		if err := sell(refs, func(ctx context.Context, refs []job.Ref) (sale.Report, error) {
+			return l.worker.seller.Sell(ctx, refs, true)
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -103,16 +118,20 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 }
 
 // queueUp tells the jobs that are sold in one crowd, whatever their campaign,
-// from those of which each campaign waits its turn alone.
-func queueUp(items []*item) (crowd []job.Ref, turns map[uuid.UUID][]job.Ref) {
-	turns = make(map[uuid.UUID][]job.Ref)
+// from those of which each campaign waits its turn alone, and those that wait for
+// a wallet as well.
+func queueUp(items []*item) (crowd []job.Ref, turns, overdue map[uuid.UUID][]job.Ref) {
+	turns, overdue = make(map[uuid.UUID][]job.Ref), make(map[uuid.UUID][]job.Ref)
 	campaigns := make(map[uuid.UUID]bool)
 	for _, it := range items {
-		if it.passedOver < patience {
+		switch {
+		case it.passedOver < patience:
 			crowd = append(crowd, it.Ref)
 			campaigns[it.CampaignID] = true
-		} else {
+		case it.passedOver < 2*patience:
 			turns[it.CampaignID] = append(turns[it.CampaignID], it.Ref)
+		default:
+			overdue[it.CampaignID] = append(overdue[it.CampaignID], it.Ref)
 		}
 	}
 	if len(campaigns) == 1 {
@@ -120,13 +139,12 @@ func queueUp(items []*item) (crowd []job.Ref, turns map[uuid.UUID][]job.Ref) {
 		turns[only] = append(turns[only], crowd...)
 		crowd = nil
 	}
-	return crowd, turns
+	return crowd, turns, overdue
 }
 
-// sell settles purchase jobs in one transaction and sees to what follows. It
-// returns the jobs that were passed over.
-func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait bool) ([]job.Ref, error) {
-	report, err := w.seller.Sell(ctx, refs, wait)
+// sold sees to what follows a transaction of sales. It returns the jobs that were
+// passed over.
+func (w *Worker) sold(report sale.Report, err error) ([]job.Ref, error) {
 	if err != nil {
 		if postgres.IsSurroundings(err) {
 			w.metrics.faults.Inc()

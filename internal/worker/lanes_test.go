@@ -38,7 +38,8 @@ func TestSeveralCampaignsAreSoldInACrowdAndASingleOneWaitsItsTurn(t *testing.T) 
 		"two campaigns":            {slices.Concat(waiting(a, 0), waiting(b, 0), waiting(a, 0)), []int{0, 1, 2}, nil},
 		"shortly before patience":  {slices.Concat(waiting(a, patience-1), waiting(b, 0)), []int{0, 1}, nil},
 		"one lost patience":        {slices.Concat(waiting(a, patience), waiting(b, 0), waiting(c, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
-		"long after patience":      {slices.Concat(waiting(a, 100*patience), waiting(b, 0), waiting(c, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
+		"long after patience":      {slices.Concat(waiting(a, 2*patience), waiting(b, 0), waiting(c, 0)), []int{1, 2}, nil},
+		"shortly before":           {slices.Concat(waiting(a, 2*patience-1), waiting(b, 0), waiting(c, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
 		"one lost it, one is left": {slices.Concat(waiting(a, patience), waiting(b, 0, 1)), nil, map[uuid.UUID][]int{a: {0}, b: {1, 2}}},
 		"all lost it":              {slices.Concat(waiting(a, patience, patience), waiting(b, patience)), nil, map[uuid.UUID][]int{a: {0, 1}, b: {2}}},
 		"only some jobs lost it":   {slices.Concat(waiting(a, patience, 0), waiting(b, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
@@ -50,7 +51,10 @@ func TestSeveralCampaignsAreSoldInACrowdAndASingleOneWaitsItsTurn(t *testing.T) 
 			}
 			return refs
 		}
-		crowd, turns := queueUp(want.items)
+		crowd, turns, overdue := queueUp(want.items)
+		if lost := name == "long after patience"; lost != (len(overdue) == 1) || lost && !slices.Equal(overdue[a], refs([]int{0})) {
+			t.Errorf("%s: those that wait for a wallet are %v", name, overdue)
+		}
 		if !slices.Equal(crowd, refs(want.crowd)) {
 			t.Errorf("%s: the crowd is %v of %v", name, crowd, want.items)
 		}

@@ -61,9 +61,9 @@ func groupSize(waiting []job.Attempted) int {
 	return max(n, 1)
 }
 
-// sellWaiting sells together, then campaign by campaign what another worker was at.
+// sellWaiting sells together, then campaign by campaign what somebody else was at.
 func (w *Worker) sellWaiting(ctx context.Context, refs []job.Ref) error {
-	busy, err := w.sell(ctx, refs, false)
+	busy, err := w.sold(w.seller.Sell(ctx, refs, false))
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,12 @@ func (w *Worker) sellWaiting(ctx context.Context, refs []job.Ref) error {
 		byCampaign[ref.CampaignID] = append(byCampaign[ref.CampaignID], ref)
 	}
 	for _, refs := range byCampaign {
-		if _, err := w.sell(ctx, refs, true); err != nil {
+		left, err := w.sold(w.seller.SellOverdue(ctx, refs))
+		if err != nil {
 			return err
+		}
+		if len(left) > 0 {
+			return queue.Later(errBusy)
 		}
 	}
 	return nil

@@ -55,7 +55,8 @@ const (
 
 // Defines values for PaymentDraftMethod.
 const (
-	External PaymentDraftMethod = "external"
+	PaymentDraftMethodExternal PaymentDraftMethod = "external"
+	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -488,14 +489,14 @@ type Payment struct {
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot say it.
+	// Method `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
 	Method PaymentDraftMethod `json:"method"`
 
 	// Reference The app's own reference of the payment.
 	Reference string `json:"reference,omitempty"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot say it.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
