@@ -52,11 +52,20 @@ func dial(ctx context.Context, address, key string) (*connection, error) {
 			"\r\nContent-Type: application/json\r\nPrefer: wait=30\r\nIdempotency-Key: ")}, nil
 }
 
-// purchase buys one position for a user nobody has heard of, under a fresh key,
-// and waits for the final answer.
-func (c *connection) purchase(campaign uuid.UUID) (answer, error) {
-	const body = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
+// The bodies of purchases; the zeros are the user's.
+const (
+	paidOutside = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
+	paidByPurse = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"wallet"}}`
+)
+
+// purchase buys one position under a fresh key and waits for the final answer:
+// for a user nobody has heard of, or, with an owner, for one who pays by wallet.
+func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) {
 	const user = len(`{"user_id":"user-`)
+	body := paidOutside
+	if owner != "" {
+		body = paidByPurse
+	}
 	c.out = append(c.out[:0], "POST /v1/campaigns/"...)
 	c.out = append(c.out, campaign.String()...)
 	c.out = append(c.out, "/purchases"...)
@@ -66,7 +75,11 @@ func (c *connection) purchase(campaign uuid.UUID) (answer, error) {
 	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
 	c.out = append(c.out, "\r\n\r\n"...)
 	c.out = append(c.out, body[:user]...)
-	c.out = c.appendID(c.out)
+	if owner == "" {
+		c.out = c.appendID(c.out)
+	} else {
+		c.out = append(c.out, owner[len("user-"):]...)
+	}
 	c.out = append(c.out, body[user+32:]...)
 	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return answer{}, err

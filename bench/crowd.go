@@ -19,6 +19,7 @@ type crowd struct {
 	campaigns []uuid.UUID // bought from in turn
 	size      int
 	requests  int64 // in all; 0: until the window is over
+	payers    int   // how many users pay in turn, each by wallet; 0: every purchase is another stranger's
 }
 
 // outcome is how a request ended.
@@ -90,7 +91,11 @@ func (b *buyer) buy(ctx context.Context) error {
 			return nil
 		}
 		start := time.Now()
-		a, err := c.purchase(b.crowd.campaigns[int(ticket)%len(b.crowd.campaigns)])
+		owner := ""
+		if b.crowd.payers > 0 {
+			owner = ownerName(int(ticket) % b.crowd.payers)
+		}
+		a, err := c.purchase(b.crowd.campaigns[int(ticket)%len(b.crowd.campaigns)], owner)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ const connections = 500
 type crowdedSale struct {
 	offer   func(measured time.Duration) offer
 	workers int
+	payers  int // users with wallets that pay in turn; 0: the apps collect the money
 }
 
 func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
@@ -23,9 +24,13 @@ func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, v.close(ctx)) }()
+	if err := fund(ctx, v.db, owners(c.payers)); err != nil {
+		return r, err
+	}
 	if err := v.serve(ctx, c.workers); err != nil {
 		return r, err
 	}
+	v.payers = c.payers
 	w := &window{meter: v.meter()}
 	seen, err := v.rush(ctx, w, measured)
 	if err != nil {
@@ -47,7 +52,7 @@ func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) 
 func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*tally, error) {
 	var once sync.Once
 	out := make(chan struct{})
-	c := &crowd{address: v.address, key: v.stage.appKey, campaigns: v.campaigns, size: connections}
+	c := &crowd{address: v.address, key: v.stage.appKey, campaigns: v.campaigns, size: connections, payers: v.payers}
 	var seen *tally
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() { once.Do(func() { close(out) }) }) })

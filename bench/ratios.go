@@ -24,6 +24,12 @@ var claims = []claim{
 	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http"},
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http"},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http"},
+	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr"},
+	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http"},
+	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone"},
+	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone"},
+	{"two desks on a hot wallet / unlocked", "no target", "hot-wallet-2desks", "hot-wallet-2desks-unlocked"},
+	{"a command on 10 events / on 1 M", "at most 1.5", "wallet-10-events", "wallet-1M-events"},
 	{"idle median, ms", "at most 15", "idle-latency", ""},
 }
 

@@ -21,10 +21,19 @@ var scenarios = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot, workers: 1}.run},
+	{"triprize-http-wallet", crowdedSale{offer: hot, workers: 1, payers: 5000}.run},
 	{"triprize-http-2workers", crowdedSale{offer: hot, workers: 2}.run},
 	{"triprize-http-100campaigns", crowdedSale{offer: hundred, workers: 1}.run},
 	{"sold-out-storm", runStorm},
 	{"idle-latency", runIdle},
+	{"transfers-alone", walletCommands{wallets: 1000, alone: true}.run},
+	{"transfers", walletCommands{wallets: 1000}.run},
+	{"hot-wallet-alone", walletCommands{wallets: 1, alone: true}.run},
+	{"hot-wallet", walletCommands{wallets: 1}.run},
+	{"hot-wallet-2desks", walletCommands{wallets: 1, desks: 2, locked: true}.run},
+	{"hot-wallet-2desks-unlocked", walletCommands{wallets: 1, desks: 2}.run},
+	{"wallet-10-events", agedWallet{events: 10}.run},
+	{"wallet-1M-events", agedWallet{events: 1_000_000}.run},
 }
 
 func names() []string {

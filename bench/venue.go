@@ -29,6 +29,7 @@ type venue struct {
 	campaigns []uuid.UUID   // on sale, in the order they were made
 	fleet     *devstack.Fleet
 	address   string
+	payers    int // see crowd
 }
 
 // openVenue copies a template.

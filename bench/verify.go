@@ -17,6 +17,18 @@ type expectation struct {
 	unsettled int         // jobs that nobody was asked to settle
 }
 
+// unsound returns what the audit finds.
+func (v *venue) unsound(ctx context.Context) (wrong []string) {
+	violations, err := audit.Check(ctx, v.db, violationsShown)
+	if err != nil {
+		return []string{"audit: " + err.Error()}
+	}
+	for _, found := range violations {
+		wrong = append(wrong, found.Invariant+": "+found.Subject)
+	}
+	return wrong
+}
+
 // violationsShown bounds how many rows of one broken invariant are reported.
 const violationsShown = 3
 
@@ -24,13 +36,7 @@ const violationsShown = 3
 // position that was sold and not paid for or the other way round, a buyer who
 // was told of a purchase that is not there, an accepted job that was forgotten.
 func (v *venue) verify(ctx context.Context, want expectation) (wrong []string, err error) {
-	violations, err := audit.Check(ctx, v.db, violationsShown)
-	if err != nil {
-		return nil, err
-	}
-	for _, found := range violations {
-		wrong = append(wrong, found.Invariant+": "+found.Subject)
-	}
+	wrong = v.unsound(ctx)
 	var completed, sold, unsettled, kept int
 	err = v.db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM purchases WHERE state = 'completed'),

@@ -59,6 +59,7 @@ type Redis struct {
 type Locks struct {
 	Enabled     bool          `mapstructure:"enabled"`
 	RedisURLs   string        `mapstructure:"redis_urls"   validate:"omitempty,quorum_of=redis rediss unix"`
+	Wallets     bool          `mapstructure:"wallets"`
 	TTL         time.Duration `mapstructure:"ttl"          validate:"min=100ms,max=10m"`
 	DriftFactor float64       `mapstructure:"drift_factor" validate:"min=0,max=0.5"`
 	Tries       int           `mapstructure:"tries"        validate:"min=1,max=100"`

@@ -81,7 +81,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	holds := hold.NewMetrics(registry)
-	tellers := teller.New(db, teller.Options{Locker: queueAt(locks, settings.Locks)})
+	var forWallets teller.Options
+	if settings.Locks.Wallets {
+		forWallets.Locker = queueAt(locks, settings.Locks)
+	}
+	tellers := teller.New(db, forWallets)
 	registerTeller(registry, tellers)
 	s := &Server{
 		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,

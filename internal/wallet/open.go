@@ -28,7 +28,8 @@ const (
 
 // stateSQL reads wallets $1 uuid[] with what they start from: the last snapshot
 // and the sum of the events after it, of which there are fewer than
-// SnapshotEvery. A wallet that holds nothing has no active authorization, and
+// SnapshotEvery; the limit tells the planner so, which would read all events of an
+// old wallet otherwise. A wallet that holds nothing has no active authorization, and
 // spares the count.
 const stateSQL = `
 	SELECT w.id, w.owner_id, w.currency, w.balance, w.held, w.version, w.created_at,
@@ -43,7 +44,8 @@ const stateSQL = `
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS events, coalesce(max(version), 0) AS last,
 		       coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
-		FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0)) e`
+		FROM (SELECT version, delta_balance, delta_held FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0)
+		      ORDER BY version LIMIT 1000) l) e`
 
 // authorizationsSQL reads the authorizations of wallets $1 uuid[] whose time is
 // over, and those of $2 uuid[] that are to be captured or voided. The clock is
