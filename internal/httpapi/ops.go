@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/adaptor"
@@ -14,7 +15,11 @@ import (
 	"triprize/internal/telemetry"
 )
 
-const asynqmonPath = "/asynqmon"
+const (
+	asynqmonPath = "/asynqmon"
+	// collectPatience bounds how long /metrics waits for what Redis knows of the queues.
+	collectPatience = 2 * time.Second
+)
 
 // mountOperations registers what operators and orchestrators use.
 func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
@@ -23,7 +28,7 @@ func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
 	if client, ok := rdb.(*redis.Client); ok {
 		options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
 			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
-		s.registry.MustRegister(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)))
+		s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
 		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
 		app.Use(asynqmonPath, s.authenticateBrowser)
 		// A browser that remembers an operator's key would send it with a form of

@@ -212,7 +212,7 @@ type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// BoardVersion Grows with every change of the board: holds, releases, sales. When it has changed, read the board again.
+	// BoardVersion Grows with every change of the board that is made: holds, releases, sales. A hold that ends by itself shows in positions first. When either has changed, read the board again.
 	BoardVersion int64 `json:"board_version"`
 	Paused       bool  `json:"paused"`
 
