@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -113,12 +114,14 @@ func (d *Desk) queueUp(ctx context.Context, ask Ask) (release func(), turned *jo
 	for i, p := range ask.Positions {
 		names[i] = fmt.Sprintf("position:%s:%d/%d", ask.Job.CampaignID, p.Layer, p.Column)
 	}
+	slices.Sort(names) // sets that overlap are asked for in one order, so that nobody waits in a circle
 	release, err = d.locker.Acquire(ctx, names...)
-	if ctx.Err() != nil {
-		return nil, nil, ctx.Err()
-	}
 	if err != nil {
 		release = func() {} // Postgres decides without us
+	}
+	if ctx.Err() != nil {
+		release()
+		return nil, nil, ctx.Err()
 	}
 	if turned, err = d.turnAway(ctx, ask); err != nil || turned != nil {
 		release()

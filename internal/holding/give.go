@@ -117,7 +117,7 @@ func queueChanges(p *pgx.Batch, changes map[uuid.UUID]*campaign.Change) error {
 // remember notes, after the commit, what is taken, and counts.
 func (b *crowd) remember() {
 	for at, remaining := range b.gone {
-		b.desk.taken.note(place{at.CampaignID, at.Position}, remaining)
+		b.desk.taken.note(place{at.CampaignID, at.Position}, b.began, remaining)
 	}
 	b.desk.metrics.Count(hold.EventMade, len(b.made))
 	b.desk.metrics.Count(hold.EventReclaimed, len(b.scene.due))

@@ -35,14 +35,16 @@ func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := survey(ctx, d.db, asks, d.settings.CoolDown, false)
+	s, err := survey(ctx, d.db, asks, d.settings, false)
 	if err != nil {
 		return nil, err
 	}
 	seen := make([]glance, len(asks))
 	for i, a := range asks {
 		seen[i] = glance{known: known[i], earlier: earlier[i]}
-		if c := s.campaigns[a.Job.CampaignID]; !known[i] && c != nil {
+		// What can never be, and a sale that is not open, is for the transaction to
+		// refuse: that is recorded.
+		if c := s.campaigns[a.Job.CampaignID]; !known[i] && onSale(c, a) == nil {
 			seen[i].refusal = d.withinLimits(s, c, a)
 		}
 	}
@@ -61,7 +63,7 @@ func (d *Desk) flush(ctx context.Context, asks []Ask) ([]job.Done, error) {
 		for at, i := range fresh {
 			mine[at] = asks[i]
 		}
-		b = &crowd{desk: d, asks: mine, answers: make([]job.Answer, len(mine))}
+		b = &crowd{desk: d, asks: mine, answers: make([]job.Answer, len(mine)), began: time.Now()}
 		err := b.decide(ctx, tx)
 		failpoint.Hit("holding.commit", b.users)
 		return b.answers, err
@@ -80,11 +82,12 @@ type crowd struct {
 	desk    *Desk
 	asks    []Ask
 	answers []job.Answer
+	began   time.Time // before anything was read
 	scene   *scene
 
 	free  map[board.Chosen]*board.Free
-	pools map[place][]*board.Free // by rank; the zero position but for the layer
-	gone  map[board.Chosen]time.Duration
+	pools map[place][]*board.Free        // by rank; the zero position but for the layer
+	gone  map[board.Chosen]time.Duration // found taken, and for how long
 	sold  map[place]int
 
 	made []hold.Hold
@@ -107,7 +110,7 @@ func pool(campaignID uuid.UUID, layer int) place {
 }
 
 func (b *crowd) decide(ctx context.Context, tx pgx.Tx) (err error) {
-	if b.scene, err = survey(ctx, tx, b.asks, b.desk.settings.CoolDown, true); err != nil {
+	if b.scene, err = survey(ctx, tx, b.asks, b.desk.settings, true); err != nil {
 		return err
 	}
 	changes := make(map[uuid.UUID]*campaign.Change)
@@ -230,8 +233,10 @@ func (b *crowd) shelve(free []board.Free, named []board.Found) {
 		f := &named[i]
 		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
 		switch {
+		case f.State == board.Sold:
+			b.gone[at] = remembered
 		case f.State != board.Available:
-			b.gone[at] = f.Remaining
+			b.gone[at] = f.Remaining // none: its time was over between what is due and this look
 		case b.free[at] == nil:
 			b.free[at] = &f.Free
 		}

@@ -2,6 +2,7 @@ package holding
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +14,14 @@ import (
 
 // memory knows positions that were found taken a moment ago.
 type memory struct {
-	until *lru.Cache[place, time.Time]
+	mu    sync.Mutex // for those who look before they write
+	known *lru.Cache[place, sighting]
+}
+
+// sighting is what is known of a position.
+type sighting struct {
+	until time.Time // taken until then; zero: not
+	freed time.Time // when it was last given back, as far as this process knows
 }
 
 type place struct {
@@ -30,24 +38,33 @@ const (
 )
 
 func newMemory() *memory {
-	until, _ := lru.New[place, time.Time](places) // fails only for a size of 0
-	return &memory{until: until}
+	known, _ := lru.New[place, sighting](places) // fails only for a size of 0
+	return &memory{known: known}
 }
 
-// note remembers a taken position; remaining is how long it is held at most, 0 for one that is sold.
-func (m *memory) note(p place, remaining time.Duration) {
-	if remaining <= 0 || remaining > remembered {
-		remaining = remembered
+// note remembers a position that somebody found taken. It was looked at not
+// before since, and was taken for remaining from then on at least. What has been
+// given back since is not taken any more.
+func (m *memory) note(p place, since time.Time, remaining time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last, ok := m.known.Get(p); ok && last.freed.After(since) {
+		return
 	}
-	m.until.Add(p, time.Now().Add(remaining))
+	m.known.Add(p, sighting{until: since.Add(min(remaining, remembered))})
 }
 
-func (m *memory) forget(p place) { m.until.Remove(p) }
+// forget lets a position that was given back be asked for again.
+func (m *memory) forget(p place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known.Add(p, sighting{freed: time.Now()})
+}
 
 // among names the positions of an ask that are known to be taken.
 func (m *memory) among(ask Ask) (gone []fault.Field) {
 	for i, p := range ask.Positions {
-		if until, ok := m.until.Get(place{ask.Job.CampaignID, p}); ok && time.Now().Before(until) {
+		if last, ok := m.known.Get(place{ask.Job.CampaignID, p}); ok && time.Now().Before(last.until) {
 			gone = append(gone, takenField(i, p))
 		}
 	}

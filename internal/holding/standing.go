@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
+	"triprize/internal/config"
 	"triprize/internal/fault"
 	"triprize/internal/hold"
 	"triprize/internal/postgres"
@@ -35,7 +36,7 @@ type scene struct {
 	now       time.Time // by the database's clock
 	campaigns map[uuid.UUID]*campaign.Sale
 	standings map[asker]*standing
-	held      map[uuid.UUID]int // positions held in a campaign, by all
+	held      map[uuid.UUID]int // positions held in a campaign, by all; counted where only a share may be held
 	due       []hold.Due        // of active campaigns; not counted above any more
 }
 
@@ -62,7 +63,7 @@ const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = AN
 
 // survey reads the scene of asks. With lock it first locks their campaigns, in
 // ascending order; the statements after it see what was committed before.
-func survey(ctx context.Context, db postgres.DB, asks []Ask, coolDown time.Duration, lock bool) (*scene, error) {
+func survey(ctx context.Context, db postgres.DB, asks []Ask, settings config.Holds, lock bool) (*scene, error) {
 	s := &scene{campaigns: make(map[uuid.UUID]*campaign.Sale), standings: make(map[asker]*standing), held: make(map[uuid.UUID]int)}
 	var campaigns, ofUsers []uuid.UUID
 	var users []string
@@ -91,10 +92,12 @@ func survey(ctx context.Context, db postgres.DB, asks []Ask, coolDown time.Durat
 		s.due, err = pgx.CollectRows(rows, hold.ScanDue)
 		return err
 	})
-	p.Queue(heldSQL, campaigns).Query(s.scanHeld)
+	if settings.MaxSharePercent < 100 { // it adds up every hold of the campaign
+		p.Queue(heldSQL, campaigns).Query(s.scanHeld)
+	}
 	p.Queue(standingsSQL, ofUsers, users).Query(s.scanStandings)
-	if coolDown > 0 {
-		p.Queue(coolingSQL, ofUsers, users, coolDown.Seconds()).Query(s.scanCooling)
+	if settings.CoolDown > 0 {
+		p.Queue(coolingSQL, ofUsers, users, settings.CoolDown.Seconds()).Query(s.scanCooling)
 	}
 	if err := db.SendBatch(ctx, &p).Close(); err != nil {
 		return nil, fmt.Errorf("survey: %w", err)
@@ -155,6 +158,14 @@ func (s *scene) forgetDue() {
 // never be, the state of the sale, and what the user may hold and have.
 func (d *Desk) admit(s *scene, a Ask) error {
 	c := s.campaigns[a.Job.CampaignID]
+	if err := onSale(c, a); err != nil {
+		return err
+	}
+	return d.withinLimits(s, c, a)
+}
+
+// onSale checks an ask against its campaign: what can never be, then the state of the sale.
+func onSale(c *campaign.Sale, a Ask) error {
 	switch {
 	case c == nil:
 		return fault.New(fault.NotFound, "there is no campaign %s", a.Job.CampaignID)
@@ -169,7 +180,7 @@ func (d *Desk) admit(s *scene, a Ask) error {
 	case !c.Open:
 		return fault.New(fault.SaleNotOpen, "the sale has not begun or is over")
 	}
-	return d.withinLimits(s, c, a)
+	return nil
 }
 
 // withinLimits is what keeps one user, or all together, from holding what others
@@ -183,7 +194,7 @@ func (d *Desk) withinLimits(s *scene, c *campaign.Sale, a Ask) error {
 	case has.held+n > d.settings.MaxPositionsPerUser:
 		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this one holds %d and asks for %d more",
 			d.settings.MaxPositionsPerUser, has.held, n)
-	case s.held[c.ID]+n > share:
+	case d.settings.MaxSharePercent < 100 && s.held[c.ID]+n > share: // of a campaign that is all held, none is available
 		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
 			share, c.Counts.Total, s.held[c.ID])
 	case c.PurchaseLimit != nil && has.owned+n > *c.PurchaseLimit:

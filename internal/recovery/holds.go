@@ -22,12 +22,13 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 			return 0, err
 		}
 		counts["campaigns"] += len(campaigns)
-		var done int
+		done, failed := 0, false
 		for _, id := range campaigns {
 			holds, positions, err := holding.Expire(ctx, s.db, id, limit)
 			if err != nil {
 				broken = append(broken, id)
 				counts["failed"]++
+				failed = true
 				failures = append(failures, err)
 				continue
 			}
@@ -36,6 +37,9 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 			counts["freed"] += positions
 		}
 		s.holds.Count(hold.EventExpired, done)
+		if failed { // its holds filled the batch: others may be behind them
+			done = max(done, limit)
+		}
 		return done, ctx.Err()
 	})
 	return counts, errors.Join(append(failures, err)...)

@@ -3,9 +3,8 @@ package sale
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/board"
@@ -33,7 +32,11 @@ func (b *batch) write(ctx context.Context, tx pgx.Tx) error {
 		purchase.QueueInsert(&p, b.purchases)
 	}
 	if len(b.used) > 0 {
-		hold.QueueUse(&p, slices.Collect(maps.Keys(b.used)), slices.Collect(maps.Values(b.used))).Exec(exactly(len(b.used), "holds"))
+		holds, purchases := make([]uuid.UUID, 0, len(b.used)), make([]uuid.UUID, 0, len(b.used))
+		for holdID, purchaseID := range b.used { // both lists in one pass: the order of a map is another each time
+			holds, purchases = append(holds, holdID), append(purchases, purchaseID)
+		}
+		hold.QueueUse(&p, holds, purchases).Exec(exactly(len(holds), "holds"))
 	}
 	if b.till.book != nil {
 		b.till.book.Queue(&p)
