@@ -46,6 +46,9 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 	return found, nil
 }
 
+// Invariants returns how many there are; that draws can be redone is one of them.
+func Invariants() int { return len(invariants) + len(ledger) + 1 }
+
 // check asks for what breaks each of the invariants.
 func check(ctx context.Context, tx pgx.Tx, all []invariant, limit int) (found []Violation, err error) {
 	for _, i := range all {

@@ -21,6 +21,7 @@ import (
 
 	"triprize/internal/devstack"
 	"triprize/internal/fixture"
+	"triprize/internal/postgres"
 	"triprize/migrations"
 )
 
@@ -322,6 +323,41 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 		if _, stderr, status := run(t, env, args...); status == 0 || stderr == "" {
 			t.Errorf("%v: status %d, %q", args, status, stderr)
 		}
+	}
+}
+
+func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	env := []string{"TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + settings.Redis.URL}
+	db, err := postgres.Open(t.Context(), settings.Postgres, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.Sell(t, db, id, 2)
+	if stdout, stderr, status := run(t, env, "audit"); status != 0 || !strings.Contains(stdout, "invariants hold") {
+		t.Errorf("a sound database: status %d, %s%s", status, stdout, stderr)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = 3 WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, status := run(t, env, "audit")
+	if status != 1 || !strings.Contains(stdout, "counts 3 sold") || !strings.Contains(stderr, "1 violations") {
+		t.Errorf("a counter that is wrong: status %d, %s%s", status, stdout, stderr)
+	}
+	stdout, _, status = run(t, env, "audit", "--json")
+	var report struct {
+		OK         bool
+		Invariants int
+		Violations []struct{ Invariant, Subject string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 1 || report.OK || report.Invariants < 20 || len(report.Violations) != 1 {
+		t.Errorf("as JSON: status %d, %v, %s", status, err, stdout)
+	}
+	if _, stderr, status := run(t, env, "audit", "--limit", "0"); status != 1 || !strings.Contains(stderr, "--limit") {
+		t.Errorf("a limit of nothing: status %d, %s", status, stderr)
 	}
 }
 
