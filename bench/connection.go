@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"triprize/internal/triangle"
 )
 
-// connection is one keep-alive connection to the api that posts purchases. It is
+// connection is one keep-alive connection to the api that posts purchases and holds. It is
 // written by hand because it shares two cores with what it measures: net/http
 // would cost as much as the api itself.
 type connection struct {
@@ -66,14 +68,7 @@ func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) 
 	if owner != "" {
 		body = paidByPurse
 	}
-	c.out = append(c.out[:0], "POST /v1/campaigns/"...)
-	c.out = append(c.out, campaign.String()...)
-	c.out = append(c.out, "/purchases"...)
-	c.out = append(c.out, c.head...)
-	c.out = c.appendID(c.out)
-	c.out = append(c.out, "\r\nContent-Length: "...)
-	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
-	c.out = append(c.out, "\r\n\r\n"...)
+	c.begin(campaign, "/purchases", len(body))
 	c.out = append(c.out, body[:user]...)
 	if owner == "" {
 		c.out = c.appendID(c.out)
@@ -81,6 +76,34 @@ func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) 
 		c.out = append(c.out, owner[len("user-"):]...)
 	}
 	c.out = append(c.out, body[user+32:]...)
+	return c.send()
+}
+
+// hold asks to hold a position for a user nobody has heard of, under a fresh key.
+func (c *connection) hold(campaign uuid.UUID, at triangle.Position) (answer, error) {
+	const user, size = `{"user_id":"user-`, 32
+	rest := `","positions":[{"layer":` + strconv.Itoa(at.Layer) + `,"column":` + strconv.Itoa(at.Column) + `}]}`
+	c.begin(campaign, "/holds", len(user)+size+len(rest))
+	c.out = append(c.out, user...)
+	c.out = c.appendID(c.out)
+	c.out = append(c.out, rest...)
+	return c.send()
+}
+
+// begin writes the head of a request of so many bytes.
+func (c *connection) begin(campaign uuid.UUID, path string, length int) {
+	c.out = append(c.out[:0], "POST /v1/campaigns/"...)
+	c.out = append(c.out, campaign.String()...)
+	c.out = append(c.out, path...)
+	c.out = append(c.out, c.head...)
+	c.out = c.appendID(c.out)
+	c.out = append(c.out, "\r\nContent-Length: "...)
+	c.out = strconv.AppendInt(c.out, int64(length), 10)
+	c.out = append(c.out, "\r\n\r\n"...)
+}
+
+// send sends what was written and reads the answer.
+func (c *connection) send() (answer, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return answer{}, err
 	}

@@ -18,8 +18,9 @@ type crowd struct {
 	key       string
 	campaigns []uuid.UUID // bought from in turn
 	size      int
-	requests  int64 // in all; 0: until the window is over
-	payers    int   // how many users pay in turn, each by wallet; 0: every purchase is another stranger's
+	requests  int64         // in all; 0: until the window is over
+	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is another stranger's
+	every     time.Duration // from one order of a buyer to its next, at least; 0: at once
 }
 
 // outcome is how a request ended.
@@ -100,6 +101,7 @@ func (b *buyer) buy(ctx context.Context) error {
 			return err
 		}
 		b.note(a, time.Since(start))
+		wait(ctx, b.crowd.every-time.Since(start), nil)
 	}
 	return nil
 }

@@ -12,25 +12,30 @@ type claim struct {
 	target string
 	over   string // the scenario above the line
 	under  string // the one below it; empty: the claim is about the median latency in ms
+	of     string // the figure that is compared; empty: the rate
 }
 
 // claims are the targets that these scenarios can speak to.
 var claims = []claim{
-	{"triprize-http / documents-rr", "at least 30 now, 60 in the end", "triprize-http", "documents-rr"},
-	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc"},
-	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty"},
-	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based"},
-	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard"},
-	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http"},
-	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http"},
-	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http"},
-	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr"},
-	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http"},
-	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone"},
-	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone"},
-	{"two desks on a hot wallet / unlocked", "no target", "hot-wallet-2desks", "hot-wallet-2desks-unlocked"},
-	{"a command on 10 events / on 1 M", "at most 1.5", "wallet-10-events", "wallet-1M-events"},
-	{"idle median, ms", "at most 15", "idle-latency", ""},
+	{"triprize-http / documents-rr", "at least 30 now, 60 in the end", "triprize-http", "documents-rr", ""},
+	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc", ""},
+	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty", ""},
+	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based", ""},
+	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard", ""},
+	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http", ""},
+	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
+	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
+	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr", ""},
+	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http", ""},
+	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone", ""},
+	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone", ""},
+	{"two desks on a hot wallet / unlocked", "no target", "hot-wallet-2desks", "hot-wallet-2desks-unlocked", ""},
+	{"a command on 10 events / on 1 M", "at most 1.5", "wallet-10-events", "wallet-1M-events", ""},
+	{"idle median, ms", "at most 15", "idle-latency", "", ""},
+	{"rows written, lock / none", "below 1", "hold-crowd", "hold-crowd-unlocked", rowsOfCrowd},
+	{"postgres' cpu, lock / none", "below 1", "hold-crowd", "hold-crowd-unlocked", postgresOfCrowd},
+	{"transactions, lock / none", "–", "hold-crowd", "hold-crowd-unlocked", transactionsOfCrowd},
+	{"time of a crowd, lock / none", "–", "hold-crowd", "hold-crowd-unlocked", timeOfCrowd},
 }
 
 // ratio is a claim as it was measured.
@@ -42,6 +47,16 @@ type ratio struct {
 
 func perSecondOf(r result) float64 { return r.PerSecond }
 func p50Of(r result) float64       { return r.P50 }
+
+// figure returns a figure of a round, 0 when it has none of that name.
+func (r result) figure(name string) float64 {
+	for _, f := range r.Figures {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return 0
+}
 
 // ratios works out the claims whose scenarios were run. A ratio is taken within
 // each round, where both sides had the same weather, and then the median of those.
@@ -56,7 +71,11 @@ func (r *report) ratios() []ratio {
 			list = append(list, ratio{c.name, c.target, spreadOf(over.of(p50Of))})
 			continue
 		}
-		above, below := over.of(perSecondOf), under.of(perSecondOf)
+		value := perSecondOf
+		if c.of != "" {
+			value = func(r result) float64 { return r.figure(c.of) }
+		}
+		above, below := over.of(value), under.of(value)
 		for i := range above {
 			above[i] = divide(above[i], below[i])
 		}

@@ -34,6 +34,9 @@ var scenarios = []scenario{
 	{"hot-wallet-2desks-unlocked", walletCommands{wallets: 1, desks: 2}.run},
 	{"wallet-10-events", agedWallet{events: 10}.run},
 	{"wallet-1M-events", agedWallet{events: 1_000_000}.run},
+	{"hold-latency", runHolds},
+	{"hold-crowd", holdCrowd{locks: true}.run},
+	{"hold-crowd-unlocked", holdCrowd{}.run},
 }
 
 func names() []string {

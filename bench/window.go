@@ -51,7 +51,20 @@ func (w *window) open() (closed func()) {
 	}
 }
 
+// cores is how many cores a group used while the window was open.
+func (w *window) cores(group string) float64 {
+	for _, f := range w.cpu {
+		if f.Name == cpuOf+group {
+			return f.Value
+		}
+	}
+	return 0
+}
+
 func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -26,7 +26,7 @@ type answer struct {
 	Attempts int
 	Result   struct {
 		PurchaseID uuid.UUID `json:"purchase_id"`
-		Positions  []struct{ Layer, Column int }
+		Positions  []place
 		Amount     int64
 	}
 	Problem *struct {

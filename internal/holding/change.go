@@ -16,8 +16,8 @@ import (
 )
 
 // Extend moves the deadline of an active hold to ttl from now, if that is later,
-// and returns the hold as it is then. A hold can be extended so often, while its
-// campaign is on sale.
+// and returns the hold as it is then. A hold can be extended so often; a pause of
+// the sale, or its end, is no bar: what is held stays held.
 func Extend(ctx context.Context, tx pgx.Tx, id uuid.UUID, ttl time.Duration, most int) (hold.Hold, error) {
 	h, err := lockActive(ctx, tx, id)
 	if err != nil {

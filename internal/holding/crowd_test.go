@@ -57,7 +57,7 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holding.Desk, id uuid.UUID
 	crowd.Go(func() { _, _ = desk.Hold(t.Context(), fixture.AskFor(id, "outside", at(99, 99))) })
 	waiting(t, db, 1)
 	crowd.Go(func() { made, refused = together(t, []*holding.Desk{desk}, asks) })
-	time.Sleep(300 * time.Millisecond) // the looks are done by then
+	time.Sleep(800 * time.Millisecond) // the looks are done by then
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

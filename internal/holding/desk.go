@@ -44,6 +44,7 @@ type Desk struct {
 	metrics  *hold.Metrics
 	answer   func(hold.Hold) any
 	taken    *memory
+	keys     *batch.Coalescer[Ask, glance] // of who is turned away
 	looks    *batch.Coalescer[Ask, glance]
 	lanes    []*batch.Coalescer[Ask, job.Done]
 }
@@ -51,23 +52,32 @@ type Desk struct {
 const (
 	lanes = 4 // transactions at once; a campaign is always in the same lane
 	looks = 2 // reads at once
+
+	// turning is how long those of a crowd who are turned away wait for each other,
+	// so that Postgres is asked for their keys together: they come back from the
+	// lock one by one.
+	turning = 20 * time.Millisecond
 )
 
 // NewDesk returns a Desk; Close closes it. answer makes the body that a hold is
 // answered with. Without a locker (nil) nobody queues, and nothing is remembered.
 func NewDesk(db *pgxpool.Pool, settings config.Holds, locker Locker, metrics *hold.Metrics, answer func(hold.Hold) any) *Desk {
 	d := &Desk{db: db, settings: settings, locker: locker, metrics: metrics, answer: answer, taken: newMemory()}
-	d.looks = batch.New(batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: looks,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings}, d.look)
+	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: looks,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings}
+	d.looks = batch.New(options, d.look)
+	options.InFlight = 1
 	for range lanes {
-		d.lanes = append(d.lanes, batch.New(batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
-			Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings}, d.flush))
+		d.lanes = append(d.lanes, batch.New(options, d.flush))
 	}
+	options.Linger = max(options.Linger, turning)
+	d.keys = batch.New(options, d.lookUp)
 	return d
 }
 
 // Close finishes the holds at hand.
 func (d *Desk) Close() {
+	d.keys.Close()
 	d.looks.Close()
 	for _, l := range d.lanes {
 		l.Close()
@@ -77,6 +87,11 @@ func (d *Desk) Close() {
 // Hold makes a hold, once per idempotency key. A refusal is in the job's problem,
 // or in Err when it was not recorded.
 func (d *Desk) Hold(ctx context.Context, ask Ask) (job.Done, error) {
+	if d.locker != nil {
+		if turned, err := d.turnAway(ctx, ask); err != nil || turned != nil {
+			return value(turned), err
+		}
+	}
 	seen, err := d.looks.Do(ctx, ask)
 	switch {
 	case err != nil:
@@ -123,9 +138,10 @@ func (d *Desk) queueUp(ctx context.Context, ask Ask) (release func(), turned *jo
 		release()
 		return nil, nil, ctx.Err()
 	}
-	if turned, err = d.turnAway(ctx, ask); err != nil || turned != nil {
-		release()
-		return nil, turned, err
+	if len(d.taken.among(ask)) > 0 {
+		release() // who is next need not wait for a look at our key
+		turned, err = d.turnAway(ctx, ask)
+		return func() {}, turned, err
 	}
 	return release, nil, nil
 }
@@ -137,7 +153,7 @@ func (d *Desk) turnAway(ctx context.Context, ask Ask) (*job.Done, error) {
 	if len(gone) == 0 {
 		return nil, nil //nolint:nilnil // not turned away
 	}
-	earlier, err := d.looks.Do(ctx, ask)
+	earlier, err := d.keys.Do(ctx, ask)
 	switch {
 	case err != nil:
 		return nil, err

@@ -131,14 +131,13 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	last := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "last", at(3, 2)))
 	fixture.EndHold(t, db, due)
 	letGo := stall(t, db, due)
-	fixture.MoveDeadline(t, db, last, 300*time.Millisecond)
 	refused := make(chan error, 1)
 	go func() {
 		_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "early", at(3, 2)))
 		refused <- err
 	}()
 	waiting(t, db, 1)
-	waitUntil(t, db, fixture.HoldNow(t, db, last.ID).ExpiresAt)
+	fixture.EndHoldMeanwhile(t, db, last)
 	letGo()
 	expectTaken(t, "by what was not due", <-refused, "/positions/0")
 	fixture.Hold(t, desk, fixture.AskFor(id, "next", at(3, 2)))

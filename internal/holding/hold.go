@@ -25,8 +25,8 @@ type glance struct {
 	refusal error
 }
 
-// look answers retries, and refuses those who hold too much.
-func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
+// lookUp answers retries.
+func (d *Desk) lookUp(ctx context.Context, asks []Ask) ([]glance, error) {
 	requests := make([]job.Request, len(asks))
 	for i, a := range asks {
 		requests[i] = a.Job
@@ -35,16 +35,27 @@ func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
 	if err != nil {
 		return nil, err
 	}
+	seen := make([]glance, len(asks))
+	for i := range asks {
+		seen[i] = glance{known: known[i], earlier: earlier[i]}
+	}
+	return seen, nil
+}
+
+// look answers retries, and refuses those who hold too much.
+func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
+	seen, err := d.lookUp(ctx, asks)
+	if err != nil {
+		return nil, err
+	}
 	s, err := survey(ctx, d.db, asks, d.settings, false)
 	if err != nil {
 		return nil, err
 	}
-	seen := make([]glance, len(asks))
 	for i, a := range asks {
-		seen[i] = glance{known: known[i], earlier: earlier[i]}
 		// What can never be, and a sale that is not open, is for the transaction to
 		// refuse: that is recorded.
-		if c := s.campaigns[a.Job.CampaignID]; !known[i] && onSale(c, a) == nil {
+		if c := s.campaigns[a.Job.CampaignID]; !seen[i].known && onSale(c, a) == nil {
 			seen[i].refusal = d.withinLimits(s, c, a)
 		}
 	}
@@ -71,6 +82,7 @@ func (d *Desk) flush(ctx context.Context, asks []Ask) ([]job.Done, error) {
 	if err != nil {
 		return nil, fmt.Errorf("holding.flush: %w", err)
 	}
+	failpoint.Hit("holding.committed", nil)
 	if b != nil {
 		b.remember()
 	}

@@ -57,7 +57,7 @@ func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	db := fixture.DB(t)
 	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
 	short := fixture.AskFor(id, "a", at(3, 2))
-	short.TTL = 400 * time.Millisecond
+	short.TTL = 700 * time.Millisecond
 	made := fixture.Hold(t, desk, short)
 	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
@@ -67,7 +67,7 @@ func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	// The same of one that was found, not made, by this process.
 	other := fixture.Desk(t, db, nil, nil)
 	short = fixture.AskFor(id, "a", at(4, 4))
-	short.TTL = 400 * time.Millisecond
+	short.TTL = 700 * time.Millisecond
 	made = fixture.Hold(t, other, short)
 	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(4, 4)))
 	expectTaken(t, "held by way of another process", err, "/positions/0")

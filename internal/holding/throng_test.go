@@ -212,7 +212,7 @@ func (c *throng) finish() {
 	if open > 0 || deadlocks > 0 {
 		c.t.Errorf("%d jobs are not final, and there were %d deadlocks", open, deadlocks)
 	}
-	for _, what := range []string{"sold", "used", "extend", "release", "sweep"} {
+	for _, what := range []string{"sold", "extend", "release", "sweep"} {
 		if c.counts[what] == 0 {
 			c.t.Errorf("nothing was %s", what)
 		}

@@ -26,7 +26,6 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	refs := fixture.Accept(t, db, fixture.HoldRequest(t, id, "last", last.ID), fixture.HoldRequest(t, id, "due", due.ID),
 		fixture.ChosenRequest(t, id, "other", at(3, 1)), fixture.ChosenRequest(t, id, "other", at(2, 2)))
 	fixture.EndHold(t, db, due)
-	fixture.MoveDeadline(t, db, last, 300*time.Millisecond)
 	stalled, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -43,9 +42,8 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 		report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true)
 		ended <- sold{report, err}
 	}()
-	if _, err := db.Exec(t.Context(), `SELECT pg_sleep(0.4)`); err != nil { // longer than the hold lasts
-		t.Fatal(err)
-	}
+	waiting(t, db)
+	fixture.EndHoldMeanwhile(t, db, last)
 	if now := fixture.HoldNow(t, db, last.ID); now.State != hold.Expired || now.EndedAt != nil {
 		t.Fatalf("it is %+v", now)
 	}

@@ -73,7 +73,7 @@ func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 	var holds []hold.Hold
 	var requests []job.Request
 	for i := range 8 {
-		user := fmt.Sprint("user-", i)
+		user := fmt.Sprint("buyer-", i)
 		holds = append(holds, fixture.Hold(t, desk, fixture.AskForAny(id, user, 0, 2)))
 		requests = append(requests, fixture.HoldRequest(t, id, user, holds[i].ID))
 	}
@@ -181,7 +181,7 @@ func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	fixture.EndHold(t, db, late)
 	requests := []job.Request{fixture.HoldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
 	for i := range 14 { // 11 are left for them
-		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint("user-", i), 0, 1))
+		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint("buyer-", i), 0, 1))
 	}
 	refs := fixture.Accept(t, db, requests...)
 	fixture.Settle(t, db, requests[2]) // fifteen positions, one is gone
