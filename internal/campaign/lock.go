@@ -46,6 +46,22 @@ type Sale struct {
 	Counts        Counts
 }
 
+// OnSale returns nil while positions can be sold and held, or an Error that says
+// why they cannot.
+func (s Sale) OnSale() error {
+	switch {
+	case s.State != Active && s.Counts.Sold == s.Counts.Total:
+		return fault.New(fault.SoldOut, "all %d positions are sold", s.Counts.Total)
+	case s.State != Active:
+		return fault.New(fault.CampaignNotActive, "the campaign is %s", s.State)
+	case s.Paused:
+		return fault.New(fault.CampaignPaused, "the operator has paused the sale")
+	case !s.Open:
+		return fault.New(fault.SaleNotOpen, "the sale has not begun or is over")
+	}
+	return nil
+}
+
 // SalesSQL reads what ScanSale scans for campaigns $1 uuid[].
 const SalesSQL = `
 	SELECT id, state, paused_at IS NOT NULL,

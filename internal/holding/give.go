@@ -22,7 +22,7 @@ func (b *crowd) pick(a Ask) ([]*board.Free, error) {
 	var picked []*board.Free
 	var gone []fault.Field
 	for i, p := range a.Positions {
-		if f := b.free[board.Chosen{CampaignID: a.Job.CampaignID, Position: p}]; f != nil {
+		if f := b.shelf.At(board.Chosen{CampaignID: a.Job.CampaignID, Position: p}); f != nil {
 			picked = append(picked, f)
 		} else {
 			gone = append(gone, takenField(i, p))
@@ -31,16 +31,12 @@ func (b *crowd) pick(a Ask) ([]*board.Free, error) {
 	if len(gone) > 0 {
 		return nil, fault.Taken(gone...)
 	}
-	cooling := b.scene.standings[asker{a.Job.CampaignID, a.Job.UserID}].cooling
-	for _, f := range b.pools[pool(a.Job.CampaignID, a.Layer)] {
-		if len(picked) == a.size() {
-			break
-		}
-		if b.free[board.Chosen{CampaignID: f.CampaignID, Position: f.Position}] != nil && !cooling[f.Position] {
-			picked = append(picked, f)
-		}
+	if a.Quantity == 0 {
+		return picked, nil
 	}
-	if len(picked) < a.size() {
+	cooling := b.scene.standings[asker{a.Job.CampaignID, a.Job.UserID}].cooling
+	picked = b.shelf.First(a.Job.CampaignID, a.Layer, a.Quantity, func(f *board.Free) bool { return cooling[f.Position] })
+	if picked == nil {
 		return nil, b.whyEmpty(a)
 	}
 	return picked, nil
@@ -59,15 +55,10 @@ func (b *crowd) whyEmpty(a Ask) error {
 func (b *crowd) keep(a Ask, picked []*board.Free) hold.Hold {
 	made := hold.Hold{ID: job.NewID(), CampaignID: a.Job.CampaignID, UserID: a.Job.UserID, State: hold.Active,
 		CreatedAt: b.scene.now, ExpiresAt: b.scene.now.Add(a.TTL)}
-	slices.SortFunc(picked, func(x, y *board.Free) int {
-		if x.Before(y.Position) {
-			return -1
-		}
-		return 1
-	})
+	board.InOrder(picked)
+	b.shelf.Take(picked)
 	for _, f := range picked {
 		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
-		delete(b.free, at)
 		b.gone[at] = a.TTL
 		b.kept = append(b.kept, board.Keeping{Free: *f, UserID: made.UserID, HoldID: made.ID, ExpiresAt: made.ExpiresAt})
 		made.Positions = append(made.Positions, hold.Position{Position: f.Position, Price: f.Price})

@@ -97,8 +97,7 @@ type crowd struct {
 	began   time.Time // before anything was read
 	scene   *scene
 
-	free  map[board.Chosen]*board.Free
-	pools map[place][]*board.Free        // by rank; the zero position but for the layer
+	shelf *board.Shelf
 	gone  map[board.Chosen]time.Duration // found taken, and for how long
 	sold  map[place]int
 
@@ -178,8 +177,7 @@ func endDue(ctx context.Context, tx pgx.Tx, due []hold.Due, changes map[uuid.UUI
 // find reads the positions that asks name, and as many free ones as those who
 // leave the choice to us could need beside all others.
 func (b *crowd) find(ctx context.Context, tx pgx.Tx) error {
-	b.free, b.gone = make(map[board.Chosen]*board.Free), make(map[board.Chosen]time.Duration)
-	b.pools, b.sold = make(map[place][]*board.Free), make(map[place]int)
+	b.gone, b.sold = make(map[board.Chosen]time.Duration), make(map[place]int)
 	var chosen []board.Chosen
 	total, cooling := make(map[uuid.UUID]int), make(map[uuid.UUID]int)
 	for _, a := range b.asks {
@@ -209,8 +207,18 @@ func (b *crowd) find(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	b.shelve(free, named)
-	return b.countShort(ctx, tx, needs)
+	b.shelf = board.NewShelf(free, named)
+	for _, f := range named {
+		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
+		switch f.State {
+		case board.Available:
+		case board.Sold:
+			b.gone[at] = remembered
+		default:
+			b.gone[at] = f.Remaining // none: its time was over between what is due and this look
+		}
+	}
+	return b.countShort(ctx, tx, b.shelf.Short(needs))
 }
 
 func byPlace(x, y board.Chosen) int {
@@ -226,41 +234,9 @@ func byPlace(x, y board.Chosen) int {
 	return 0
 }
 
-func (b *crowd) shelve(free []board.Free, named []board.Found) {
-	for i := range free {
-		f := &free[i]
-		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
-		if b.free[at] != nil {
-			continue
-		}
-		b.free[at] = f
-		for _, p := range []place{pool(f.CampaignID, 0), pool(f.CampaignID, f.Layer)} {
-			b.pools[p] = append(b.pools[p], f)
-		}
-	}
-	for _, p := range b.pools {
-		slices.SortFunc(p, func(x, y *board.Free) int { return x.Rank - y.Rank })
-	}
-	for i := range named {
-		f := &named[i]
-		at := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
-		switch {
-		case f.State == board.Sold:
-			b.gone[at] = remembered
-		case f.State != board.Available:
-			b.gone[at] = f.Remaining // none: its time was over between what is due and this look
-		case b.free[at] == nil:
-			b.free[at] = &f.Free
-		}
-	}
-}
-
 // countShort counts what is sold in layers that may not have enough, so that a
 // refusal can say whether it is final.
-func (b *crowd) countShort(ctx context.Context, tx pgx.Tx, needs []board.Need) error {
-	short := slices.DeleteFunc(needs, func(n board.Need) bool {
-		return n.Layer == 0 || len(b.pools[pool(n.CampaignID, n.Layer)]) >= n.Count
-	})
+func (b *crowd) countShort(ctx context.Context, tx pgx.Tx, short []board.Need) error {
 	if len(short) == 0 {
 		return nil
 	}

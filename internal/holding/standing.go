@@ -171,16 +171,8 @@ func onSale(c *campaign.Sale, a Ask) error {
 		return fault.New(fault.NotFound, "there is no campaign %s", a.Job.CampaignID)
 	case impossible(c, a) != nil:
 		return impossible(c, a)
-	case c.State != campaign.Active && c.Counts.Sold == c.Counts.Total:
-		return fault.New(fault.SoldOut, "all %d positions are sold", c.Counts.Total)
-	case c.State != campaign.Active:
-		return fault.New(fault.CampaignNotActive, "the campaign is %s", c.State)
-	case c.Paused:
-		return fault.New(fault.CampaignPaused, "the operator has paused the sale")
-	case !c.Open:
-		return fault.New(fault.SaleNotOpen, "the sale has not begun or is over")
 	}
-	return nil
+	return c.OnSale()
 }
 
 // withinLimits is what keeps one user, or all together, from holding what others

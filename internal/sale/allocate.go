@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,17 +22,6 @@ type place struct {
 	layer      int
 }
 
-// pool is the free positions of a place, in rank order.
-type pool []*board.Free
-
-// shelf is what a batch can give away.
-type shelf struct {
-	pools map[place]pool
-	free  map[board.Chosen]*board.Free  // those in the pools, and those that orders name
-	held  map[board.Chosen]*board.Found // those that holds of orders keep
-	taken map[*board.Free]bool
-}
-
 // allocate gives positions to the wanted orders, in the order of arrival. With
 // wait it waits for wallets, a moment.
 func (b *batch) allocate(ctx context.Context, tx pgx.Tx, wait bool) error {
@@ -46,8 +34,8 @@ func (b *batch) allocate(ctx context.Context, tx pgx.Tx, wait bool) error {
 	if err != nil {
 		return err
 	}
-	shelf := newShelf(free, named)
-	if err := b.countShort(ctx, tx, needs, shelf.pools); err != nil {
+	shelf := board.NewShelf(free, named)
+	if err := b.countShort(ctx, tx, shelf.Short(needs)); err != nil {
 		return err
 	}
 	if err := b.openTill(ctx, tx, wait); err != nil {
@@ -64,15 +52,13 @@ func (b *batch) allocate(ctx context.Context, tx pgx.Tx, wait bool) error {
 			}
 			continue
 		}
-		for _, f := range picked {
-			shelf.taken[f] = true
-		}
+		shelf.Take(picked)
 	}
 	return nil
 }
 
 // pickFor chooses what an order asks for from the shelf, or returns why it cannot.
-func (b *batch) pickFor(o *order, shelf *shelf) ([]*board.Free, error) {
+func (b *batch) pickFor(o *order, shelf *board.Shelf) ([]*board.Free, error) {
 	if err := b.withinLimit(o); err != nil {
 		return nil, err
 	}
@@ -84,7 +70,7 @@ func (b *batch) pickFor(o *order, shelf *shelf) ([]*board.Free, error) {
 	case len(o.Selection.Positions) > 0:
 		picked, err = b.named(o, shelf)
 	default:
-		if picked = pick(shelf.pools, place{o.campaignID, o.Selection.Layer}, o.Selection.Quantity, shelf.taken); picked == nil {
+		if picked = shelf.First(o.campaignID, o.Selection.Layer, o.Selection.Quantity, nil); picked == nil {
 			err = b.whyEmpty(o)
 		}
 	}
@@ -117,10 +103,7 @@ func (b *batch) needs() []board.Need {
 
 // countShort counts what is sold in the layers that may not have enough, so
 // that a refusal can say whether it is final.
-func (b *batch) countShort(ctx context.Context, tx pgx.Tx, needs []board.Need, pools map[place]pool) error {
-	short := slices.DeleteFunc(needs, func(n board.Need) bool {
-		return n.Layer == 0 || len(pools[place{n.CampaignID, n.Layer}]) >= n.Count
-	})
+func (b *batch) countShort(ctx context.Context, tx pgx.Tx, short []board.Need) error {
 	if len(short) == 0 {
 		return nil
 	}
@@ -134,59 +117,6 @@ func (b *batch) countShort(ctx context.Context, tx pgx.Tx, needs []board.Need, p
 	return nil
 }
 
-// newShelf sorts free positions into their layer's pool and their triangle's. A
-// position that was found more than once is one position.
-func newShelf(free []board.Free, named []board.Found) *shelf {
-	s := &shelf{pools: make(map[place]pool), free: make(map[board.Chosen]*board.Free, len(free)),
-		held: make(map[board.Chosen]*board.Found), taken: make(map[*board.Free]bool)}
-	for i := range free {
-		f := &free[i]
-		key := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
-		if s.free[key] != nil {
-			continue
-		}
-		s.free[key] = f
-		for _, p := range []place{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
-			s.pools[p] = append(s.pools[p], f)
-		}
-	}
-	for _, p := range s.pools {
-		slices.SortFunc(p, func(a, b *board.Free) int { return a.Rank - b.Rank })
-	}
-	for i := range named {
-		f := &named[i]
-		key := board.Chosen{CampaignID: f.CampaignID, Position: f.Position}
-		switch {
-		case f.State == board.Held:
-			s.held[key] = f
-		case f.State == board.Available && s.free[key] == nil:
-			s.free[key] = &f.Free
-		}
-	}
-	return s
-}
-
-// pick takes the first n untaken positions of a place, or nothing.
-func pick(pools map[place]pool, at place, n int, taken map[*board.Free]bool) []*board.Free {
-	left := pools[at]
-	for len(left) > 0 && taken[left[0]] {
-		left = left[1:] // taken ones at the front are never looked at again
-	}
-	pools[at] = left
-	picked := make([]*board.Free, 0, n)
-	for _, f := range left {
-		if !taken[f] {
-			if picked = append(picked, f); len(picked) == n {
-				break
-			}
-		}
-	}
-	if len(picked) < n {
-		return nil
-	}
-	return picked
-}
-
 // sell charges an order for positions and records the sale; write will write it.
 // When it is refused nothing is recorded.
 func (b *batch) sell(o *order, picked []*board.Free) error {
@@ -197,12 +127,7 @@ func (b *batch) sell(o *order, picked []*board.Free) error {
 		bought.PaymentReference = &o.Payment.Reference
 	}
 	_, _ = rand.Read(bought.Nonce[:]) // never fails
-	slices.SortFunc(picked, func(a, b *board.Free) int {
-		if a.Before(b.Position) {
-			return -1
-		}
-		return 1
-	})
+	board.InOrder(picked)
 	result := Result{PurchaseID: bought.ID, Currency: c.Currency, Positions: make([]ResultPosition, 0, len(picked))}
 	for _, f := range picked {
 		bought.Items = append(bought.Items, purchase.Item{Position: f.Position, Price: f.Price})

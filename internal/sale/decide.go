@@ -31,16 +31,8 @@ func admit(c *campaign.Sale, o *order) error {
 		return fault.New(fault.NotFound, "there is no campaign %s", o.campaignID)
 	case impossible(c, o.Selection) != nil:
 		return impossible(c, o.Selection)
-	case c.State != campaign.Active && c.Counts.Sold == c.Counts.Total:
-		return fault.New(fault.SoldOut, "all %d positions are sold", c.Counts.Total)
-	case c.State != campaign.Active:
-		return fault.New(fault.CampaignNotActive, "the campaign is %s", c.State)
-	case c.Paused:
-		return fault.New(fault.CampaignPaused, "the operator has paused the sale")
-	case !c.Open:
-		return fault.New(fault.SaleNotOpen, "the sale has not begun or is over")
 	}
-	return nil
+	return c.OnSale()
 }
 
 // impossible refuses a selection that the campaign's triangle can never give.

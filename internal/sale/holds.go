@@ -104,12 +104,12 @@ func (b *batch) chosen() []board.Chosen {
 
 // named gives an order the positions it names, or a position-taken Error that
 // names those that are gone.
-func (b *batch) named(o *order, shelf *shelf) ([]*board.Free, error) {
+func (b *batch) named(o *order, shelf *board.Shelf) ([]*board.Free, error) {
 	picked := make([]*board.Free, 0, len(o.Selection.Positions))
 	var gone []fault.Field
 	for i, p := range o.Selection.Positions {
-		f := shelf.free[board.Chosen{CampaignID: o.campaignID, Position: p}]
-		if f == nil || shelf.taken[f] {
+		f := shelf.At(board.Chosen{CampaignID: o.campaignID, Position: p})
+		if f == nil {
 			gone = append(gone, fault.Field{Pointer: fmt.Sprintf("/selection/positions/%d", i), Detail: fmt.Sprintf("position %d/%d is taken", p.Layer, p.Column)})
 			continue
 		}
@@ -122,15 +122,15 @@ func (b *batch) named(o *order, shelf *shelf) ([]*board.Free, error) {
 }
 
 // kept gives an order what its hold keeps.
-func (b *batch) kept(o *order, shelf *shelf) ([]*board.Free, error) {
+func (b *batch) kept(o *order, shelf *board.Shelf) ([]*board.Free, error) {
 	h, err := b.usable(o)
 	if err != nil {
 		return nil, err
 	}
 	picked := make([]*board.Free, 0, len(h.Positions))
 	for _, p := range h.Positions {
-		f := shelf.held[board.Chosen{CampaignID: o.campaignID, Position: p.Position}]
-		if f == nil || f.HoldID == nil || *f.HoldID != h.ID {
+		f := shelf.Named(board.Chosen{CampaignID: o.campaignID, Position: p.Position})
+		if f == nil || f.State != board.Held || f.HoldID == nil || *f.HoldID != h.ID {
 			return nil, fmt.Errorf("%w: hold %s does not keep %d/%d", ErrMoved, h.ID, p.Layer, p.Column)
 		}
 		picked = append(picked, &f.Free)
