@@ -72,6 +72,25 @@ func TestAKeyOfAHoldIsRefusedToAnotherRequest(t *testing.T) {
 	s.wantHeldOnce(id)
 }
 
+func TestAKeyWithTwoPayloadsAtOnceIsOneHold(t *testing.T) {
+	t.Parallel()
+	s := start(t, options{apis: 2, workers: -1, schedulers: -1})
+	id := s.campaign(4)
+	answers := atOnce(40, func(i int) held {
+		return s.hold(ask{campaign: id, user: "a", key: "k", at: []place{{4, 1 + i%2}}, api: i / 2})
+	})
+	won := 0 // which of the two payloads came first
+	if answers[1].status == http.StatusCreated {
+		won = 1
+	}
+	for i, h := range answers {
+		if i%2 == won && (h.status != http.StatusCreated || h.ID != answers[won].ID) || i%2 != won && h.code() != "idempotency-key-reused" {
+			t.Errorf("request %d, when the payloads of %d came first: %v", i, won, h)
+		}
+	}
+	s.wantHeldOnce(id)
+}
+
 // holdBound is far above what an answer takes here, and below any wait for Redis
 // but the one that locks.timeout bounds.
 const holdBound = 10 * time.Second
