@@ -37,6 +37,13 @@ func WithWait(d time.Duration) CallOption {
 	return func(r *request) { r.wait = d.Truncate(time.Second) }
 }
 
+// WithVersion lets a command on a wallet be done only if the wallet still has
+// the version on which it was decided; otherwise it is refused with
+// CodeVersionMismatch.
+func WithVersion(version int64) CallOption {
+	return func(r *request) { r.version = &version }
+}
+
 // request is one call, in as many attempts as it takes.
 type request struct {
 	method  string
@@ -46,6 +53,7 @@ type request struct {
 	key     string
 	wait    time.Duration // preferred, in whole seconds
 	seen    string        // Last-Event-ID
+	version *int64        // If-Match
 	headers *http.Header  // where those of the answer are wanted, if anywhere
 	wrong   error
 }
@@ -159,6 +167,9 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	h.Set("Accept", "application/json, application/problem+json, text/event-stream")
 	if r.body != nil {
 		h.Set("Content-Type", "application/json")
+	}
+	if r.version != nil {
+		h.Set("If-Match", `"`+strconv.FormatInt(*r.version, 10)+`"`)
 	}
 	for name, value := range map[string]string{"Idempotency-Key": r.key, "Last-Event-ID": r.seen} {
 		if value != "" {

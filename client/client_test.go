@@ -203,6 +203,36 @@ func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 	})
 }
 
+func TestAHistoryIsTurnedInItsDirection(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.ParseInt(r.URL.Query().Get("from_version"), 10, 64)
+		if cursor := r.URL.Query().Get("cursor"); cursor != "" {
+			from, _ = strconv.ParseInt(cursor, 10, 64)
+		}
+		page := client.WalletEventPage{Events: []client.WalletEvent{{Version: from}, {Version: from + 1}}}
+		if from < 5 {
+			page.NextCursor = from + 2
+		}
+		say(w, http.StatusOK, page)
+	}))
+	defer server.Close()
+	c, err := client.New(server.URL, "tp_key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []int64
+	for event, err := range c.WalletEvents(t.Context(), uuid.New(), client.ListWalletEventsParams{FromVersion: 3}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, event.Version)
+	}
+	if !slices.Equal(versions, []int64{3, 4, 5, 6}) {
+		t.Errorf("got %v", versions)
+	}
+}
+
 func TestPagesAreTurned(t *testing.T) {
 	simulate(t, func(t *testing.T, s *simulator) {
 		next := []uuid.UUID{uuid.New(), uuid.New(), {}}

@@ -9,8 +9,8 @@
 //	bought, err := job.Purchased()
 //
 // There is a method for every operation of the HTTP contract, and on top of them
-// Buy and Wait, which wait for jobs, Campaigns and Purchases, which turn the
-// pages, and Follow and FollowJob, which listen to event streams. What is null
+// Buy and Wait, which wait for jobs, Campaigns, Purchases and WalletEvents, which
+// turn the pages, and Follow and FollowJob, which listen to event streams. What is null
 // or left out in JSON is the zero value here.
 //
 // # Retries

@@ -26,9 +26,20 @@ func (c *Client) Purchases(ctx context.Context, user UserID, params ListPurchase
 	})
 }
 
-func pages[T any](first Cursor, load func(Cursor) ([]T, Cursor, error)) iter.Seq2[T, error] {
+// WalletEvents iterates over a wallet's history, newest first or, with
+// FromVersion, from that version upward, as Campaigns does.
+func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams) iter.Seq2[WalletEvent, error] {
+	return pages(params.Cursor, func(cursor int64) ([]WalletEvent, int64, error) {
+		params.Cursor = cursor
+		page, err := c.ListWalletEvents(ctx, wallet, params)
+		return page.Events, page.NextCursor, err
+	})
+}
+
+func pages[T any, C comparable](first C, load func(C) ([]T, C, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
+		var last C
 		for cursor := first; ; {
 			page, next, err := load(cursor)
 			if err != nil {
@@ -41,7 +52,7 @@ func pages[T any](first Cursor, load func(Cursor) ([]T, Cursor, error)) iter.Seq
 				}
 			}
 			switch next {
-			case Cursor{}:
+			case last:
 				return
 			case cursor:
 				yield(none, fmt.Errorf("client: %w", &malformedError{errors.New("the next page is the same page")}))

@@ -102,10 +102,12 @@ func (r rawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 type order struct {
 	campaign uuid.UUID
 	user     string
-	key      string // empty: a fresh one
-	layer    int    // 0: anywhere
-	quantity int    // 0: one
-	wait     int    // seconds; 0: do not wait
+	key      string    // empty: a fresh one
+	layer    int       // 0: anywhere
+	quantity int       // 0: one
+	wait     int       // seconds; 0: do not wait
+	byWallet bool      // or the app has the money
+	hold     uuid.UUID // instead of layer and quantity
 	api      int
 }
 
@@ -113,16 +115,23 @@ func (s *system) buy(o order) answer {
 	if o.key == "" {
 		o.key = uuid.NewString()
 	}
-	selection := map[string]int{"quantity": max(o.quantity, 1)}
+	selection := map[string]any{"quantity": max(o.quantity, 1)}
 	if o.layer > 0 {
 		selection["layer"] = o.layer
+	}
+	if o.hold != uuid.Nil {
+		selection = map[string]any{"hold_id": o.hold}
+	}
+	payment := map[string]string{"method": "external", "reference": "ref-" + o.user}
+	if o.byWallet {
+		payment = map[string]string{"method": "wallet"}
 	}
 	header := map[string]string{"Idempotency-Key": o.key}
 	if o.wait > 0 {
 		header["Prefer"] = fmt.Sprintf("wait=%d", o.wait)
 	}
 	return s.do(o.api, s.app, http.MethodPost, "/v1/campaigns/"+o.campaign.String()+"/purchases", header, map[string]any{
-		"user_id": o.user, "selection": selection, "payment": map[string]string{"method": "external", "reference": "ref-" + o.user},
+		"user_id": o.user, "selection": selection, "payment": payment,
 	})
 }
 

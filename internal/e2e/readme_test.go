@@ -108,8 +108,11 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"state":"active"`, `"extensions":1`, `"amount":400`, `"state":"used"`, // held, extended, bought
 		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
+		`"balance":5500`, `"amount":400`, // a wallet, and what it paid,
+		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
+		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
-		"304 Not Modified", "5\n", // five are sold
+		"304 Not Modified", "6\n", // six are sold
 		`"next_cursor"`, "event: campaign", `"state":"active"`)
 }
 

@@ -222,7 +222,7 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 		if page.Upward {
 			next = events[n-1].Version + 1
 		}
-		if next >= 1 {
+		if next >= 1 && next <= w.Version { // upward, what comes later is not on this list yet
 			answer.NextCursor = &next
 		}
 	}

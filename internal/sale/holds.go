@@ -2,6 +2,7 @@ package sale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -11,6 +12,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/fault"
 	"triprize/internal/hold"
+	"triprize/internal/wallet"
 )
 
 // meetHolds ends the holds that are over, so that what they kept is free, and
@@ -140,7 +142,10 @@ func (b *batch) kept(o *order, shelf *board.Shelf) ([]*board.Free, error) {
 
 // refusal tells what refuses an order from what stops the batch.
 func (b *batch) refusal(o *order, err error) error {
-	if fault.CodeOf(err) == fault.InternalError {
+	switch {
+	case errors.Is(err, wallet.ErrBroken): // it would never be done, and holds up nobody
+		b.broken = append(b.broken, err)
+	case fault.CodeOf(err) == fault.InternalError:
 		return err
 	}
 	b.refuse(o, err)

@@ -27,13 +27,15 @@ import (
 	"triprize/internal/sale"
 )
 
-// Invariants, checked after every step of random, concurrent purchases,
-// cancellations, reservations, expiries, repeated deliveries, dying workers and draws:
+// Invariants, checked after every step of random, concurrent purchases, some of
+// them paid by wallet, cancellations, reservations, expiries, repeated deliveries,
+// dying workers and draws:
 //
 //   - everything package audit checks: a position has at most one owner, the
 //     counters equal the rows, nobody is over the limit, a succeeded job has
-//     exactly its purchase and a failed one none, a campaign is drawn only when
-//     every position is sold, and the draw can be redone;
+//     exactly its purchase and a failed one none, what wallets paid and got back
+//     is in the ledger once, a campaign is drawn only when every position is
+//     sold, and the draw can be redone;
 //   - a final job never changes again: not its state, not its result;
 //   - sold shrinks by what was cancelled and by nothing else, and what a batch
 //     reports as settled is settled.
@@ -82,6 +84,9 @@ func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
 		draft.PurchaseLimit = &limit
 	}
 	m.id = fixture.Campaign(t, db, draft)
+	for user := range 3 { // and the fourth has no wallet
+		fixture.Wallet(t, db, fmt.Sprintf("user-%d", 1+user), int64(rapid.IntRange(0, 900).Draw(rt, "money")))
+	}
 	return m
 }
 
@@ -106,7 +111,8 @@ func (m *model) order(rt *rapid.T) func() {
 	for range rapid.IntRange(1, 6).Draw(rt, "orders") {
 		user := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "user"))
 		layer := rapid.IntRange(0, m.base).Draw(rt, "layer")
-		requests = append(requests, fixture.PurchaseRequest(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
+		request := rapid.SampledFrom([]func(testing.TB, uuid.UUID, string, int, int) job.Request{fixture.PurchaseRequest, fixture.WalletRequest}).Draw(rt, "paid")
+		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
 	}
 	return func() {
 		refs := fixture.Accept(m.t, m.db, requests...)

@@ -26,6 +26,7 @@ type Report struct {
 	Busy    []job.Ref     // jobs whose campaign or wallet somebody else has locked: try again
 	Rings   []job.Ring    // draws to be rung for
 	Sold    int           // positions
+	Broken  []error       // of jobs that failed because the books of their wallet disagree: somebody must see to them
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // that were over and not tidied up yet
@@ -81,7 +82,7 @@ func (s *Seller) sell(ctx context.Context, refs []job.Ref, wait, waitForWallets 
 		if err := b.allocate(ctx, tx, waitForWallets); err != nil {
 			return err
 		}
-		report.Busy = b.busy
+		report.Busy, report.Broken = b.busy, b.broken
 		if err := b.write(ctx, tx); err != nil {
 			return err
 		}
@@ -109,6 +110,7 @@ type batch struct {
 	changes   map[uuid.UUID]*campaign.Change
 
 	busy      []job.Ref
+	broken    []error
 	campaigns map[uuid.UUID]*campaign.Sale
 	orders    []order       // in the order of arrival
 	wanted    []*order      // orders that passed every rule but the last two: the limit, and is there a position

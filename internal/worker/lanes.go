@@ -25,7 +25,8 @@ type lane struct {
 // item is one job on its way through a lane.
 type item struct {
 	job.Ref
-	passedOver int // batches that found its campaign locked by another worker
+	passedOver int // batches that found its campaign or its wallet locked by somebody else
+	restsUntil time.Time
 }
 
 // verdict is what a batch says of one job.
@@ -33,7 +34,7 @@ type verdict int
 
 const (
 	done verdict = iota // final, by this batch or before
-	busy                // its campaign is locked by another worker
+	busy                // its campaign or its wallet is locked by somebody else
 )
 
 const (
@@ -150,6 +151,9 @@ func (w *Worker) sold(report sale.Report, err error) ([]job.Ref, error) {
 			w.metrics.faults.Inc()
 		}
 		return nil, err
+	}
+	for _, err := range report.Broken {
+		w.logger.Error("a wallet is broken: its purchase failed", "error", err)
 	}
 	w.ringer.Ring(report.Rings)
 	w.aftermath.settled(report.Settled)

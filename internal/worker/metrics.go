@@ -41,7 +41,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}),
 		busy: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to the next batch because another worker had their campaign locked.",
+			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to the next batch because somebody else had their campaign or their wallet locked.",
 		}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_surroundings_faults_total", Help: "Attempts put off by a fault of the surroundings, such as a lost connection.",

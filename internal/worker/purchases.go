@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"triprize/internal/job"
@@ -10,6 +11,10 @@ import (
 
 // busyDelay is about how long a batch of another worker takes.
 const busyDelay = 2 * time.Millisecond
+
+// walletDelay is how long a job that has waited for its wallet in vain leaves its
+// campaign to the others: the campaign stands still while it waits.
+const walletDelay = time.Second
 
 // settlePurchases brings purchase jobs to their end through the lanes.
 func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
@@ -22,23 +27,45 @@ func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool
 	}
 	delay := newDelay()
 	for len(items) > 0 {
-		left, wait, err := w.pass(ctx, items)
+		ready, resting := awake(items, time.Now())
+		if len(ready) == 0 {
+			if err := w.pause(ctx, time.Until(resting[0].restsUntil)); err != nil {
+				return err
+			}
+			continue
+		}
+		left, wait, err := w.pass(ctx, ready)
 		if err != nil {
 			return err
-		}
-		items = left
-		if len(items) == 0 {
-			break
 		}
 		d := busyDelay + rand.N(busyDelay) //nolint:gosec // a jitter is no secret
 		if wait {
 			d = delay.NextBackOff()
 		}
-		if err := w.pause(ctx, d); err != nil {
-			return err
+		now := time.Now()
+		for _, it := range left {
+			it.restsUntil = now.Add(d)
+			if it.passedOver > 2*patience {
+				it.restsUntil = now.Add(max(d, walletDelay))
+			}
 		}
+		items = append(left, resting...)
 	}
 	return nil
+}
+
+// awake tells the items that may be tried now from those that rest, of which the
+// first to wake comes first.
+func awake(items []*item, now time.Time) (ready, resting []*item) {
+	for _, it := range items {
+		if it.restsUntil.After(now) {
+			resting = append(resting, it)
+		} else {
+			ready = append(ready, it)
+		}
+	}
+	slices.SortFunc(resting, func(a, b *item) int { return a.restsUntil.Compare(b.restsUntil) })
+	return ready, resting
 }
 
 // pass sends items through their lanes once and returns those that are not
