@@ -43,7 +43,7 @@ func (a agedWallet) run(ctx context.Context, s *stage, measured time.Duration) (
 		done, err := t.Do(ctx, []teller.Command{{Deed: teller.Credit{Wallet: found[owners(1)[0]], Details: teller.Details{Amount: 1}},
 			Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}})
 		if err == nil && (done[0].Err != nil || done[0].Job.Problem != nil) {
-			err = fmt.Errorf("the credit was refused: %v %v", done[0].Err, done[0].Job.Problem)
+			err = fmt.Errorf("the credit was refused: %w %v", done[0].Err, done[0].Job.Problem)
 		}
 		return err
 	}
