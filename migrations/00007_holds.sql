@@ -20,8 +20,9 @@ CREATE TABLE holds (
     CHECK ((state = 'used') = (purchase_id IS NOT NULL))
 ) WITH (fillfactor = 80);
 
--- What a user holds, and what it let expire a moment ago.
+-- What a user let expire a moment ago, what it holds, and what is due in a campaign.
 CREATE INDEX holds_of_user ON holds (campaign_id, user_id, expires_at);
+CREATE INDEX holds_active_of_user ON holds (campaign_id, user_id) WHERE state = 'active';
 CREATE INDEX holds_active ON holds (campaign_id, expires_at) WHERE state = 'active';
 -- What the sweep looks for.
 CREATE INDEX holds_expiry ON holds (expires_at) WHERE state = 'active';

@@ -15,7 +15,7 @@ import (
 // reservedNow is the counter less what holds keep that are over and not tidied up
 // yet: what is free must not look held, in any answer.
 const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM holds
-	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= clock_timestamp())`
+	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
 
 const columns = `id, name, base_length, currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, policies,
 	positions_total, ` + reservedNow + `, positions_sold, created_at, published_at, draw_started_at, draw_completed_at, board_version`

@@ -24,7 +24,8 @@ func auditCommand() *cobra.Command {
 		Long: `Recompute everything from the rows, as of one moment, and list what breaks an
 invariant: owners, counters, limits, holds, purchases and their payments, the
 ledger and every wallet, every draw. It reads and changes nothing, and takes no
-lock that others wait for. Status 1 when something is broken.`,
+lock that others wait for; on a large database it takes long, and vacuum waits for
+it: ask a replica then. Status 1 when something is broken.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(c)

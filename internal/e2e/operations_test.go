@@ -127,11 +127,12 @@ func (s *system) sweepOnce(args []string, env ...string) (reports map[string]map
 
 func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{workers: -1}) // a scheduler leads meanwhile, and does no harm
+	// A scheduler leads meanwhile, and does no harm; but it is not to find first what is looked for below.
+	s := start(t, options{workers: -1, env: []string{"TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=1h"}})
 	id := s.campaign(4)
 	fixture.Reserve(t, s.db, id, "late", 2, -time.Second)
 	reports, status, _ := s.sweepOnce(nil)
-	for _, name := range []string{"lost-jobs", "expired-reservations", "stale-locks", "stuck-draws", "old-records"} {
+	for _, name := range []string{"lost-jobs", "expired-holds", "expired-authorizations", "expired-reservations", "stale-locks", "stuck-draws", "old-records"} {
 		if reports[name] == nil {
 			t.Errorf("no report of %s: %v", name, reports)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Enabled tells whether this binary has failpoints.
@@ -68,9 +69,13 @@ func fromEnvironment(text string) map[string][]*hook {
 	return parsed
 }
 
+// stopping is longer than it takes until all threads stand still.
+const stopping = 200 * time.Millisecond
+
 func signal(s syscall.Signal) {
 	_ = syscall.Kill(os.Getpid(), s)
 	if s == syscall.SIGKILL {
 		select {} // the signal is on its way
 	}
+	time.Sleep(stopping) // this thread may go on for a moment, and must not get past this one
 }

@@ -206,3 +206,30 @@ func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 		t.Errorf("the key of a request that was not valid is not free: %v", err)
 	}
 }
+
+// Both are asked for by one process at the same time, again and again.
+func TestACampaignThatStaysLockedFailsItsOwnAsksOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
+	for stuck[15]%4 != free[15]%4 { // one lane is to serve both
+		stuck = fixture.Campaign(t, db, fixture.Draft(4))
+	}
+	locked, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := campaign.Lock(t.Context(), locked, stuck); err != nil {
+		t.Fatal(err)
+	}
+	asks := []holding.Ask{fixture.AskFor(stuck, "a", at(1, 1)), fixture.AskFor(free, "b", at(1, 1)), fixture.AskFor(stuck, "c", at(2, 1)), fixture.AskFor(free, "d", at(2, 1))}
+	_, refused := together(t, []*holding.Desk{fixture.Desk(t, db, nil, nil)}, asks)
+	_ = locked.Rollback(t.Context())
+	for i, err := range refused {
+		if (err == nil) != (i%2 == 1) {
+			t.Errorf("ask %d: %v", i, err)
+		}
+	}
+	expectCounts(t, db, free, 2, 0)
+	expectCounts(t, db, stuck, 0, 0)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,6 +54,9 @@ const (
 	lanes = 4 // transactions at once; a campaign is always in the same lane
 	looks = 2 // reads at once
 
+	// drain is how long requests whose clients were cut off are still served at shutdown.
+	drain = 2 * time.Second
+
 	// turning is how long those of a crowd who are turned away wait for each other,
 	// so that Postgres is asked for their keys together: they come back from the
 	// lock one by one.
@@ -64,7 +68,7 @@ const (
 func NewDesk(db *pgxpool.Pool, settings config.Holds, locker Locker, metrics *hold.Metrics, answer func(hold.Hold) any) *Desk {
 	d := &Desk{db: db, settings: settings, locker: locker, metrics: metrics, answer: answer, taken: newMemory()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: looks,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings}
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsSurroundings}
 	d.looks = batch.New(options, d.look)
 	options.InFlight = 1
 	for range lanes {
@@ -79,9 +83,11 @@ func NewDesk(db *pgxpool.Pool, settings config.Holds, locker Locker, metrics *ho
 func (d *Desk) Close() {
 	d.keys.Close()
 	d.looks.Close()
+	var closing sync.WaitGroup
 	for _, l := range d.lanes {
-		l.Close()
+		closing.Go(l.Close)
 	}
+	closing.Wait()
 }
 
 // Hold makes a hold, once per idempotency key. A refusal is in the job's problem,

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 
 	"triprize/internal/board"
 	"triprize/internal/campaign"
@@ -42,13 +43,14 @@ func (d *Desk) lookUp(ctx context.Context, asks []Ask) ([]glance, error) {
 	return seen, nil
 }
 
-// look answers retries, and refuses those who hold too much.
+// look answers retries, and refuses those who hold too much. The keys are looked
+// up last: whose hold counts against it by then is found to be a retry.
 func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
-	seen, err := d.lookUp(ctx, asks)
+	s, err := survey(ctx, d.db, asks, d.settings, false)
 	if err != nil {
 		return nil, err
 	}
-	s, err := survey(ctx, d.db, asks, d.settings, false)
+	seen, err := d.lookUp(ctx, asks)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +64,40 @@ func (d *Desk) look(ctx context.Context, asks []Ask) ([]glance, error) {
 	return seen, nil
 }
 
-// flush makes holds in one transaction.
+// flush makes holds, in one transaction for each campaign: a campaign that
+// somebody keeps locked holds up no other, and its asks fail alone.
 func (d *Desk) flush(ctx context.Context, asks []Ask) ([]job.Done, error) {
+	groups := make(map[uuid.UUID][]int)
+	for i, a := range asks {
+		groups[a.Job.CampaignID] = append(groups[a.Job.CampaignID], i)
+	}
+	if len(groups) == 1 {
+		return d.make(ctx, asks)
+	}
+	done := make([]job.Done, len(asks))
+	var work errgroup.Group
+	work.SetLimit(lanes)
+	for _, group := range groups {
+		work.Go(func() error {
+			mine := make([]Ask, len(group))
+			for at, i := range group {
+				mine[at] = asks[i]
+			}
+			made, err := d.make(ctx, mine)
+			for at, i := range group {
+				if done[i].Err = err; err == nil {
+					done[i] = made[at]
+				}
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // every ask has its own error
+	return done, nil
+}
+
+// make makes holds in one campaign, in one transaction.
+func (d *Desk) make(ctx context.Context, asks []Ask) ([]job.Done, error) {
 	requests := make([]job.Request, len(asks))
 	for i, a := range asks {
 		requests[i] = a.Job
@@ -80,7 +114,7 @@ func (d *Desk) flush(ctx context.Context, asks []Ask) ([]job.Done, error) {
 		return b.answers, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("holding.flush: %w", err)
+		return nil, fmt.Errorf("holding.make: %w", err)
 	}
 	failpoint.Hit("holding.committed", nil)
 	if b != nil {

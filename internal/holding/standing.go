@@ -55,8 +55,8 @@ const coolingSQL = `
 	SELECT u.campaign_id, u.user_id, (p ->> 'layer')::int, (p ->> 'column')::int` + askersSQL + `
 	CROSS JOIN LATERAL (SELECT positions FROM holds
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id
-	                      AND expires_at > clock_timestamp() - $3 * interval '1 second'
-	                      AND (state = 'expired' OR state = 'active' AND expires_at <= clock_timestamp())) h
+	                      AND expires_at > (SELECT clock_timestamp() - $3 * interval '1 second') AND expires_at <= (SELECT clock_timestamp())
+	                      AND state IN ('expired', 'active')) h
 	CROSS JOIN LATERAL jsonb_array_elements(h.positions) p`
 
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`

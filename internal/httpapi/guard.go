@@ -110,7 +110,11 @@ func (s *Server) check(c *fiber.Ctx, o *contract.Operation, request *call) (acts
 		return "", fault.New(fault.InvalidRequest, "this request has no body")
 	}
 	if o.NeedsKey {
-		request.fingerprint = fingerprint(o.ID, o.Target(parameter), canonical)
+		target := o.Target(parameter)
+		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // another condition is another request
+			target = append(target, fiber.HeaderIfMatch, precondition)
+		}
+		request.fingerprint = fingerprint(o.ID, target, canonical)
 	}
 	if request.user != "" { // whatever its body says
 		actsFor = request.user

@@ -1,15 +1,30 @@
 package recovery
 
-import "context"
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
 
 // expiredAuthorizations gives back what wallets hold for authorizations whose
-// time is over. Wallets that somebody is at work on are left for the next run.
+// time is over. A wallet is met once in a run: one that somebody is at work on, or
+// that is broken, stands in nobody's way and is left for the next run.
 func (s *Sweeper) expiredAuthorizations(ctx context.Context) (Counts, error) {
-	counts := Counts{"expired": 0}
+	counts := Counts{"wallets": 0, "expired": 0, "passed_over": 0}
+	var met []uuid.UUID
 	err := s.batches(func(limit int) (int, error) {
-		expired, err := s.teller.Expire(ctx, limit)
-		counts["expired"] += expired
-		return expired, err
+		done, err := s.teller.Expire(ctx, met, limit)
+		if err != nil {
+			return 0, err
+		}
+		met = append(met, done.Met...)
+		counts["wallets"] += len(done.Met)
+		counts["expired"] += done.Authorizations
+		counts["passed_over"] += done.PassedOver
+		if len(done.Met) > 0 {
+			return limit, nil // there may be more, of other wallets
+		}
+		return 0, nil
 	})
 	return counts, err
 }

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/postgres"
 	"triprize/internal/purchase"
+	"triprize/internal/wallet"
 )
 
 // Cancellation is what a cancellation job carries: which purchase, and who wants
@@ -51,6 +52,9 @@ func (s *Seller) Cancel(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		c, err := readCancellation(ctx, tx, ref)
 		if err == nil {
 			err = c.refusal()
+		}
+		if err == nil {
+			c.book, err = c.giveBack(ctx, tx)
 		}
 		switch {
 		case err == nil:
@@ -87,6 +91,7 @@ type cancellation struct {
 	until    *time.Time // the policy's deadline
 	late     bool       // it was accepted when the deadline was over
 	bought   purchase.Purchase
+	book     *wallet.Book // that gives the money back; nil: the app has it
 }
 
 // readCancellation locks the campaign and reads, in later statements, what the
@@ -163,12 +168,8 @@ func (c cancellation) write(ctx context.Context, tx pgx.Tx) (job.Outcome, error)
 	})
 	board.QueueFree(&b, c.bought.CampaignID, c.PurchaseID).Exec(exactly(n, "positions"))
 	purchase.QueueCancel(&b, c.PurchaseID, c.By, c.Reason).Exec(exactly(1, "purchases"))
-	book, err := c.giveBack(ctx, tx)
-	if err != nil {
-		return job.Outcome{}, err
-	}
-	if book != nil {
-		book.Queue(&b)
+	if c.book != nil {
+		c.book.Queue(&b)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return job.Outcome{}, fmt.Errorf("write: %w", err)

@@ -49,8 +49,8 @@ func (b *batch) openTill(ctx context.Context, tx pgx.Tx, wait bool) (err error) 
 		want.Wallets = append(want.Wallets, id)
 	}
 	if wait { // the statement's error would end the transaction: callers ask for it with nothing to lose
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, walletWait.Milliseconds())); err != nil {
-			return fmt.Errorf("openTill: %w", err)
+		if err := waitForWallets(ctx, tx); err != nil {
+			return err
 		}
 	}
 	if b.till.book, err = wallet.Open(ctx, tx, want, wait); err != nil {
@@ -64,6 +64,15 @@ func (b *batch) openTill(ctx context.Context, tx pgx.Tx, wait bool) (err error) 
 		}
 		return putOff
 	})
+	return nil
+}
+
+// waitForWallets bounds the waits of the rest of a transaction that has its
+// campaign's lock.
+func waitForWallets(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, walletWait.Milliseconds())); err != nil {
+		return fmt.Errorf("waitForWallets: %w", err)
+	}
 	return nil
 }
 
@@ -115,12 +124,18 @@ func (c cancellation) giveBack(ctx context.Context, tx pgx.Tx) (*wallet.Book, er
 	if err != nil {
 		return nil, err
 	}
+	if err := waitForWallets(ctx, tx); err != nil {
+		return nil, err
+	}
 	book, err := wallet.Open(ctx, tx, wallet.Wanted{Wallets: []uuid.UUID{found[owner]}, References: []wallet.Reference{refund(c.PurchaseID)}}, true)
 	if err != nil {
 		return nil, err
 	}
 	_, err = book.Refund(found[owner], wallet.Movement{Amount: c.bought.Amount, Reference: refund(c.PurchaseID),
 		Description: "cancelled purchase " + c.PurchaseID.String()})
+	if fault.CodeOf(err) == fault.InvalidRequest { // there is no room for it
+		return nil, fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("giveBack: %w", err)
 	}

@@ -2,6 +2,8 @@ package teller
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,12 +22,16 @@ type Desk struct {
 // wallet are always in the same one, so a process never fights itself for it.
 const lanes = 4
 
+// drain is how long commands whose clients were cut off are still carried out at
+// shutdown.
+const drain = 2 * time.Second
+
 // NewDesk returns a Desk in front of a Teller; Close closes it.
 func NewDesk(t *Teller, settings config.Wallets) *Desk {
 	d := &Desk{}
 	for range lanes {
 		d.lanes = append(d.lanes, batch.New(batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
-			Pending: settings.MaxPending, Timeout: settings.Timeout, Whole: postgres.IsSurroundings}, t.Do))
+			Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsSurroundings}, t.Do))
 	}
 	return d
 }
@@ -46,7 +52,9 @@ func (d *Desk) lane(id uuid.UUID) *batch.Coalescer[Command, job.Done] {
 
 // Close finishes the commands at hand.
 func (d *Desk) Close() {
+	var closing sync.WaitGroup
 	for _, l := range d.lanes {
-		l.Close()
+		closing.Go(l.Close)
 	}
+	closing.Wait()
 }

@@ -31,8 +31,8 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: ids[:1]}, true); err != nil {
 			return err
 		}
-		if n, err := at.Expire(t.Context(), 100); err != nil || n != 6 {
-			t.Errorf("%d expired, %v", n, err)
+		if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 6 || len(n.Met) != 4 || n.PassedOver != 1 {
+			t.Errorf("%+v expired, %v", n, err)
 		}
 		return nil
 	})
@@ -42,8 +42,8 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	expect(t, db, ids[0], 100, 50, 3)
 	expired := make([]int, 6)
 	together(len(expired), func(i int) {
-		var err error
-		if expired[i], err = at.Expire(t.Context(), 100); err != nil {
+		done, err := at.Expire(t.Context(), nil, 100)
+		if expired[i] = done.Authorizations; err != nil {
 			t.Error(err)
 		}
 	})
@@ -52,8 +52,8 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	}
 	expect(t, db, ids[0], 100, 0, 5)
 	expect(t, db, ids[4], 100, 50, 3)
-	if n, err := at.Expire(t.Context(), 100); err != nil || n != 0 {
-		t.Errorf("%d expired, %v", n, err)
+	if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 0 {
+		t.Errorf("%+v expired, %v", n, err)
 	}
 	fixture.Sound(t, db)
 }

@@ -2,6 +2,7 @@ package teller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -66,23 +67,42 @@ func (t *Teller) Do(ctx context.Context, commands []Command) ([]job.Done, error)
 	for i, c := range commands {
 		requests[i] = c.Request
 	}
+	done, err := t.try(ctx, commands, requests, true)
+	if postgres.IsLockTimeout(err) { // somebody sits on a wallet: those on other wallets need not wait with its own
+		done, err = t.try(ctx, commands, requests, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("teller.Do: %w", err)
+	}
+	return done, nil
+}
+
+// try is Do, waiting for wallets or passing over those that somebody has locked:
+// their commands leave their keys free.
+func (t *Teller) try(ctx context.Context, commands []Command, requests []job.Request, wait bool) ([]job.Done, error) {
 	var err error
 	for range tries {
 		var done []job.Done
 		done, err = job.OnceEach(ctx, t.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
-			return perform(ctx, tx, commands, fresh)
+			return perform(ctx, tx, commands, fresh, wait)
 		})
 		if err == nil {
 			failpoint.Hit("teller.committed", func() []string { return touched(commands) })
 			return done, nil
 		}
 		if !wallet.Lost(err) {
-			return nil, fmt.Errorf("teller.Do: %w", err)
+			return nil, err
 		}
 		t.lost.Add(1)
 	}
-	return nil, fmt.Errorf("teller.Do: %w", fault.Wrap(fault.Unavailable, err, "too many others move this money; retry with the same Idempotency-Key"))
+	return nil, fault.Wrap(fault.Unavailable, err, "too many others move this money; retry with the same Idempotency-Key")
 }
+
+// rowWait bounds how long a crowd waits for a wallet.
+const rowWait = time.Second
+
+// errBusy answers commands on a wallet that somebody else does not let go of.
+var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
 // session is what the commands of one transaction share.
 type session struct {
@@ -91,7 +111,7 @@ type session struct {
 }
 
 // perform decides the fresh ones of the commands, in order, and writes what they come to.
-func perform(ctx context.Context, tx pgx.Tx, commands []Command, fresh []int) ([]job.Answer, error) {
+func perform(ctx context.Context, tx pgx.Tx, commands []Command, fresh []int, wait bool) ([]job.Answer, error) {
 	s := &session{}
 	var err error
 	if s.opened, err = open(ctx, tx, commands, fresh); err != nil {
@@ -108,16 +128,25 @@ func perform(ctx context.Context, tx pgx.Tx, commands []Command, fresh []int) ([
 			want.Wallets = append(want.Wallets, made.ID)
 		}
 	}
-	if s.book, err = wallet.Open(ctx, tx, want, true); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, rowWait.Milliseconds())); err != nil {
+		return nil, fmt.Errorf("perform: %w", err)
+	}
+	if s.book, err = wallet.Open(ctx, tx, want, wait); err != nil {
 		return nil, err
 	}
 	answers := make([]job.Answer, len(fresh))
 	for at, i := range fresh {
 		if err := s.belongs(commands[i]); err != nil {
+			if errors.Is(err, wallet.ErrBusy) {
+				err = errBusy
+			}
 			answers[at] = job.Answer{Refusal: err}
 			continue
 		}
 		answers[at] = commands[i].Deed.do(s, commands[i].Request.Client)
+		if errors.Is(answers[at].Refusal, wallet.ErrBusy) {
+			answers[at].Refusal = errBusy
+		}
 	}
 	if err := s.book.Write(ctx, tx); err != nil {
 		return nil, err

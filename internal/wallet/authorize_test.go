@@ -121,7 +121,11 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 			return err
 		},
 	}
+	sound := db
 	for name, command := range commands {
+		if db = sound; name == "pay" { // a payment without its purchase is found by the audit
+			db = fixture.DB(t)
+		}
 		id, other := made(t, db, 100), made(t, db, 0)
 		over, lasts := authorized(t, db, id, 50), authorized(t, db, id, 20)
 		letLapse(t, db, over.ID)
@@ -137,7 +141,7 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 			}
 		}
 	}
-	fixture.Sound(t, db)
+	fixture.Sound(t, sound)
 }
 
 func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
@@ -155,7 +159,7 @@ func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 		refused(t, fault.StateConflict)(b.Void(id, first.ID, wallet.Movement{}))
 	})
 	expect(t, db, id, 60, 30, 5)
-	found, err := wallet.FindDue(t.Context(), db, 10)
+	found, err := wallet.FindDue(t.Context(), db, nil, 10)
 	if err != nil || len(found) != 1 || found[0] != id {
 		t.Errorf("due are %v, %v", found, err)
 	}

@@ -30,7 +30,7 @@ func TestCommandsOfABookSeeEachOther(t *testing.T) {
 	}, b, a, b)
 	expect(t, db, a, 70, 0, 4)
 	expect(t, db, b, 0, 0, 2)
-	fixture.Sound(t, db)
+	soundButForPurchases(t, db)
 }
 
 func TestARefusedCommandLeavesNothing(t *testing.T) {
@@ -76,7 +76,7 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 		must(t)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
 	})
 	expect(t, db, a, 102, 0, 3)
-	fixture.Sound(t, db)
+	soundButForPurchases(t, db)
 }
 
 func TestACallerDecidesOnAVersion(t *testing.T) {

@@ -1,6 +1,7 @@
 package wallet_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/audit"
 	"triprize/internal/fault"
 	"triprize/internal/fixture"
 	"triprize/internal/postgres"
@@ -119,4 +121,19 @@ func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount int64) (a w
 func letLapse(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours' WHERE id = $1`, id)
+}
+
+// soundButForPurchases is fixture.Sound for wallets that paid for purchases which
+// are not there: this package knows of none.
+func soundButForPurchases(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	violations, err := audit.Check(t.Context(), db, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		if !strings.HasPrefix(v.Invariant, "what a wallet paid for a purchase") {
+			t.Errorf("broken: %s: %s", v.Invariant, v.Subject)
+		}
+	}
 }

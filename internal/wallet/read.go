@@ -74,16 +74,16 @@ func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUI
 	return a, nil
 }
 
-// FindDue returns wallets with authorizations whose time is over, those that wait
-// longest first, from at most limit authorizations. It locks nothing: whoever
+// FindDue returns wallets, but for those in except, with authorizations whose time
+// is over, those that wait longest first, from at most limit authorizations. It locks nothing: whoever
 // expires them looks again under the wallets' locks.
-func FindDue(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error) {
+func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
 	rows, err := db.Query(ctx, `
 		SELECT wallet_id FROM (
 			SELECT wallet_id, expires_at FROM authorizations
-			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp())
+			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
 			ORDER BY expires_at LIMIT $1) d
-		GROUP BY wallet_id ORDER BY min(expires_at)`, limit)
+		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.FindDue: %w", err)
 	}

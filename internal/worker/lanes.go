@@ -42,6 +42,8 @@ const (
 	// patience is how many batches pass a job over before its campaign's jobs wait
 	// their turn, and how many more before it waits for its wallet.
 	patience = 5
+	// waitedFor is how many campaigns a batch waits for the wallets of.
+	waitedFor = 2
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
 	// laneDrain is how long a batch may go on after the last task was given back:
@@ -82,17 +84,12 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	passed := make(map[uuid.UUID]bool)
-	sell := func(refs []job.Ref, how func(context.Context, []job.Ref) (sale.Report, error)) error {
-		put, err := l.worker.sold(how(ctx, refs))
+	sell := func(refs []job.Ref, by how) error {
+		put, err := l.worker.sold(by(ctx, refs))
 		for _, ref := range put {
 			passed[ref.ID] = true
 		}
 		return err
-	}
-	for _, refs := range overdue {
-		if err := sell(refs, l.worker.seller.SellOverdue); err != nil {
-			return nil, err
-		}
 	}
 	if len(crowd) > 0 {
 		if err := sell(crowd, func(ctx context.Context, refs []job.Ref) (sale.Report, error) {
@@ -101,12 +98,16 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 			return nil, err
 		}
 	}
+	waits := func(ctx context.Context, refs []job.Ref) (sale.Report, error) {
+		return l.worker.seller.Sell(ctx, refs, true)
+	}
 	for _, refs := range turns {
-		if err := sell(refs, func(ctx context.Context, refs []job.Ref) (sale.Report, error) {
-			return l.worker.seller.Sell(ctx, refs, true)
-		}); err != nil {
+		if err := sell(refs, waits); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.sellOverdue(overdue, sell, waits, passed); err != nil {
+		return nil, err
 	}
 	verdicts := make([]verdict, len(items))
 	for i, it := range items {
@@ -117,6 +118,42 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	}
 	return verdicts, nil
 }
+
+// sellOverdue sells what was passed over too often: at once those whose wallet is
+// free by now, then the others, waiting for their wallets. Only so many campaigns
+// are waited for in one batch; the rest is passed over once more.
+func (l *lane) sellOverdue(overdue map[uuid.UUID][]job.Ref, sell func([]job.Ref, how) error, waits how, passed map[uuid.UUID]bool) error {
+	waited := 0
+	for _, refs := range overdue {
+		if waited == waitedFor {
+			for _, ref := range refs {
+				passed[ref.ID] = true
+			}
+			continue
+		}
+		if err := sell(refs, waits); err != nil {
+			return err
+		}
+		var left []job.Ref
+		for _, ref := range refs {
+			if passed[ref.ID] {
+				left = append(left, ref)
+				delete(passed, ref.ID)
+			}
+		}
+		if len(left) == 0 {
+			continue
+		}
+		waited++
+		if err := sell(left, l.worker.seller.SellOverdue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// how is one way to sell jobs.
+type how = func(context.Context, []job.Ref) (sale.Report, error)
 
 // queueUp tells the jobs that are sold in one crowd, whatever their campaign,
 // from those of which each campaign waits its turn alone, and those that wait for

@@ -26,7 +26,7 @@ func (w *Worker) settleWarily(ctx context.Context, jobs []job.Ref) error {
 		return queue.Later(err)
 	}
 	var broken int
-	var first error
+	var first, later error
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]
@@ -37,6 +37,8 @@ func (w *Worker) settleWarily(ctx context.Context, jobs []job.Ref) error {
 		err := w.alone(ctx, job.KindPurchase, refs, func(ctx context.Context) error { return w.sellWaiting(ctx, refs) })
 		switch {
 		case err == nil:
+		case errors.Is(err, errBusy): // somebody else's wallet is in nobody else's way
+			later = err
 		case waitsOut(err), errors.Is(err, queue.ErrLater):
 			return queue.Later(err)
 		default: // the others have their turn all the same
@@ -49,7 +51,7 @@ func (w *Worker) settleWarily(ctx context.Context, jobs []job.Ref) error {
 	if broken > 0 {
 		return failed(broken, first)
 	}
-	return nil
+	return later
 }
 
 // groupSize returns how many of the waiting jobs, which come by attempts, are tried next.
