@@ -222,11 +222,13 @@ func TestACampaignThatStaysLockedFailsItsOwnAsksOnly(t *testing.T) {
 	if err := campaign.Lock(t.Context(), locked, stuck); err != nil {
 		t.Fatal(err)
 	}
-	asks := []holding.Ask{fixture.AskFor(stuck, "a", at(1, 1)), fixture.AskFor(free, "b", at(1, 1)), fixture.AskFor(stuck, "c", at(2, 1)), fixture.AskFor(free, "d", at(2, 1))}
+	// One of the stuck campaign: a second might come in a batch of its own, when
+	// Postgres has given up the transaction that rests.
+	asks := []holding.Ask{fixture.AskFor(stuck, "a", at(1, 1)), fixture.AskFor(free, "b", at(1, 1)), fixture.AskFor(free, "c", at(2, 1))}
 	_, refused := together(t, []*holding.Desk{fixture.Desk(t, db, nil, nil)}, asks)
 	_ = locked.Rollback(t.Context())
 	for i, err := range refused {
-		if (err == nil) != (i%2 == 1) {
+		if (err == nil) != (i > 0) {
 			t.Errorf("ask %d: %v", i, err)
 		}
 	}
