@@ -61,7 +61,7 @@ lint: go ## Check the code, and that imports keep to their floors (.golangci.yml
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: generate
-generate: go ## Generate code from the contract (internal/httpapi/contract/openapi.yaml)
+generate: go ## Generate code from the contract (api/openapi.yaml)
 	go generate ./...
 
 .PHONY: fmt

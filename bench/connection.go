@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/triangle"
+	"triprize/internal/domain/triangle"
 )
 
 // connection is one keep-alive connection to the api that posts purchases and holds. It is

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/postgres"
+	"triprize/internal/platform/postgres"
 )
 
 //go:embed documents.sql

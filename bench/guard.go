@@ -14,10 +14,11 @@ import (
 	"github.com/gowebpki/jcs"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/apikey"
-	"triprize/internal/httpapi/contract"
-	"triprize/internal/postgres"
-	"triprize/internal/ratelimit"
+	"triprize/api"
+	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/ratelimit"
+	"triprize/internal/store/apikey"
 )
 
 // gcPercent is what the api runs with (boot).
@@ -92,7 +93,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 }
 
 // pass brings one request through.
-func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *contract.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
+func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *openapi.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
 	known, err := keys.Verify(ctx, key)
 	if err != nil {
 		return err
@@ -124,8 +125,8 @@ func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *con
 	return nil
 }
 
-func purchaseOperation() (*contract.Operation, error) {
-	document, err := contract.Load()
+func purchaseOperation() (*openapi.Operation, error) {
+	document, err := openapi.Load(api.OpenAPI, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/config"
-	"triprize/internal/devstack"
-	"triprize/internal/triangle"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
 )
 
 // holdCrowd is five hundred who want one position at the same moment, and then

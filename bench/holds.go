@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/triangle"
+	"triprize/internal/domain/triangle"
 )
 
 // A moderate load: a hold every 10 ms and a purchase every 5 ms, as far as they

@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/campaign"
-	"triprize/internal/job"
-	"triprize/internal/launch"
-	"triprize/internal/postgres"
-	"triprize/internal/seal"
-	"triprize/internal/triangle"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
 )
 
 // offer is the campaigns of one template database.
@@ -72,7 +72,7 @@ func (s *stage) launch(ctx context.Context, db *pgxpool.Pool, baseLengths []int)
 			if err := campaign.Create(ctx, tx, id, draft(i, base)); err != nil {
 				return err
 			}
-			return launch.Publish(ctx, tx, key, id)
+			return lifecycle.Publish(ctx, tx, key, id)
 		})
 		if err != nil {
 			return fmt.Errorf("launch a campaign of base %d: %w", base, err)

@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/job"
-	"triprize/internal/postgres"
-	"triprize/internal/teller"
-	"triprize/internal/wallet"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/job"
+	"triprize/internal/store/wallet"
 )
 
 // agedWallet measures how soon one command on a wallet is answered, one after the
@@ -38,9 +38,9 @@ func (a agedWallet) run(ctx context.Context, s *stage, measured time.Duration) (
 	if err != nil {
 		return r, err
 	}
-	t := teller.New(pool, teller.Options{})
+	t := wallets.New(pool, wallets.Options{})
 	once := func() error {
-		done, err := t.Do(ctx, []teller.Command{{Deed: teller.Credit{Wallet: found[owners(1)[0]], Details: teller.Details{Amount: 1}},
+		done, err := t.Do(ctx, []wallets.Command{{Deed: wallets.Credit{Wallet: found[owners(1)[0]], Details: wallets.Details{Amount: 1}},
 			Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}})
 		if err == nil && (done[0].Err != nil || done[0].Job.Problem != nil) {
 			err = fmt.Errorf("the credit was refused: %w %v", done[0].Err, done[0].Job.Problem)

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/job"
-	"triprize/internal/postgres"
-	"triprize/internal/purchase"
-	"triprize/internal/sale"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
 const (

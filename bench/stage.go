@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/apikey"
-	"triprize/internal/config"
-	"triprize/internal/devstack"
-	"triprize/internal/postgres"
-	"triprize/internal/schema"
-	"triprize/internal/seal"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
+	"triprize/internal/platform/seal"
+	"triprize/internal/store/apikey"
 )
 
 // stage is what all scenarios share: private servers, the binaries, and

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/campaign"
-	"triprize/internal/triangle"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/campaign"
 )
 
 const (

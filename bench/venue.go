@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/config"
-	"triprize/internal/devstack"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
 )
 
 // venue is where one measurement takes place: a fresh database with campaigns on

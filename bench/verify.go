@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/audit"
+	"triprize/internal/maintenance/audit"
 )
 
 // expectation is what the database must agree with.

@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/job"
-	"triprize/internal/lock"
-	"triprize/internal/postgres"
-	"triprize/internal/teller"
-	"triprize/internal/wallet"
+	"triprize/internal/platform/lock"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/job"
+	"triprize/internal/store/wallet"
 )
 
 // callers is how many commands on wallets are asked for at once, each by
@@ -44,18 +44,18 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 		return r, err
 	}
 	defer pool.Close()
-	tellers := make([]*teller.Teller, max(c.desks, 1))
-	doers := make([]func(context.Context, teller.Command) (job.Done, error), len(tellers))
+	tellers := make([]*wallets.Teller, max(c.desks, 1))
+	doers := make([]func(context.Context, wallets.Command) (job.Done, error), len(tellers))
 	for i := range tellers {
-		var options teller.Options
+		var options wallets.Options
 		if c.locked {
 			options.Locker = turnstile{lock.New([]redis.UniversalClient{s.redis}, v.name, v.settings.Locks, prometheus.NewRegistry())}
 		}
-		t := teller.New(pool, options)
+		t := wallets.New(pool, options)
 		tellers[i] = t
 		if c.alone {
-			doers[i] = func(ctx context.Context, command teller.Command) (job.Done, error) {
-				done, err := t.Do(ctx, []teller.Command{command})
+			doers[i] = func(ctx context.Context, command wallets.Command) (job.Done, error) {
+				done, err := t.Do(ctx, []wallets.Command{command})
 				if err != nil {
 					return job.Done{}, err
 				}
@@ -63,7 +63,7 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 			}
 			continue
 		}
-		desk := teller.NewDesk(t, v.settings.Wallets)
+		desk := wallets.NewDesk(t, v.settings.Wallets)
 		defer desk.Close()
 		doers[i] = desk.Do
 	}
@@ -88,15 +88,15 @@ func (t turnstile) Acquire(ctx context.Context, names ...string) (release func()
 }
 
 // once makes one command of a fresh key.
-func (c walletCommands) once(ctx context.Context, do func(context.Context, teller.Command) (job.Done, error), ids []uuid.UUID) error {
-	details := teller.Details{Amount: 1}
-	var deed teller.Deed = teller.Credit{Wallet: ids[0], Details: details}
+func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
+	details := wallets.Details{Amount: 1}
+	var deed wallets.Deed = wallets.Credit{Wallet: ids[0], Details: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)
-		deed = teller.Transfer{From: ids[from], To: ids[to], Details: details}
+		deed = wallets.Transfer{From: ids[from], To: ids[to], Details: details}
 	}
-	done, err := do(ctx, teller.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}})
+	done, err := do(ctx, wallets.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}})
 	if err == nil {
 		err = done.Err
 	}
@@ -172,12 +172,12 @@ const plenty = 1_000_000_000
 
 // fund opens a wallet for each owner, with money.
 func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
-	t := teller.New(db, teller.Options{})
+	t := wallets.New(db, wallets.Options{})
 	for len(owners) > 0 {
 		n := min(len(owners), 256)
-		commands := make([]teller.Command, n)
+		commands := make([]wallets.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = teller.Command{Deed: teller.Open{Owner: o, InitialBalance: plenty},
+			commands[i] = wallets.Command{Deed: wallets.Open{Owner: o, InitialBalance: plenty},
 				Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
 		}
 		if _, err := t.Do(ctx, commands); err != nil {

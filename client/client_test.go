@@ -19,7 +19,7 @@ import (
 	"github.com/oapi-codegen/nullable"
 
 	"triprize/client"
-	"triprize/internal/fault"
+	"triprize/internal/domain/fault"
 )
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {

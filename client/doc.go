@@ -35,4 +35,4 @@
 // with the same key.
 package client
 
-//go:generate go tool -modfile=../tools/go.mod oapi-codegen -config client.yaml ../internal/httpapi/contract/openapi.yaml
+//go:generate go tool -modfile=../tools/go.mod oapi-codegen -config client.yaml ../api/openapi.yaml

@@ -6,8 +6,8 @@ import (
 	"context"
 	"flag"
 
-	"triprize/internal/boot"
-	"triprize/internal/httpapi"
+	"triprize/internal/entry/boot"
+	"triprize/internal/entry/httpapi"
 )
 
 func main() {

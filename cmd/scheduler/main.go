@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"triprize/internal/boot"
-	"triprize/internal/hold"
-	"triprize/internal/recovery"
-	"triprize/internal/scheduler"
-	"triprize/internal/telemetry"
+	"triprize/internal/entry/boot"
+	"triprize/internal/entry/scheduler"
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/hold"
 )
 
 func main() {

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"triprize/internal/cli"
+	"triprize/internal/entry/cli"
 )
 
 func main() { os.Exit(cli.Run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"triprize/internal/boot"
-	"triprize/internal/telemetry"
-	"triprize/internal/worker"
+	"triprize/internal/entry/boot"
+	"triprize/internal/entry/worker"
+	"triprize/internal/platform/telemetry"
 )
 
 func main() {

@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi"
+)
+
+const (
+	readme = "../README.md"
+	guide  = "../docs/api.md"
+)
+
+func document(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// blocks returns the shell blocks of a Markdown text as one script.
+func blocks(text string) string {
+	var script strings.Builder
+	for {
+		_, rest, more := strings.Cut(text, "```sh\n")
+		if !more {
+			return script.String()
+		}
+		block, after, _ := strings.Cut(rest, "```")
+		script.WriteString(block + "echo\n")
+		text = after
+	}
+}
+
+// paste runs a script as somebody would who pastes it into a terminal.
+func paste(t *testing.T, script string, env ...string) string {
+	t.Helper()
+	if script == "" {
+		t.Fatal("there is nothing to run")
+	}
+	cmd := exec.Command("sh", "-eu", "-c", script)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), env...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil || errs.Len() > 0 && !strings.HasPrefix(errs.String(), "curl: (28)") { // the stream that is cut off
+		t.Fatalf("%v: %s\n%s", err, &errs, out)
+	}
+	if strings.Contains(string(out), `"code":"internal-error"`) {
+		t.Errorf("an internal error:\n%s", out)
+	}
+	return string(out)
+}
+
+// inOrder tells whether a text has all of the parts, one after the other.
+func inOrder(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	rest := text
+	for _, part := range parts {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			t.Errorf("nothing says %s, or not in its place:\n%s", part, text)
+			continue
+		}
+		rest = after
+	}
+}
+
+func TestTheWalkThroughOfTheReadmeWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	_, text, found := strings.Cut(document(t, readme), "<!-- walk-through")
+	if !found {
+		t.Fatal("the walk-through is gone")
+	}
+	text, _, _ = strings.Cut(text, "\n## ") // to the end of the section
+	_, dev := startDev(t, openDir(t))
+	out := paste(t, blocks(text), "API="+dev.APIURL, "OPERATOR="+dev.OperatorKey, "APP="+dev.AppKey)
+	inOrder(t, out, `"state":"active"`, `"commitment":"`, `"amount":600`, "Idempotent-Replayed: true", `"code":"purchase-limit-exceeded"`,
+		`"kind":"draw","state":"succeeded"`, `"state":"completed"`, `"name":"A bicycle"`, `"state":"sold"`)
+}
+
+func TestTheGuideWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	s := start(t, trusting)
+	out := paste(t, blocks(document(t, guide)), "API="+s.urls[0], "OPERATOR="+s.operator, "APP="+s.app,
+		"CAMPAIGN="+s.campaign(5).String(), "TOKEN="+tokenFor(t, "alice", ""))
+	inOrder(t, out,
+		`"state":"succeeded"`,                             // sold,
+		"200 OK", "Idempotent-Replayed: true", `"column"`, // replayed,
+		"202 Accepted", "Retry-After: 1", // accepted,
+		`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
+		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
+		`"state":"active"`, `"extensions":1`, `"amount":400`, `"state":"used"`, // held, extended, bought
+		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
+		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
+		`"balance":5500`, `"amount":400`, // a wallet, and what it paid,
+		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
+		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
+		`"user_id":"alice"`, `"code":"not-found"`, // a token
+		"304 Not Modified", "6\n", // six are sold
+		`"next_cursor"`, "event: campaign", `"state":"active"`)
+}
+
+// rows returns the rows of the tables of a text: their cells.
+func rows(text string) (all [][]string) {
+	for line := range strings.Lines(text) {
+		if cells, ok := strings.CutPrefix(strings.TrimSpace(line), "| "); ok {
+			all = append(all, strings.Split(strings.TrimSuffix(cells, " |"), " | "))
+		}
+	}
+	return all
+}
+
+func TestTheGuideSaysWhoMayDoWhat(t *testing.T) {
+	t.Parallel()
+	told := make(map[string]string)
+	for _, row := range rows(document(t, guide)) {
+		told[row[0]] = row[1]
+	}
+	d, err := httpapi.LoadContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range d.Operations {
+		want := "anybody"
+		if len(o.Roles) > 0 {
+			order := []string{"operator", "app", "user", "viewer"}
+			want = strings.Join(slices.DeleteFunc(order, func(role string) bool { return !slices.Contains(o.Roles, role) }), ", ")
+		}
+		name := fmt.Sprintf("`%s %s`", o.Method, o.Path)
+		if told[name] != want {
+			t.Errorf("%s is for %s; the guide says %q", name, want, told[name])
+		}
+	}
+}
+
+func TestTheGuideNamesEveryCodeAndNoOther(t *testing.T) {
+	t.Parallel()
+	named := make(map[string]bool)
+	for _, row := range rows(document(t, guide)) {
+		if regexp.MustCompile(`^\d{3}( in (answers|jobs))?$`).MatchString(row[0]) {
+			for _, code := range strings.Fields(row[1]) {
+				named[strings.Trim(code, "`")] = true
+			}
+		}
+	}
+	for _, code := range fault.Codes() {
+		if !named[string(code)] {
+			t.Errorf("%s is missing", code)
+		}
+		delete(named, string(code))
+	}
+	for code := range named {
+		t.Errorf("there is no code %s", code)
+	}
+}
+
+func TestTheSettingsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	var settings map[string]map[string]any
+	if err := yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings); err != nil {
+		t.Fatal(err)
+	}
+	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
+	for _, file := range []string{readme, guide, "../docs/settings.md"} {
+		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
+			if _, ok := settings[found[1]][found[2]]; !ok {
+				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])
+			}
+		}
+	}
+}
+
+// A promise is worth the test that is named beside it.
+func TestThePromisesOfTheReadmeNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	var tests []string
+	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2) {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(document(t, path), -1) {
+				tests = append(tests, found[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(Test\\w+)(…?)`").FindAllStringSubmatch(document(t, readme), -1)
+	if len(names) < 20 {
+		t.Errorf("only %d tests are named", len(names))
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(tests, func(test string) bool { return test == name[1] || name[2] != "" && strings.HasPrefix(test, name[1]) }) {
+			t.Errorf("there is no test %s", name[1]+name[2])
+		}
+	}
+}
+
+// Links in the documents lead somewhere.
+func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, readme, "../bench/README.md") {
+		text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(document(t, file), "")
+		for _, found := range regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(found[1], "https://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), found[1])); err != nil {
+				t.Errorf("%s links to %s: %v", file, found[1], err)
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package fairdraw
+
+import (
+	"crypto/sha256"
+	"math"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/triangle"
+)
+
+// Invariants of a selection, over random triangles and prizes:
+//   - each prize appears once, in number order;
+//   - a winner is a sold position of the prize's own layer;
+//   - no position wins twice;
+//   - a prize goes unawarded only when its layer has no candidate left;
+//   - the same inputs give the same winners, other entropy (almost surely) others.
+func TestSelectionKeepsItsInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.IntRange(3, 12).Draw(t, "base")
+		var sold []Sold
+		perLayer := map[int]int{}
+		for p := range triangle.All(base) {
+			if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
+				sold = append(sold, Sold{Position: p, PurchaseID: uuid.New(), UserID: "u"})
+				perLayer[p.Layer]++
+			}
+		}
+		var prizes []Prize
+		for layer := 1; layer <= base; layer++ {
+			for range rapid.IntRange(0, layer).Draw(t, "prizes") {
+				prizes = append(prizes, Prize{Number: len(prizes) + 1, Layer: layer, Name: "p"})
+			}
+		}
+		entropy := sha256.Sum256(rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "seed"))
+		winners := Select(prizes, sold, NewStream(entropy))
+		if len(winners) != len(prizes) {
+			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
+		}
+		won, awarded := map[triangle.Position]bool{}, map[int]int{}
+		for i, w := range winners {
+			if w.Prize != prizes[i] {
+				t.Fatalf("prize %d is out of order", i)
+			}
+			if w.Position == nil {
+				if awarded[w.Prize.Layer] != perLayer[w.Prize.Layer] {
+					t.Fatalf("prize %d not awarded though layer %d had candidates", i, w.Prize.Layer)
+				}
+				continue
+			}
+			if w.Position.Layer != w.Prize.Layer || won[w.Position.Position] {
+				t.Fatalf("prize %d went to %v", i, w.Position.Position)
+			}
+			won[w.Position.Position] = true
+			awarded[w.Prize.Layer]++
+		}
+		again := Select(prizes, sold, NewStream(entropy))
+		for i, p := range Positions(again) {
+			if p != Positions(winners)[i] {
+				t.Fatal("the same inputs gave other winners")
+			}
+		}
+	})
+}
+
+// Every position of a layer should win equally often: a chi-square test over
+// 20,000 fixed (not random) entropies, so that the test cannot flake.
+func TestIndexIsUnbiased(t *testing.T) {
+	const n, rounds = 7, 20_000
+	var counts [n]float64
+	for i := range rounds {
+		counts[NewStream(sha256.Sum256([]byte{byte(i), byte(i >> 8)})).Below(n)]++
+	}
+	chi := 0.0
+	for _, c := range counts {
+		chi += math.Pow(c-rounds/n, 2) / (rounds / n)
+	}
+	if chi > 22.46 { // 99.9 % point of chi-square with 6 degrees of freedom
+		t.Errorf("chi-square %.1f over %v", chi, counts)
+	}
+}
+
+func TestIndexRejectsTheUnevenEnd(t *testing.T) {
+	// With n = 2^63 + 1 the last whole multiple of n below 2^64 is n itself, so
+	// nearly half of all numbers must be skipped; x mod n alone would favour
+	// small indices.
+	const n = 1<<63 + 1
+	entropy := sha256.Sum256([]byte("uneven end"))
+	all, kept := NewStream(entropy), NewStream(entropy)
+	skipped := 0
+	for range 64 {
+		want := all.Uint64()
+		for want >= n {
+			want, skipped = all.Uint64(), skipped+1
+		}
+		if got := kept.Below(n); got != want {
+			t.Fatalf("got %d, want %d", got, want)
+		}
+	}
+	if skipped == 0 {
+		t.Error("nothing was skipped: the test does not test")
+	}
+}
+
+func TestRootRefusesAnUnsortedList(t *testing.T) {
+	a, b := Sold{Position: triangle.Position{Layer: 1, Column: 1}}, Sold{Position: triangle.Position{Layer: 2, Column: 1}}
+	if _, err := Root([]Sold{b, a}); err == nil {
+		t.Error("an unsorted list got a root")
+	}
+	if _, err := Root([]Sold{a, a}); err == nil {
+		t.Error("a list that names a position twice got a root")
+	}
+	empty, err := Root(nil)
+	if err != nil || empty != sha256.Sum256(nil) {
+		t.Errorf("the root of nothing is H(\"\"), got %x, %v", empty, err)
+	}
+}

@@ -1,0 +1,361 @@
+package boot
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"triprize/internal/entry/httpapi"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/lock"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/testkit/fixture"
+)
+
+// roleVariable makes this test binary a process of the fleet that plays a role.
+const roleVariable = "BOOT_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role, ok := roles[os.Getenv(roleVariable)]; ok {
+		flags := flag.NewFlagSet("actor", flag.ExitOnError)
+		loud := flags.Bool("loud", false, "a flag of its own")
+		Main("actor", flags, func(ctx context.Context, p *Process) error {
+			say("started")
+			return role(ctx, p, *loud)
+		})
+		os.Exit(0)
+	}
+	fixture.Main(m)
+}
+
+func say(line string) { _, _ = os.Stdout.WriteString(line + "\n") }
+
+var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
+	"report": func(ctx context.Context, p *Process, loud bool) error {
+		_, keyErr := p.DrawKey()
+		var application string
+		err := p.DB.QueryRow(ctx, `SHOW application_name`).Scan(&application)
+		p.Logger.Info("a line of the log")
+		metrics, gatherErr := p.Registry.Gather()
+		held, lockErr := p.Locks.Acquire(ctx, "a")
+		defer held.Release(ctx)
+		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, held.Locks(),
+			errors.Is(lockErr, lock.ErrNoQuorum), telemetry.Probe(ctx, p.Checks)})
+		return errors.Join(err, gatherErr)
+	},
+	"fail": func(context.Context, *Process, bool) error { return errors.New("the roof fell in") },
+	"key":  func(_ context.Context, p *Process, _ bool) error { _, err := p.DrawKey(); return err },
+	"drain": func(ctx context.Context, _ *Process, _ bool) error {
+		<-ctx.Done()
+		say("draining")
+		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		return err
+	},
+	"api": func(ctx context.Context, p *Process, _ bool) error {
+		key, err := p.DrawKey()
+		if err != nil {
+			return err
+		}
+		server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Checks)
+		if err != nil {
+			return err
+		}
+		return server.Run(ctx)
+	},
+}
+
+// report is what a process has found.
+type report struct {
+	Name        string
+	Loud        bool
+	Application string
+	DrawKey     bool
+	Metrics     bool
+	Locks       bool
+	NoQuorum    bool
+	Readiness   telemetry.Readiness
+}
+
+// actor is a process of the fleet.
+type actor struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	stderr bytes.Buffer
+	done   bool
+}
+
+// environment returns the settings of a process as variables, with no others of ours.
+func environment(settings config.Settings) (env []string) {
+	for _, pair := range os.Environ() {
+		if !strings.HasPrefix(pair, "TRIPRIZE_") {
+			env = append(env, pair)
+		}
+	}
+	return append(env, "TRIPRIZE_POSTGRES_URL="+settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+settings.Redis.URL,
+		"TRIPRIZE_REDIS_NAMESPACE="+settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY="+settings.Draw.SecretKey)
+}
+
+// act starts a process that plays a role.
+func act(t *testing.T, role string, env []string, args ...string) *actor {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &actor{cmd: exec.Command(self, args...)}
+	a.cmd.Env = append(env, roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
+	a.cmd.Stderr = &a.stderr
+	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := a.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stdout = bufio.NewReader(stdout)
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !a.done {
+			_ = a.cmd.Process.Kill()
+			_ = a.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("%s: %s", role, a.stderr.String())
+		}
+	})
+	return a
+}
+
+// hear awaits a line that the process says.
+func (a *actor) hear(t *testing.T, want string) {
+	t.Helper()
+	if line, err := a.stdout.ReadString('\n'); line != want+"\n" {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+}
+
+// end awaits the end of the process and returns what else it said.
+func (a *actor) end(t *testing.T) (said string, status syscall.WaitStatus) {
+	t.Helper()
+	watchdog := time.AfterFunc(30*time.Second, func() { _ = a.cmd.Process.Kill() })
+	rest, err := io.ReadAll(a.stdout)
+	if err != nil {
+		t.Error(err)
+	}
+	_ = a.cmd.Wait()
+	a.done = true
+	if !watchdog.Stop() {
+		t.Fatal("it did not end")
+	}
+	return string(rest), a.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func (a *actor) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused runs a process that must end before it has begun, with a status and a reason.
+func refused(t *testing.T, status int, env []string, args []string, reasons ...string) (stderr string) {
+	t.Helper()
+	a := act(t, "report", env, args...)
+	said, got := a.end(t)
+	if got.ExitStatus() != status || said != "" {
+		t.Errorf("status %d after it said %q", got.ExitStatus(), said)
+	}
+	for _, want := range reasons {
+		if !strings.Contains(a.stderr.String(), want) {
+			t.Errorf("%q does not say %q", a.stderr.String(), want)
+		}
+	}
+	return a.stderr.String()
+}
+
+func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
+	t.Parallel()
+	env := environment(fixture.Defaults(t)) // nothing is connected to
+	file := t.TempDir() + "/settings.yaml"
+	if err := os.WriteFile(file, []byte("worker:\n  lames: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env  []string
+		args []string
+		want []string
+	}{
+		"out of bounds, all of them": {env: []string{"TRIPRIZE_WORKER_LANES=0", "TRIPRIZE_API_LISTEN=here"}, want: []string{"actor does not start:\n",
+			"setting worker.lanes (TRIPRIZE_WORKER_LANES): is 0, must be at least 1", "setting api.listen (TRIPRIZE_API_LISTEN): is \"here\", must be host:port"}},
+		"unknown":              {env: []string{"TRIPRIZE_WORKER_LAMES=3"}, want: []string{"actor does not start:\n", "unknown setting TRIPRIZE_WORKER_LAMES"}},
+		"a URL that is none":   {env: []string{"TRIPRIZE_REDIS_URL=redisfoo"}, want: []string{"setting redis.url (TRIPRIZE_REDIS_URL): must be a URL, redis://…"}},
+		"in a file":            {args: []string{"--config", file}, want: []string{"actor does not start:\n", file, "unknown setting worker.lames"}},
+		"a file that is away":  {args: []string{"--config", file + "x"}, want: []string{"actor does not start:\n", file + "x"}},
+		"an unknown flag":      {args: []string{"--quick"}, want: []string{"-quick", "-loud", "-config"}},
+		"what is not a flag":   {args: []string{"--loud", "quickly"}, want: []string{`actor: unexpected argument "quickly"`}},
+		"a file named by hand": {env: []string{config.FileVariable + "=" + file}, want: []string{"unknown setting worker.lames"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused(t, 2, append(env[:len(env):len(env)], c.env...), c.args, c.want...)
+		})
+	}
+}
+
+func TestADatabaseThatWasNeverMigratedIsRefusedWithTheCommand(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	if _, err := fixture.Pool(t, settings).Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, 1, environment(settings), nil, "actor: ", "older than this program", "triprize migrate up")
+}
+
+func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
+	t.Parallel()
+	nobody, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }()
+	for name, c := range map[string]struct {
+		url  string
+		want []string
+	}{
+		"nobody is there":   {"postgres://triprize:hunter2@" + nobody + "/shop", []string{"actor: ", nobody, "database=shop", "connection refused"}},
+		"nobody answers":    {"postgres://triprize:hunter2@" + mute.Addr().String() + "/shop", []string{"actor: ", mute.Addr().String(), "database=shop"}},
+		"with a bad port":   {"postgres://triprize:hunter2@127.0.0.1:70000/shop", []string{"actor: ", "postgres.url"}},
+		"with a bad option": {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", []string{"actor: ", "postgres.url"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := fixture.Defaults(t)
+			settings.Postgres.URL, settings.Redis.URL = c.url, "redis://"+nobody+"/0"
+			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms")
+			if stderr := refused(t, 1, env, nil, c.want...); strings.Contains(stderr, "hunter2") {
+				t.Errorf("the password is in the log: %s", stderr)
+			}
+		})
+	}
+}
+
+func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	get := func(settings config.Settings, args ...string) (r report, log string) {
+		t.Helper()
+		a := act(t, "report", environment(settings), args...)
+		a.hear(t, "started")
+		said, status := a.end(t)
+		if err := json.Unmarshal([]byte(said), &r); err != nil || !status.Exited() || status.ExitStatus() != 0 {
+			t.Fatalf("status %d, %q: %v", status.ExitStatus(), said, err)
+		}
+		return r, a.stderr.String()
+	}
+	r, log := get(settings, "--loud")
+	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics || !r.Locks {
+		t.Errorf("got %+v", r)
+	}
+	if r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] != "ok" {
+		t.Errorf("got %+v", r.Readiness)
+	}
+	for _, want := range []string{`"msg":"a line of the log"`, `"msg":"stopped"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("%s is not in the log: %s", want, log)
+		}
+	}
+	// Redis is a helper: without it a process starts all the same, and says so.
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+address+"/0", ""
+	r, _ = get(settings)
+	if r.Loud || r.DrawKey || r.Locks || !r.NoQuorum || r.Readiness.Status != "degraded" || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] == "ok" {
+		t.Errorf("without Redis: %+v", r)
+	}
+}
+
+func TestTheStatusTellsHowAProcessEnded(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	failed := act(t, "fail", environment(settings))
+	failed.hear(t, "started")
+	if _, status := failed.end(t); status.ExitStatus() != 1 || !strings.Contains(failed.stderr.String(), "actor: the roof fell in") {
+		t.Errorf("status %d, %s", status.ExitStatus(), failed.stderr.String())
+	}
+	settings.Draw.SecretKey = ""
+	keyless := act(t, "key", environment(settings))
+	if _, status := keyless.end(t); status.ExitStatus() == 0 {
+		t.Error("it runs without a key")
+	}
+	for _, want := range []string{"setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY)", "is required by actor", "openssl rand -hex 32"} {
+		if !strings.Contains(keyless.stderr.String(), want) {
+			t.Errorf("%q does not say %q", keyless.stderr.String(), want)
+		}
+	}
+}
+
+func TestASignalLetsAProcessFinishAndASecondEndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	for name, s := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			patient := act(t, "drain", environment(settings))
+			patient.hear(t, "started")
+			patient.signal(t, s)
+			patient.hear(t, "draining")
+			if _, err := io.WriteString(patient.stdin, "enough\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, status := patient.end(t); !status.Exited() || status.ExitStatus() != 0 || !strings.Contains(patient.stderr.String(), `"msg":"stopped"`) {
+				t.Errorf("status %x, %s", status, patient.stderr.String())
+			}
+			urged := act(t, "drain", environment(settings))
+			urged.hear(t, "started")
+			urged.signal(t, s)
+			urged.hear(t, "draining")
+			eventuallyEnds(t, urged, s)
+		})
+	}
+}
+
+// eventuallyEnds repeats a signal until it has its ordinary effect: when the
+// process says that it drains it may be about to let go of signals.
+func eventuallyEnds(t *testing.T, a *actor, s syscall.Signal) {
+	t.Helper()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			_ = a.cmd.Process.Signal(s)
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	if _, status := a.end(t); !status.Signaled() || status.Signal() != s {
+		t.Errorf("status %x", status)
+	}
+}

@@ -1,0 +1,61 @@
+package boot
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	first, _ := fixture.OwnRedis(t)
+	second, _ := fixture.OwnRedis(t)
+	nobody, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := "redis://:hunter2@" + nobody + "/0"
+	other, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(variables ...string) (r report) {
+		t.Helper()
+		a := act(t, "report", append(environment(settings), variables...))
+		a.hear(t, "started")
+		said, status := a.end(t)
+		if err := json.Unmarshal([]byte(said), &r); err != nil || status.ExitStatus() != 0 {
+			t.Fatalf("status %d, %q: %v", status.ExitStatus(), said, err)
+		}
+		return r
+	}
+	const variable = "TRIPRIZE_LOCKS_REDIS_URLS="
+	r := get(variable + first.URL() + ", " + away + ", " + second.URL())
+	if !r.Locks || r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["locks"] != "ok" {
+		t.Errorf("with two of three: %+v", r)
+	}
+	if n := fixture.Redis(t, settings).Exists(t.Context(), settings.Redis.Namespace+":lock:a").Val(); n != 0 {
+		t.Error("the Redis of the process has a lock")
+	}
+	minority := variable + first.URL() + "," + away + ",redis://" + other + "/0"
+	r = get(minority)
+	if r.Locks || !r.NoQuorum || r.Readiness.Status != telemetry.StatusDegraded || r.Readiness.Checks["locks"] != telemetry.StatusUnavailable {
+		t.Errorf("with one of three: %+v", r)
+	}
+	r = get(minority, "TRIPRIZE_LOCKS_ENABLED=false")
+	if _, checked := r.Readiness.Checks["locks"]; r.Locks || r.NoQuorum || checked || r.Readiness.Status != telemetry.StatusOK {
+		t.Errorf("disabled: %+v", r)
+	}
+	if _, checked := get().Readiness.Checks["locks"]; checked {
+		t.Error("what is no quorum is asked twice")
+	}
+	stderr := refused(t, 1, append(environment(settings), variable+away+"x"), nil, "actor: setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): number 1: ", "not the URL of a Redis")
+	if strings.Contains(stderr, "hunter2") {
+		t.Errorf("the password is in the log: %s", stderr)
+	}
+}

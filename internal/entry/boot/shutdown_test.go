@@ -1,0 +1,96 @@
+package boot
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/store/apikey"
+	"triprize/internal/testkit/fixture"
+)
+
+// busy starts an api and holds up a request in the database until it is
+// released. The status of its answer, or 0 when there is none, is sent to answered.
+func busy(t *testing.T, env ...string) (api *actor, address string, release func(), answered chan int) {
+	t.Helper()
+	settings := fixture.Settings(t)
+	db := fixture.Pool(t, settings)
+	key, err := apikey.Create(t.Context(), db, apikey.Operator, "ops")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if address, err = devstack.FreeAddress(); err != nil {
+		t.Fatal(err)
+	}
+	api = act(t, "api", append(append(environment(settings), "TRIPRIZE_API_LISTEN="+address,
+		"TRIPRIZE_POSTGRES_LOCK_TIMEOUT=1m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=1m"), env...))
+	api.hear(t, "started")
+	if err := devstack.AwaitHTTP(t.Context(), "http://"+address+"/readyz"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = tx.Rollback(context.Background()) }
+	t.Cleanup(release)
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE campaigns`); err != nil {
+		t.Fatal(err)
+	}
+	answered = make(chan int, 1)
+	go func() {
+		request, _ := http.NewRequest(http.MethodGet, "http://"+address+"/v1/campaigns", nil)
+		request.Header.Set("Authorization", "Bearer "+key)
+		response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_ = response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	for held := 0; held == 0; time.Sleep(20 * time.Millisecond) {
+		err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case status := <-answered:
+			t.Fatalf("the request was not held up: %d", status)
+		default:
+		}
+	}
+	return api, address, release, answered
+}
+
+func TestAShutdownFinishesTheRequestAtHandAndTakesNoOther(t *testing.T) {
+	t.Parallel()
+	api, address, release, answered := busy(t, "TRIPRIZE_API_SHUTDOWN_TIMEOUT=1m")
+	api.signal(t, syscall.SIGTERM)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("it still takes connections")
+		}
+	}
+	select {
+	case status := <-answered:
+		t.Errorf("the request got %d before it could be done", status)
+	default:
+	}
+	release()
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("the request got %d", status)
+	}
+	if _, status := api.end(t); !status.Exited() || status.ExitStatus() != 0 {
+		t.Errorf("status %x", status)
+	}
+}

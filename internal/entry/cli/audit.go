@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+)
+
+// auditTimeout replaces the timeouts of a statement and of a transaction that
+// rests: the audit reads everything there is, as of one moment.
+const auditTimeout = 6 * time.Hour
+
+func auditCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Recompute everything and list what breaks an invariant; status 1 when something does",
+		Long: `Recompute everything from the rows, as of one moment, and list what breaks an
+invariant: owners, counters, limits, holds, purchases and their payments, the
+ledger and every wallet, every draw. It reads and changes nothing, and takes no
+lock that others wait for; on a large database it takes long, and vacuum waits for
+it: ask a replica then. Status 1 when something is broken.`,
+		Args: cobra.NoArgs,
+	}
+	file := configFlag(c)
+	limit := c.Flags().Int("limit", 20, "list at most so many violations of each invariant")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *limit < 1 || *limit > 10_000 {
+			return fmt.Errorf("--limit must be 1 to 10000")
+		}
+		settings, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = auditTimeout, auditTimeout
+		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-audit")
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		found, err := audit.Check(cmd.Context(), pool, *limit)
+		if err != nil {
+			return err
+		}
+		return reportAudit(cmd.OutOrStdout(), found, *asJSON)
+	}
+	return c
+}
+
+// reportAudit prints what was found, and returns an error when that is something.
+func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
+	if asJSON {
+		if found == nil {
+			found = []audit.Violation{}
+		}
+		err := json.NewEncoder(out).Encode(map[string]any{"ok": len(found) == 0, "invariants": audit.Invariants(), "violations": found})
+		if err != nil {
+			return err
+		}
+	} else {
+		for _, v := range found {
+			say(out, "broken: %s\n        %s", v.Invariant, v.Subject)
+		}
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%d violations", len(found))
+	}
+	if !asJSON {
+		say(out, "%d invariants hold", audit.Invariants())
+	}
+	return nil
+}

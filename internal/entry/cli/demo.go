@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/service/draw"
+)
+
+// demoReport is what `triprize demo --json` prints.
+type demoReport struct {
+	CampaignID         uuid.UUID     `json:"campaign_id"`
+	Positions          int           `json:"positions"`
+	Buyers             int           `json:"buyers"`
+	Accepted           int           `json:"accepted"`
+	Succeeded          int           `json:"succeeded"`
+	Rejected           int           `json:"rejected"`
+	Sold               int           `json:"sold"`
+	Draws              int           `json:"draws"`
+	Winners            []draw.Winner `json:"winners"`
+	DurationMS         int64         `json:"duration_ms"`
+	PurchasesPerSecond float64       `json:"purchases_per_second"`
+	LatencyMS          latency       `json:"latency_ms"`
+	OK                 bool          `json:"ok"`
+}
+
+type latency struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+func demoCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Sell out a campaign to a crowd, draw it, and check the outcome",
+		Long: `Start everything in a throw-away folder, sell a campaign to a crowd of
+concurrent buyers over HTTP, wait for the draw, and hold the database against
+the promises. The exit status is 0 only if everything held.`,
+		Args: cobra.NoArgs,
+	}
+	base := c.Flags().Int("base-length", 20, "layers of the triangle: 20 are 210 positions")
+	buyers := c.Flags().Int("buyers", 500, "concurrent buyers, each of whom wants one position")
+	asJSON := c.Flags().Bool("json", false, "print the report as one JSON document")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *base < 3 || *base > 50 {
+			return errors.New("--base-length must be 3 to 50")
+		}
+		if *buyers < 1 || *buyers > 10_000 {
+			return errors.New("--buyers must be 1 to 10000")
+		}
+		listen, err := devstack.FreeAddress()
+		if err != nil {
+			return err
+		}
+		out := cmd.ErrOrStderr()
+		say(out, "starting private servers and the fleet …")
+		d := newDemo(*base, *buyers, out)
+		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, out)
+		if err == nil {
+			err = d.run(cmd.Context())
+		}
+		if cmd.Context().Err() != nil { // whatever it was that failed for it
+			err = errInterrupted
+		}
+		err = errors.Join(err, d.tell(cmd.OutOrStdout(), *asJSON, err == nil))
+		if d.environment != nil {
+			err = errors.Join(err, d.stop())
+		}
+		return err
+	}
+	return c
+}
+
+// tell prints the outcome. Programs get a document also of a demo that was
+// interrupted, with what is known by then.
+func (d *demo) tell(w io.Writer, asJSON, complete bool) error {
+	d.report.OK = complete && len(d.wrong) == 0
+	if asJSON {
+		if err := json.NewEncoder(w).Encode(d.report); err != nil {
+			return err
+		}
+	} else if complete {
+		d.print(w)
+	}
+	if complete && !d.report.OK {
+		return fmt.Errorf("the demo did not hold what Triprize promises:\n%s", d.complaints())
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"triprize/client"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/draw"
+)
+
+// demo is one run of the demo.
+type demo struct {
+	*environment
+	progress io.Writer
+	base     int
+	buyers   int
+
+	sender *http.Client // with a connection for every buyer
+	app    *client.Client
+	report demoReport
+	wrong  []string
+	owners map[triangle.Position]bool // sold, as the board says
+}
+
+var errInterrupted = errors.New("the demo was interrupted")
+
+// purchaseAnswer is what a buyer gets.
+type purchaseAnswer struct {
+	job  client.Job
+	took time.Duration // from the request to the final answer
+	err  error
+}
+
+func (d *demo) complaints() string { return "  - " + strings.Join(d.wrong, "\n  - ") }
+
+// expect notes a broken promise.
+func (d *demo) expect(held bool, format string, args ...any) {
+	if !held {
+		d.wrong = append(d.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+func newDemo(base, buyers int, progress io.Writer) *demo {
+	return &demo{progress: progress, base: base, buyers: buyers,
+		report: demoReport{Positions: triangle.Count(base), Buyers: buyers, Winners: []draw.Winner{}}}
+}
+
+// run fails when it could not be brought to its end; a promise that did not hold
+// is noted.
+func (d *demo) run(ctx context.Context) error {
+	d.sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: d.buyers, MaxConnsPerHost: d.buyers}}
+	defer d.sender.CloseIdleConnections()
+	if err := d.open(ctx); err != nil {
+		return err
+	}
+	say(d.progress, "campaign %s is on sale: %d positions, %d buyers", d.report.CampaignID, d.report.Positions, d.buyers)
+	d.count(d.sell(ctx))
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if d.buyers >= d.report.Positions {
+		say(d.progress, "sold out; waiting for the draw …")
+		if err := d.awaitDraw(ctx); err != nil {
+			return err
+		}
+	}
+	return d.check(ctx)
+}
+
+// open creates and publishes the campaign.
+func (d *demo) open(ctx context.Context) error {
+	operator, err := client.New(d.url(), d.keys.Operator, client.WithHTTPClient(d.sender))
+	if err != nil {
+		return err
+	}
+	if d.app, err = client.New(d.url(), d.keys.App, client.WithHTTPClient(d.sender)); err != nil {
+		return err
+	}
+	layers := make([]client.LayerDraft, d.base)
+	for i := range layers {
+		layers[i] = client.LayerDraft{Layer: i + 1, Price: int64(100 * (d.base - i)), Prizes: []client.PrizeGroup{{Name: fmt.Sprintf("Prize of layer %d", i+1), Count: 1}}}
+	}
+	made, err := operator.CreateCampaign(ctx, client.CampaignDraft{Name: "Demo", BaseLength: d.base, Currency: "JPY", Layers: layers})
+	if err != nil {
+		return err
+	}
+	d.report.CampaignID = made.ID
+	_, err = operator.PublishCampaign(ctx, made.ID)
+	return err
+}
+
+// sell lets every buyer ask for one position at the same moment, and wait for
+// the outcome.
+func (d *demo) sell(ctx context.Context) []purchaseAnswer {
+	answers := make([]purchaseAnswer, d.buyers)
+	var crowd sync.WaitGroup
+	gun := make(chan struct{})
+	for i := range answers {
+		crowd.Go(func() {
+			<-gun
+			answers[i] = d.buy(ctx, fmt.Sprintf("buyer-%d", i+1))
+		})
+	}
+	start := time.Now()
+	close(gun)
+	crowd.Wait()
+	d.report.DurationMS = time.Since(start).Milliseconds()
+	return answers
+}
+
+func (d *demo) buy(ctx context.Context, user string) (answer purchaseAnswer) {
+	start := time.Now()
+	answer.job, answer.err = d.app.Buy(ctx, d.report.CampaignID, client.PurchaseRequest{UserID: user, Selection: client.Selection{Quantity: 1},
+		Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal, Reference: "demo-" + user}})
+	answer.took = time.Since(start)
+	return answer
+}
+
+// count turns the answers into figures.
+func (d *demo) count(answers []purchaseAnswer) {
+	var took []time.Duration
+	refusals := make(map[string]int)
+	for _, a := range answers {
+		d.expect(a.err == nil && a.job.Final(), "a buyer got no final answer: %v", a.err)
+		if a.err != nil || !a.job.Final() {
+			continue
+		}
+		d.report.Accepted++
+		took = append(took, a.took)
+		refused, ok := errors.AsType[*client.Error](a.job.Err())
+		if !ok {
+			d.report.Succeeded++
+			continue
+		}
+		d.report.Rejected++
+		refusals[refused.Code]++
+	}
+	slices.Sort(took)
+	d.report.LatencyMS = latency{percentile(took, 50), percentile(took, 95), percentile(took, 99)}
+	d.report.PurchasesPerSecond = float64(d.report.Succeeded) / max(time.Duration(d.report.DurationMS)*time.Millisecond, time.Millisecond).Seconds()
+	want := min(d.report.Positions, d.buyers)
+	d.expect(d.report.Succeeded == want, "%d purchases succeeded, %d should have", d.report.Succeeded, want)
+	d.expect(refusals[client.CodeSoldOut] == d.buyers-want, "%d buyers were told sold-out, %d should have been: %v", refusals[client.CodeSoldOut], d.buyers-want, refusals)
+}
+
+// percentile returns the p-th percentile of sorted durations, in milliseconds.
+func percentile(sorted []time.Duration, p int) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := min(len(sorted)-1, len(sorted)*p/100)
+	return float64(sorted[i].Microseconds()) / 1000
+}
+
+const drawPatience = 30 * time.Second
+
+// awaitDraw follows the campaign until it is drawn.
+func (d *demo) awaitDraw(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drawPatience)
+	defer cancel()
+	var now client.CampaignEvent
+	for event, err := range d.app.Follow(ctx, d.report.CampaignID) {
+		if err != nil {
+			return fmt.Errorf("waiting for the draw; the campaign is %s: %w", now.State, err)
+		}
+		now = event
+	}
+	if now.State != client.CampaignStateCompleted {
+		return fmt.Errorf("the campaign was not drawn: it is %s", now.State)
+	}
+	drawn, err := d.app.GetDraw(ctx, d.report.CampaignID)
+	if err != nil {
+		return fmt.Errorf("reading the draw: %w", err)
+	}
+	for _, w := range drawn.Winners {
+		winner := draw.Winner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
+		if w.Column != 0 {
+			winner.Column, winner.PurchaseID = &w.Column, &w.PurchaseID
+		}
+		d.report.Winners = append(d.report.Winners, winner)
+	}
+	return nil
+}
+
+// check holds the database against the promises.
+func (d *demo) check(ctx context.Context) error {
+	violations, err := audit.Check(ctx, d.db, 5)
+	if err != nil {
+		return err
+	}
+	for _, v := range violations {
+		d.expect(false, "%s: %s", v.Invariant, v.Subject)
+	}
+	err = d.db.QueryRow(ctx, `
+		SELECT (SELECT count(*) FROM positions WHERE campaign_id = $1 AND state = 'sold'), (SELECT count(*) FROM draws WHERE campaign_id = $1)`,
+		d.report.CampaignID).Scan(&d.report.Sold, &d.report.Draws)
+	if err != nil {
+		return err
+	}
+	want := min(d.report.Positions, d.buyers)
+	d.expect(d.report.Sold == want, "%d positions are sold, %d should be", d.report.Sold, want)
+	draws := 0
+	if want == d.report.Positions {
+		draws = 1
+	}
+	d.expect(d.report.Draws == draws, "the campaign was drawn %d times", d.report.Draws)
+	d.expect(len(d.report.Winners) == draws*d.base, "there are %d winners for %d prizes", len(d.report.Winners), d.base)
+	return d.loadBoard(ctx)
+}
+
+func (d *demo) loadBoard(ctx context.Context) error {
+	board, err := d.app.ListPositions(ctx, d.report.CampaignID)
+	d.owners = make(map[triangle.Position]bool)
+	for _, p := range board.Positions {
+		d.owners[triangle.Position{Layer: p.Layer, Column: p.Column}] = p.State == client.PositionStateSold
+	}
+	return err
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"triprize/internal/platform/devstack"
+)
+
+func devCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run the whole system on this machine until Ctrl-C",
+		Long: `Run the whole system on this machine: a private Postgres and Redis in a folder
+of their own, and api, worker and scheduler as child processes. A process that
+dies is started again after a second. DIR/dev.json says where everything is.`,
+		Args: cobra.NoArgs,
+	}
+	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
+	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; kept between runs")
+	workers := c.Flags().Int("workers", 2, "number of worker processes")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkLoopback(*listen); err != nil {
+			return err
+		}
+		if *workers < 1 || *workers > 64 {
+			return errors.New("--workers must be 1 to 64")
+		}
+		say(cmd.ErrOrStderr(), "starting private servers and the fleet …")
+		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		e.introduce(cmd.OutOrStdout())
+		<-cmd.Context().Done()
+		say(cmd.ErrOrStderr(), "\nstopping …")
+		return e.stop()
+	}
+	return c
+}
+
+// introduce prints what a person needs.
+func (e *environment) introduce(w io.Writer) {
+	absolute, _ := filepath.Abs(e.dir)
+	say(w, `
+Triprize is running. Ctrl-C stops it.
+
+  api           %[1]s        (readiness: %[1]s/readyz, metrics: %[1]s/metrics)
+  queues        %[1]s/asynqmon   (any user name, the operator key as password)
+  operator key  %[2]s
+  app key       %[3]s
+  everything    %[4]s
+  settings      %[5]s   (for: triprize … --config, scheduler --once)
+  logs          %[6]s
+
+To follow the README:
+
+  export API=%[1]s OPERATOR=%[2]s APP=%[3]s
+`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"))
+}
+
+// checkLoopback refuses to show a development system to the network.
+func checkLoopback(listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("--listen must be host:port: %w", err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--listen %s: a development system listens on loopback only, such as 127.0.0.1:8080", listen)
+	}
+	return nil
+}
+
+// withServersCommand serves the Makefile: the test suites of all packages share one pair of servers.
+func withServersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "with-servers COMMAND [ARG …]",
+		Short:              "Run a command with throw-away test servers (TRIPRIZE_TEST_POSTGRES_URL, TRIPRIZE_TEST_REDIS_URL)",
+		Args:               cobra.MinimumNArgs(1),
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			stack, err := devstack.Start(cmd.Context(), devstack.Options{Unsafe: true})
+			if err != nil {
+				return err
+			}
+			child := exec.Command(args[0], args[1:]...)
+			child.Env = append(os.Environ(), "TRIPRIZE_TEST_POSTGRES_URL="+stack.Postgres.URL("postgres"), "TRIPRIZE_TEST_REDIS_URL="+stack.Redis.URL())
+			child.Stdin, child.Stdout, child.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return errors.Join(child.Run(), stack.Stop())
+		},
+	}
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/testkit/fixture"
+)
+
+// occupied returns an address on which somebody answers every request with 200.
+func occupied(t *testing.T) (address string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestAnAddressThatIsTakenIsRefusedBeforeAnythingIsStarted(t *testing.T) {
+	t.Parallel()
+	listen, dir := occupied(t), filepath.Join(t.TempDir(), "data")
+	stdout, stderr, status := run("dev", "--listen", listen, "--data", dir)
+	if status != 1 || stdout != "" || !strings.Contains(stderr, listen+" is in use; choose another with --listen") {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder was made: something was started")
+	}
+}
+
+func TestAnAddressThatIsTakenIsRefusedAlsoAfterALookForLeftovers(t *testing.T) {
+	t.Parallel()
+	listen := occupied(t)
+	parent, err := os.MkdirTemp("", "triprize-test-*") // one that the user of Postgres can enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	dir := filepath.Join(parent, "data")
+	if err := errors.Join(os.Chmod(parent, 0o711), os.Mkdir(dir, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, aboutFile), []byte("{}"), 0o600); err != nil { // as a killed run leaves it
+		t.Fatal(err)
+	}
+	stdout, stderr, status := run("dev", "--listen", listen, "--data", dir)
+	if status != 1 || stdout != "" || !strings.Contains(stderr, listen+" is in use; choose another with --listen") {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "log")); err == nil {
+		t.Error("the fleet was started")
+	}
+}
+
+func TestAnAddressThatIsFreeIsLeftFree(t *testing.T) {
+	t.Parallel()
+	e := &environment{listen: "127.0.0.1:0"}
+	if err := e.checkListen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, port, err := net.SplitHostPort(e.listen); err != nil || port == "0" {
+		t.Fatalf("the address is %s, %v", e.listen, err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", e.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	e.listen = "192.0.2.1:8080" // nobody's
+	if err := e.checkListen(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whether nobody answers there or somebody else does.
+func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
+	t.Parallel()
+	nobody, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, address := range map[string]string{"nobody": nobody, "somebody else": occupied(t)} {
+		child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("false") }}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := child.Exited()
+		if name == "somebody else" {
+			<-ended
+		}
+		if err := awaitReady(t.Context(), child, ended, "http://"+address); !errors.Is(err, errEnded) {
+			t.Errorf("%s answers: got %v", name, err)
+		}
+	}
+	child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "60") }}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(child.Kill)
+	if err := awaitReady(t.Context(), child, child.Exited(), "http://"+occupied(t)); err != nil {
+		t.Errorf("it runs and answers: %v", err)
+	}
+	first := child.Exited()
+	child.Kill()
+	if err := awaitReady(t.Context(), child, first, "http://"+occupied(t)); err != nil {
+		t.Errorf("it was killed before it was seen ready, and is started again: %v", err)
+	}
+}
+
+func TestTheEndOfALogIsShown(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api-1.log")
+	if got := lastLines(file); got != "" {
+		t.Errorf("without a log: %q", got)
+	}
+	if err := os.WriteFile(file, []byte(strings.Repeat("before\n", 1000)+"the reason\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := lastLines(file); !strings.HasSuffix(got, "before\nthe reason") || len(got) > 2000 {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/store/apikey"
+	"triprize/internal/testkit/fixture"
+)
+
+// TestMain stops the servers of the tests.
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+func run(args ...string) (stdout, stderr string, status int) {
+	var out, errs bytes.Buffer
+	status = Run(args, &out, &errs)
+	return out.String(), errs.String(), status
+}
+
+func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
+	for line, want := range map[string]string{
+		"dev --listen 0.0.0.0:8080":     "loopback only",
+		"dev --listen :8080":            "loopback only",
+		"dev --listen 192.0.2.1:8080":   "loopback only",
+		"dev --listen example.com:8080": "loopback only",
+		"dev --listen 8080":             "host:port",
+		"dev --workers 0":               "1 to 64",
+		"dev --workers 65":              "1 to 64",
+		"dev now":                       "now",
+		"demo --base-length 2":          "3 to 50",
+		"demo --base-length 51":         "3 to 50",
+		"demo --buyers 10001":           "1 to 10000",
+		"demo --json=maybe":             "maybe",
+		"ready":                         "1 arg",
+		"with-servers":                  "at least 1 arg",
+		"key make":                      `there is no "make" below "triprize key"`,
+		"key create --role app":         `"client" not set`,
+		"key create --client shop":      `"role" not set`,
+		"key revoke":                    "1 arg",
+		"key list --config /nowhere":    "/nowhere",
+		"migrate up --config /nowhere":  "/nowhere",
+	} {
+		stdout, stderr, status := run(strings.Fields(line)...)
+		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "triprize: ") || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d\n%s%s", line, status, stdout, stderr)
+		}
+	}
+	for _, listen := range []string{"127.0.0.1:0", "127.8.9.1:80", "[::1]:8080", "localhost:8080"} {
+		if err := checkLoopback(listen); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}
+
+func TestBadKeysAreRefusedWithAReason(t *testing.T) {
+	settings := fixture.Settings(t)
+	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
+	t.Setenv("TRIPRIZE_REDIS_URL", settings.Redis.URL)
+	for line, want := range map[string]string{
+		"key create --role king --client shop":      `the role must be operator or app, not "king"`,
+		"key create --role app --client two,shops":  `the client must be 1 to 64 of a-z`,
+		"key create --role operator --client=":      `the client must be 1 to 64 of a-z`,
+		"key revoke 000000000000":                   `there is no key with the prefix "000000000000"`,
+		"key revoke tp_000000000000_and-the-secret": `there is no key with the prefix`,
+	} {
+		stdout, stderr, status := run(strings.Fields(line)...)
+		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "triprize: ") || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d\n%s%s", line, status, stdout, stderr)
+		}
+	}
+	if keys, err := apikey.List(t.Context(), fixture.Pool(t, settings)); err != nil || len(keys) != 0 {
+		t.Errorf("keys were made all the same: %v, %v", keys, err)
+	}
+}
+
+func TestTheListOfKeysIsATable(t *testing.T) {
+	t.Parallel()
+	made := time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC)
+	revoked := made.Add(time.Hour)
+	var out bytes.Buffer
+	keys := []apikey.Key{
+		{Prefix: "0123456789ab", Role: apikey.Operator, Client: "ops", CreatedAt: made},
+		{Prefix: "ba9876543210", Role: apikey.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
+	}
+	if err := printKeys(&out, keys, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `PREFIX        ROLE      CLIENT                 CREATED              REVOKED
+0123456789ab  operator  ops                    2025-03-04 05:06:07  -
+ba9876543210  app       a-long-name-of-a-shop  2025-03-04 05:06:07  2025-03-04 06:06:07
+`
+	if out.String() != want {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
+func TestReadyTellsByItsStatus(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	url := server.URL + "/readyz"
+	if _, stderr, got := run("ready", url); got != 0 || stderr != "" {
+		t.Errorf("status %d, %s", got, stderr)
+	}
+	status = http.StatusServiceUnavailable
+	if _, stderr, got := run("ready", url); got != 1 || !strings.Contains(stderr, "not ready: "+url+" answered 503") {
+		t.Errorf("status %d, %s", got, stderr)
+	}
+	server.Close()
+	for _, url := range []string{url, "nonsense"} {
+		if _, stderr, got := run("ready", url); got != 1 || !strings.Contains(stderr, url) {
+			t.Errorf("status %d, %s", got, stderr)
+		}
+	}
+}
+
+func TestACommandWithServersHasThemAndItsStatusIsOurs(t *testing.T) {
+	t.Parallel()
+	script := `echo "$` + fixture.PostgresVariable + ` $` + fixture.RedisVariable + ` $*"; exit $1`
+	stdout, stderr, status := run("with-servers", "sh", "-c", script, "sh", "0", "--json")
+	postgres, rest, _ := strings.Cut(stdout, " ")
+	redis, args, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	if status != 0 || !strings.HasPrefix(postgres, "postgres://") || postgres == os.Getenv(fixture.PostgresVariable) ||
+		!strings.HasPrefix(redis, "redis://") || redis == os.Getenv(fixture.RedisVariable) || args != "0 --json" {
+		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
+	}
+	if _, stderr, status := run("with-servers", "sh", "-c", script, "sh", "3"); status != 1 || !strings.Contains(stderr, "exit status 3") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if _, stderr, status := run("with-servers", "no-such-program"); status != 1 || !strings.Contains(stderr, "no-such-program") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+}

@@ -1,0 +1,228 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// acceptor makes jobs of requests: concurrent ones share a statement.
+type acceptor struct {
+	db       *pgxpool.Pool
+	requests *batch.Coalescer[job.Request, job.Accepted]
+	ringer   *job.Ringer
+	known    *idempotency.Requests
+	remember *batch.Coalescer[job.Accepted, struct{}]
+	accepted *prometheus.CounterVec
+	replayed prometheus.Counter
+}
+
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, ringer *job.Ringer, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+	a := &acceptor{
+		db: db, ringer: ringer, known: known,
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
+		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
+	}
+	registry.MustRegister(a.accepted, a.replayed)
+	a.requests = batch.New(batch.Options{
+		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: settings.InFlight,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsSurroundings,
+	}, a.flush)
+	a.remember = batch.New(batch.Options{
+		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
+	}, a.write)
+	return a
+}
+
+// acceptDrain is how long requests whose clients were cut off are still accepted
+// at shutdown.
+const acceptDrain = 2 * time.Second
+
+// flush commits requests as jobs. What follows the commit is done by others, in
+// the background: no request waits for Redis.
+func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
+	accepted, rings, err := job.Accept(ctx, a.db, requests)
+	if postgres.NothingSent(err) { // the connection was dead before: a new one may do
+		accepted, rings, err = job.Accept(ctx, a.db, requests)
+	}
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Hit("accept.committed", nil)
+	a.ringer.Ring(rings)
+	for _, one := range accepted {
+		if one.Replayed {
+			a.replayed.Inc()
+			a.rememberFinal(one.Job)
+			continue
+		}
+		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
+		_ = a.remember.Submit(one) // full: Postgres remembers
+	}
+	return accepted, nil
+}
+
+// write remembers committed requests in Redis.
+func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct{}, error) {
+	records := make(map[idempotency.Request]idempotency.Record, len(accepted))
+	for _, one := range accepted {
+		record := idempotency.Record{State: idempotency.InProgress, Hash: one.Job.Hash, Job: one.Job.ID}
+		if one.Job.State.Final() {
+			if record.State = idempotency.Success; one.Job.State == job.Failed {
+				record.State = idempotency.Failed
+			}
+			answer, err := json.Marshal(jobJSON(one.Job))
+			if err != nil {
+				return nil, err
+			}
+			record.Answer = answer
+		}
+		records[idempotency.Request{Client: one.Job.Client, Key: one.Job.Key}] = record
+	}
+	return make([]struct{}, len(accepted)), a.known.Remember(ctx, records)
+}
+
+func (a *acceptor) close() {
+	a.requests.Close()
+	a.remember.Close()
+	a.known.Close()
+}
+
+// replay finds the job of an earlier request with the same key through Redis.
+// answer is the final answer, when Redis has it. A record is believed only as
+// far as it is borne out: a final answer is written after the commit that made
+// it so, and a job in progress is looked up.
+func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, answer []byte, ok bool) {
+	record, found := a.known.Find(ctx, idempotency.Request{Client: request.Client, Key: request.Key})
+	if !found || record.Hash != request.Hash {
+		return job.Job{}, nil, false // a different request is refused by Postgres, not by a cache
+	}
+	if record.State != idempotency.InProgress {
+		return job.Job{ID: record.Job}, record.Answer, true
+	}
+	j, err := job.Get(ctx, a.db, record.Job)
+	if err != nil || j.Client != request.Client || j.Key != request.Key {
+		return job.Job{}, nil, false
+	}
+	a.rememberFinal(j)
+	return j, nil, true
+}
+
+// rememberFinal lets Redis answer for a final job from now on.
+func (a *acceptor) rememberFinal(j job.Job) {
+	if j.State.Final() {
+		_ = a.remember.Submit(job.Accepted{Job: j})
+	}
+}
+
+// accept makes a job of a request for work and answers with it: 202, or 200 with
+// the final job for a client that prefers to wait for it.
+func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return jobAnswer{}, err
+	}
+	request.ID, request.Client, request.Key, request.Hash = job.NewID(), c.client, c.key, c.fingerprint
+	wait := preferredWait(c.prefer, s.settings.API.MaxWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
+	defer cancel()
+	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
+		s.acceptor.replayed.Inc()
+		if answer != nil {
+			return jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: true, body: answer}, nil
+		}
+		return s.answerJob(ctx, j, wait, nil, true)
+	}
+	if overloaded := s.backlog.admit(); overloaded != nil { // what was accepted before is answered all the same
+		earlier, ok, err := job.OfKey(ctx, s.db, request)
+		switch {
+		case err != nil:
+			return jobAnswer{}, err
+		case !ok:
+			return jobAnswer{}, overloaded
+		case earlier.Reused:
+			return jobAnswer{}, errReused
+		}
+		return s.answerJob(ctx, earlier.Job, wait, nil, true)
+	}
+	var waiter *job.Waiter
+	if wait > 0 { // before the job exists, so that its end cannot be missed
+		waiter = s.watch.Waiter(request.ID)
+		defer waiter.Stop()
+	}
+	accepted, err := s.acceptor.requests.Do(ctx, request)
+	if err != nil {
+		return jobAnswer{}, err
+	}
+	if accepted.Reused {
+		return jobAnswer{}, errReused
+	}
+	if accepted.Replayed {
+		waiter = nil
+	}
+	return s.answerJob(ctx, accepted.Job, wait, waiter, accepted.Replayed)
+}
+
+var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
+
+// finalStatus is the status of a POST whose job is final: 200 tells a client
+// that preferred to wait that the wait is over, any other gets 202 every time.
+func finalStatus(wait time.Duration) int {
+	if wait > 0 {
+		return http.StatusOK
+	}
+	return http.StatusAccepted
+}
+
+// answerJob waits for a job as long as the client prefers and answers a POST
+// with it. A waiter that was registered before the job existed spares a look.
+func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter, replayed bool) (jobAnswer, error) {
+	j, err := s.await(ctx, j, wait, waiter)
+	if err != nil {
+		return jobAnswer{}, err
+	}
+	answer := jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: replayed}
+	if !j.State.Final() {
+		answer.status, answer.retryAfter = http.StatusAccepted, s.backlog.retryAfter()
+	}
+	answer.body, err = json.Marshal(jobJSON(j))
+	return answer, err
+}
+
+// await returns the job when it is final, or as it was when the time is over.
+func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter) (job.Job, error) {
+	if wait <= 0 || j.State.Final() {
+		return j, nil
+	}
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	if waiter == nil {
+		waiter = s.watch.Waiter(j.ID)
+		defer waiter.Stop()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		now, err := job.Get(ctx, s.db, j.ID)
+		if err != nil || now.State.Final() {
+			return now, err
+		}
+	}
+	select {
+	case final := <-waiter.Final():
+		return final, nil
+	case <-over.C:
+	case <-s.draining:
+	}
+	return j, nil
+}

@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/token"
+	"triprize/internal/store/apikey"
+)
+
+// role is what a caller may do; the contract says with each operation who may call it.
+type role string
+
+// The roles: of API keys, and of tokens.
+const (
+	operator = role(apikey.Operator) // everything
+	app      = role(apikey.App)      // one trust domain: any user's purchases
+	user     = role(token.User)      // its own purchases
+	viewer   = role(token.Viewer)    // reads without personal data
+)
+
+// caller is who asks.
+type caller struct {
+	role   role
+	client string // the scope of idempotency keys, and whose jobs it sees
+	user   string // the one user it may act for; empty: any
+}
+
+// mayActFor tells whether what belongs to a user is the caller's to see and to change.
+func (who caller) mayActFor(userID string) bool {
+	switch who.role {
+	case operator, app:
+		return true
+	case user:
+		return who.user == userID
+	default:
+		return false
+	}
+}
+
+// maySay returns a forbidden Error when the caller may not say how something
+// was paid: that the money was collected elsewhere is for apps to say.
+func (who caller) maySay(paymentMethod string) error {
+	if paymentMethod == "external" && who.role == user {
+		return fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
+	}
+	return nil
+}
+
+// seesOwners tells whether the board shows the caller who has a position.
+func (who caller) seesOwners() bool { return who.role == operator }
+
+// may returns a forbidden Error unless one of the roles is the caller's.
+func (who caller) may(roles []string) error {
+	if slices.Contains(roles, string(who.role)) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "the role %s may not do this", who.role)
+}
+
+// authenticate returns who sends a request: Authorization: Bearer, then an API
+// key or a JSON Web Token.
+func (s *Server) authenticate(ctx context.Context, authorization string) (caller, error) {
+	scheme, credentials, _ := strings.Cut(authorization, " ")
+	credentials = strings.TrimSpace(credentials)
+	if !strings.EqualFold(scheme, "Bearer") || credentials == "" {
+		return caller{}, fault.New(fault.Unauthenticated, "send an API key or a token: Authorization: Bearer tp_…")
+	}
+	if strings.Count(credentials, ".") == 2 { // API keys have no dot
+		claims, err := s.tokens.Verify(ctx, credentials)
+		if err != nil {
+			return caller{}, err
+		}
+		who := caller{role: role(claims.Role), client: claims.Client()}
+		if who.role == user {
+			who.user = claims.Subject
+		}
+		return who, nil
+	}
+	key, err := s.keys.Verify(ctx, credentials)
+	return caller{role: role(key.Role), client: key.Client}, err
+}
+
+// authenticateBrowser returns the operator's key that a browser sends as the
+// password of HTTP Basic authentication; the user name does not matter.
+func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
+	scheme, encoded, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	plain, err := base64.StdEncoding.DecodeString(encoded)
+	_, password, ok := strings.Cut(string(plain), ":")
+	if !strings.EqualFold(scheme, "Basic") || err != nil || !ok {
+		return fault.New(fault.Unauthenticated, "sign in with any user name and an operator's API key as the password")
+	}
+	ctx, cancel := s.context()
+	defer cancel()
+	key, err := s.keys.Verify(ctx, password)
+	if err != nil {
+		return err
+	}
+	if err := (caller{role: role(key.Role)}).may([]string{string(operator)}); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// challenge tells a client how to authenticate: browsers get a prompt on the pages for operators.
+func challenge(c *fiber.Ctx) string {
+	if strings.HasPrefix(c.Path(), asynqmonPath) {
+		return `Basic realm="Triprize operators", charset="UTF-8"`
+	}
+	return `Bearer realm="Triprize"`
+}
+
+// call is what the guard has found out about a request before its handler runs.
+type call struct {
+	caller
+	key         string            // the idempotency key, without quotes
+	fingerprint [sha256.Size]byte // tells requests apart that use the same key
+	prefer      string
+}
+
+type callKey struct{}
+
+// callOf returns the call that the guard let through. A handler that was
+// reached around the guard gets a defect, never an answer.
+func callOf(ctx context.Context) (*call, error) {
+	found, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return nil, fault.New(fault.InternalError, "an operation without its guard")
+	}
+	return found, nil
+}

@@ -1,0 +1,16 @@
+package httpapi
+
+import (
+	"triprize/api"
+	"triprize/internal/platform/openapi"
+)
+
+// patterns says what the regular expressions of the contract mean.
+var patterns = map[string]string{
+	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
+	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
+	`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
+}
+
+// LoadContract returns the HTTP contract, ready to check requests.
+func LoadContract() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) }

@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/hibiken/asynq"
+	"github.com/hibiken/asynq/x/metrics"
+	"github.com/hibiken/asynqmon"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/telemetry"
+)
+
+const (
+	asynqmonPath = "/asynqmon"
+	// collectPatience bounds how long /metrics waits for what Redis knows of the queues.
+	collectPatience = 2 * time.Second
+)
+
+// mountOperations registers what operators and orchestrators use.
+func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
+	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"status": telemetry.StatusOK}) })
+	app.Get("/readyz", s.readyz)
+	if client, ok := rdb.(*redis.Client); ok {
+		options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
+			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
+		s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
+		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
+		app.Use(asynqmonPath, s.authenticateBrowser)
+		// A browser that remembers an operator's key would send it with a form of
+		// somebody else's page too.
+		app.All(asynqmonPath+"*", adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard)))
+	}
+	app.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})))
+}
+
+// readyz answers 200 with Postgres and the schema right; Redis away is degraded, not unready.
+func (s *Server) readyz(c *fiber.Ctx) error {
+	ctx, cancel := s.context()
+	defer cancel()
+	ready := telemetry.Probe(ctx, s.checks)
+	if ready.Status == telemetry.StatusUnavailable {
+		c.Status(http.StatusServiceUnavailable)
+	}
+	return c.JSON(ready)
+}

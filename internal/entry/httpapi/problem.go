@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// statuses is the one place where a kind of error gets its HTTP status.
+var statuses = map[fault.Kind]int{
+	fault.KindInternal:         http.StatusInternalServerError,
+	fault.KindInvalid:          http.StatusBadRequest,
+	fault.KindUnauthenticated:  http.StatusUnauthorized,
+	fault.KindForbidden:        http.StatusForbidden,
+	fault.KindNotFound:         http.StatusNotFound,
+	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
+	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
+	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
+	fault.KindTimeout:          http.StatusRequestTimeout,
+	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
+	fault.KindConflict:         http.StatusConflict,
+	fault.KindMismatch:         http.StatusPreconditionFailed,
+	fault.KindReused:           http.StatusUnprocessableEntity,
+	fault.KindLimited:          http.StatusTooManyRequests,
+	fault.KindUnavailable:      http.StatusServiceUnavailable,
+}
+
+// problemOf describes an error; in an answer the caller adds instance and request id.
+func problemOf(f *fault.Error) contract.Problem {
+	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
+		Detail: f.Message, Code: string(f.Code), About: f.About}
+	for _, field := range f.Fields {
+		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
+	}
+	return p
+}
+
+// handleError answers a request whose handler returned an error.
+func (s *Server) handleError(c *fiber.Ctx, err error) error {
+	f := classify(err)
+	p := problemOf(f)
+	p.Instance, p.RequestID = c.Path(), requestID(c)
+	switch p.Status {
+	case http.StatusInternalServerError:
+		s.logger.Error("request failed", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+	case http.StatusServiceUnavailable:
+		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfter()))
+	case http.StatusTooManyRequests:
+		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // nobody knows when a client closes a stream
+			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))
+		}
+	case http.StatusUnauthorized:
+		c.Set(fiber.HeaderWWWAuthenticate, challenge(c))
+	}
+	if _, replayed := errors.AsType[*replayedRefusal](err); replayed {
+		c.Set("Idempotent-Replayed", "true")
+	}
+	c.Status(p.Status)
+	if err := c.JSON(p); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, "application/problem+json")
+	return nil
+}
+
+// classify turns any error a handler can return into a fault.
+func classify(err error) *fault.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	if f, ok := errors.AsType[*fiber.Error](err); ok {
+		return ofFramework(f)
+	}
+	switch {
+	case errors.Is(err, batch.ErrFull):
+		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
+	case errors.Is(err, batch.ErrClosed):
+		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")
+	case postgres.IsSurroundings(err):
+		return fault.Wrap(fault.Unavailable, err, "the outcome is unknown; retry with the same Idempotency-Key")
+	default:
+		return fault.From(err)
+	}
+}
+
+// ofFramework translates the framework's own errors.
+func ofFramework(f *fiber.Error) *fault.Error {
+	switch f.Code {
+	case http.StatusNotFound:
+		return fault.New(fault.NotFound, "there is nothing at this path")
+	case http.StatusMethodNotAllowed:
+		return fault.New(fault.MethodNotAllowed, "this path does not allow this method; the Allow header lists those it does")
+	case http.StatusRequestEntityTooLarge:
+		return fault.New(fault.BodyTooLarge, "the request is larger than this server accepts")
+	case http.StatusUnsupportedMediaType:
+		return fault.New(fault.UnsupportedMediaType, "send the body as application/json")
+	case http.StatusRequestTimeout:
+		return fault.New(fault.RequestTimeout, "the request did not arrive in time")
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts")
+	case http.StatusInternalServerError:
+		return fault.From(f)
+	default:
+		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: something in its head, its path or its query is not as HTTP has it, or is there twice")
+	}
+}
+
+// problemOfJob describes why a job failed.
+func problemOfJob(p *job.Problem) *contract.Problem {
+	if p == nil {
+		return nil
+	}
+	described := problemOf(p.Err())
+	return &described
+}

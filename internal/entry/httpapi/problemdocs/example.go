@@ -1,0 +1,84 @@
+package problemdocs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"triprize/internal/domain/fault"
+)
+
+const (
+	indexPath = "/problems"
+	docsPath  = "/docs"
+)
+
+// place is in what a client finds a problem.
+type place uint8
+
+const (
+	inAnswer place = iota
+	inJob
+	inEither
+)
+
+// arrives says where a problem with this status is found.
+func (p place) arrives(status int) string {
+	inAJob := fmt.Sprintf("the `problem` of a failed job: the answer that brings the job has the status 200 or 202, and the %d stands in the problem", status)
+	switch p {
+	case inJob:
+		return "As " + inAJob + "."
+	case inEither:
+		return fmt.Sprintf("As the answer to a request, with the status %d; or as %s.", status, inAJob)
+	default:
+		return fmt.Sprintf("As the answer to a request, with the status %d.", status)
+	}
+}
+
+// example is one occurrence of a problem.
+type example struct {
+	place   place
+	path    string // of the request
+	detail  string
+	headers []string // of the answer, beside those every problem has
+	fields  []fault.Field
+}
+
+// sample is an example as it is shown.
+type sample struct {
+	Head string // status line and header fields; empty for the problem of a job
+	Body string // the problem document
+}
+
+const exampleRequestID = "6b0c1f0e-4a55-4c0b-9d5e-2f8a7c31d904"
+
+// document is a problem document (RFC 9457), with its members in the order in
+// which answers have them.
+type document struct {
+	Type      string        `json:"type"`
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Detail    string        `json:"detail"`
+	Instance  string        `json:"instance,omitempty"`
+	Code      fault.Code    `json:"code"`
+	RequestID string        `json:"request_id,omitempty"`
+	Errors    []fault.Field `json:"errors,omitempty"`
+}
+
+func (e example) sample(code fault.Code, status int) (sample, error) {
+	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields}
+	var shown sample
+	if e.place != inJob { // no request is behind the problem of a job by the time it fails
+		d.Instance, d.RequestID = e.path, exampleRequestID
+		head := append([]string{"HTTP/1.1 " + statusLine(status), "Content-Type: application/problem+json", "X-Request-ID: " + exampleRequestID}, e.headers...)
+		shown.Head = strings.Join(head, "\n") + "\n"
+	}
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(d)
+	shown.Body = body.String()
+	return shown, err
+}

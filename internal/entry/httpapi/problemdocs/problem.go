@@ -1,0 +1,82 @@
+package problemdocs
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"triprize/internal/domain/fault"
+)
+
+//go:embed templates
+var files embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"prose": prose}).ParseFS(files, "templates/*"))
+
+// problemPage is what the template of a code's page is given.
+type problemPage struct {
+	fault.Explanation
+	Title   string // of the page, and its heading
+	Group   group
+	Code    fault.Code
+	Status  string // "409 Conflict"
+	Arrives string // in what the client finds it
+	Example sample
+}
+
+// ProblemPage writes the page about code as HTML. The status is the one that
+// answers with this code have. A code the catalogue does not know is an error,
+// and nothing is written.
+func ProblemPage(w io.Writer, code fault.Code, status int) error {
+	page, err := newProblemPage(code, status)
+	if err != nil {
+		return fmt.Errorf("pages.ProblemPage: %w", err)
+	}
+	return render(w, "problem.html", page)
+}
+
+func newProblemPage(code fault.Code, status int) (problemPage, error) {
+	if !code.Known() {
+		return problemPage{}, fmt.Errorf("there is no problem %q", code)
+	}
+	shown, err := exampleOf(code).sample(code, status)
+	return problemPage{Explanation: code.Explanation(), Title: code.Title(), Group: groupOf(code), Code: code,
+		Status: statusLine(status), Arrives: exampleOf(code).place.arrives(status), Example: shown}, err
+}
+
+// render writes a whole page or nothing.
+func render(w io.Writer, name string, data any) error {
+	var page bytes.Buffer
+	if err := templates.ExecuteTemplate(&page, name, data); err != nil {
+		return fmt.Errorf("pages: %s: %w", name, err)
+	}
+	_, err := page.WriteTo(w)
+	return err
+}
+
+// statusLine names a status as the first line of an answer does: "409 Conflict".
+func statusLine(status int) string {
+	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
+}
+
+// span is a piece of a sentence.
+type span struct {
+	Text string
+	Code bool // something to type or to look for, as it stands
+}
+
+// prose takes a sentence of the catalogue apart: what stands in `backquotes` is code.
+func prose(sentence string) []span {
+	var spans []span
+	for i, text := range strings.Split(sentence, "`") {
+		if text != "" {
+			spans = append(spans, span{Text: text, Code: i%2 == 1})
+		}
+	}
+	return spans
+}

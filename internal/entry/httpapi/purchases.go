@@ -1,0 +1,131 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+)
+
+// RequestPurchase accepts a purchase as a job.
+func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchaseRequestObject) (contract.RequestPurchaseResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	body := r.Body
+	if !who.mayActFor(body.UserID) {
+		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
+	}
+	if err := who.maySay(string(body.Payment.Method)); err != nil {
+		return nil, err
+	}
+	selection, err := s.selectionOf(body.Selection)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.known.require(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	order := sale.Order{UserID: body.UserID, Selection: selection,
+		Payment: sale.Payment{Method: string(body.Payment.Method), Reference: body.Payment.Reference}}
+	payload, err := json.Marshal(order)
+	if err != nil {
+		return nil, err
+	}
+	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
+		Keep: s.settings.Retention.Purchases})
+}
+
+// selectionOf checks which positions are asked for; what depends on the campaign
+// is checked by the sale.
+func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection, err error) {
+	ways := 0
+	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {
+		if way {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
+	}
+	selection = sale.Selection{Quantity: body.Quantity, Positions: placesOf(body.Positions)}
+	if body.Layer != nil {
+		selection.Layer = *body.Layer
+	}
+	if body.HoldID != nil {
+		selection.HoldID = *body.HoldID
+	}
+	return selection, s.checkPlaces(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
+}
+
+func purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
+	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: string(p.State),
+		Amount: p.Amount, Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
+		Payment: contract.Payment{Method: p.PaymentMethod, Reference: p.PaymentReference},
+		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: []contract.TimelineEntry{{At: p.CreatedAt, Event: "created"}}}
+	if p.Failure != nil {
+		code := string(*p.Failure)
+		d.Failure = &code
+	}
+	for i, item := range p.Items {
+		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: item.Price}
+	}
+	if p.CompletedAt != nil {
+		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: "completed"})
+	}
+	if c := p.Cancellation; c != nil {
+		d.Cancellation = cancellationJSON(*c, who)
+		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: c.At, Event: "cancelled"})
+	}
+	return d
+}
+
+// GetPurchase answers with a purchase that the caller may see.
+func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequestObject) (contract.GetPurchaseResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := purchase.Get(ctx, s.db, r.Purchase)
+	if err != nil {
+		return nil, err
+	}
+	if !who.mayActFor(p.UserID) {
+		return nil, fault.New(fault.NotFound, "there is no purchase %s", r.Purchase)
+	}
+	return contract.GetPurchase200JSONResponse{Body: purchaseJSON(p, who.caller)}, nil
+}
+
+// ListPurchases answers with one page of a user's purchases, newest first.
+func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesRequestObject) (contract.ListPurchasesResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !who.mayActFor(r.User) {
+		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
+	}
+	var after uuid.UUID
+	if r.Params.Cursor != nil {
+		after = *r.Params.Cursor
+	}
+	limit := pageSize(r.Params.Limit)
+	list, err := purchase.OfUser(ctx, s.db, r.User, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.PurchasePage{Purchases: make([]contract.Purchase, len(list))}
+	for i, p := range list {
+		answer.Purchases[i] = purchaseJSON(p, who.caller)
+	}
+	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	return contract.ListPurchases200JSONResponse{Body: answer}, nil
+}

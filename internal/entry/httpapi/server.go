@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/lock"
+	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/ratelimit"
+	"triprize/internal/platform/seal"
+	"triprize/internal/platform/stream"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/token"
+	"triprize/internal/service/holds"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/apikey"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/hold"
+	"triprize/internal/store/job"
+)
+
+// Server is the HTTP API.
+type Server struct {
+	settings config.Settings
+	db       *pgxpool.Pool
+	key      seal.Key
+	logger   *slog.Logger
+	registry *prometheus.Registry
+	checks   []telemetry.Check
+
+	app      *fiber.App
+	contract *openapi.Document
+	keys     *apikey.Verifier
+	tokens   *token.Verifier
+	limiter  *ratelimit.Limiter
+	known    *knownCampaigns
+	boards   *boards
+	backlog  *backlog
+	streams  *stream.Limit
+	scores   *campaign.Watch
+	sweeper  *recovery.Sweeper
+	desk     *holds.Desk
+	holds    *hold.Metrics
+	tellers  *wallets.Desk
+	acceptor *acceptor
+	ringer   *job.Ringer
+	watch    *job.Watch
+	metrics  *httpMetrics
+	inFlight atomic.Int64  // requests being served
+	draining chan struct{} // closed when waits should end
+}
+
+// requestTimeout bounds what one request does in the database, waits apart.
+const requestTimeout = 10 * time.Second
+
+// New returns a Server; Run runs it.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
+	registry *prometheus.Registry, checks []telemetry.Check,
+) (*Server, error) {
+	namespace := settings.Redis.Namespace
+	document, err := LoadContract()
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := token.NewVerifier(settings.Tokens, time.Now, logger)
+	if err != nil {
+		return nil, err
+	}
+	holdMetrics := hold.NewMetrics(registry)
+	var forWallets wallets.Options
+	if settings.Locks.Wallets {
+		forWallets.Locker = queueAt(locks, settings.Locks)
+	}
+	tellers := wallets.New(db, forWallets)
+	registerTeller(registry, tellers)
+	s := &Server{
+		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
+		contract: document,
+		keys:     apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		tokens:   tokens,
+		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
+		known:    newKnownCampaigns(db),
+		boards:   newBoards(db),
+		backlog:  newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
+		streams:  stream.NewLimit(settings.Streams, registry),
+		scores:   campaign.NewWatch(db, settings.Streams.Interval, logger),
+		sweeper:  recovery.New(settings, db, rdb, holdMetrics, logger),
+		desk:     holds.NewDesk(db, settings.Holds, queueAt(locks, settings.Locks), holdMetrics, func(h hold.Hold) any { return holdJSON(h) }),
+		holds:    holdMetrics,
+		tellers:  wallets.NewDesk(tellers, settings.Wallets),
+
+		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
+		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
+		draining: make(chan struct{}),
+	}
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.watch.Waiting)
+	s.acceptor = newAcceptor(db, settings.Accept, s.ringer,
+		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	s.app = fiber.New(fiber.Config{
+		AppName:                  "Triprize",
+		DisableStartupMessage:    true,
+		Immutable:                true, // strings of a request are kept beyond its handler
+		BodyLimit:                settings.API.BodyLimitBytes,
+		ReadTimeout:              settings.API.ReadTimeout,
+		IdleTimeout:              settings.API.IdleTimeout,
+		WriteTimeout:             settings.Streams.MaxAge + settings.API.MaxWait, // a client that does not read is let go; the oldest stream ends before
+		Concurrency:              settings.API.MaxConnections,
+		ErrorHandler:             s.handleError,
+		JSONDecoder:              decodeStrictly,
+		StreamRequestBody:        false,
+		DisableHeaderNormalizing: false,
+		CaseSensitive:            true, // a proxy that keeps a path to itself must not be walked around
+		StrictRouting:            true,
+
+		DisablePreParseMultipartForm: true, // it would take what follows a form for the next request
+	})
+	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
+	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.mountOperations(s.app, rdb)
+	s.mountPages(s.app)
+	s.mount(s.app)
+	return s, nil
+}
+
+// Run listens until ctx ends, then finishes what was begun, within the shutdown timeout.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.settings.API.Listen)
+	if err != nil {
+		return err
+	}
+	s.logger.Info("listening", "address", listener.Addr().String())
+	var background sync.WaitGroup
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	background.Go(func() { s.watch.Run(watching) })
+	background.Go(func() { s.scores.Run(watching) })
+	background.Go(func() { s.backlog.run(watching, s.logger) })
+	background.Go(func() {
+		<-ctx.Done()
+		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
+		close(s.draining)
+		s.shutdown() //nolint:contextcheck // ours has just ended
+		s.acceptor.close()
+		s.desk.Close()
+		s.tellers.Close()
+		s.limiter.Close()
+		s.tokens.Close()
+		s.ringer.Close()
+		stopWatching()
+	})
+	err = s.app.Listener(listener)
+	if ctx.Err() == nil && err != nil {
+		return err
+	}
+	background.Wait()
+	return nil
+}
+
+// quiet is how long no request may be in flight before the connections that are
+// still open, on which clients have sent nothing, are closed.
+const quiet = 500 * time.Millisecond
+
+// shutdown stops listening and waits for the requests in flight. The framework
+// would wait for every open connection; one that was never used stays open until
+// its read timeout.
+func (s *Server) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.API.ShutdownTimeout)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = s.app.ShutdownWithContext(ctx) }() // it fails when ctx ends, which is seen below
+	ticker := time.NewTicker(quiet / 10)
+	defer ticker.Stop()
+	for silent := 0; silent < 10; {
+		select {
+		case <-closed:
+			s.sayCutOff(ctx)
+			return
+		case <-ctx.Done():
+			s.sayCutOff(ctx)
+			return
+		case <-ticker.C:
+			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 {
+				silent = 0
+			}
+		}
+	}
+}
+
+// sayCutOff tells of requests that outlasted the shutdown timeout.
+func (s *Server) sayCutOff(ctx context.Context) {
+	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
+		s.logger.Warn("requests were cut off at shutdown", "requests", n)
+	}
+}
+
+// context returns the context of one request's work in the database.
+func (s *Server) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), requestTimeout)
+}
+
+func (s *Server) logPanic(c *fiber.Ctx, e any) {
+	s.logger.Error("handler panicked", "method", c.Method(), "path", c.Path(), "request_id", requestID(c), "panic", e)
+}

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/stream"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+)
+
+// streamAnswer is an event stream, or, for a client that has seen the last
+// event, 204: browsers stop to reconnect then.
+type streamAnswer struct {
+	over bool
+	run  func(w *bufio.Writer) // returns when the stream ends
+	stop func()                // gives back what the stream has taken
+}
+
+func (a streamAnswer) send(c *fiber.Ctx) error {
+	if a.over {
+		return c.SendStatus(http.StatusNoContent)
+	}
+	c.Set(fiber.HeaderContentType, stream.ContentType)
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no")   // proxies are to pass events on at once
+	if c.Method() == http.MethodHead { // the framework would end even an unsent body, with bytes that belong to no answer
+		a.stop()
+		c.Response().Header.SetContentLength(-1) // unknown
+		return nil
+	}
+	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer a.stop()
+		a.run(w)
+	})
+	return nil
+}
+
+// VisitStreamCampaignResponse implements contract.StreamCampaignResponseObject.
+func (a streamAnswer) VisitStreamCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitStreamJobResponse implements contract.StreamJobResponseObject.
+func (a streamAnswer) VisitStreamJobResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// StreamCampaign follows a campaign: a snapshot at once, and whenever it changes.
+func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignRequestObject) (contract.StreamCampaignResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := campaign.Get(ctx, s.db, r.Campaign)
+	if err != nil {
+		return nil, err
+	}
+	seen := ""
+	if r.Params.LastEventID != nil {
+		seen = *r.Params.LastEventID
+	}
+	if now := campaign.SnapshotOf(found); over(now) && now.Version == seen {
+		return streamAnswer{over: true}, nil
+	}
+	release, err := s.streams.Acquire(who.client)
+	if err != nil {
+		return nil, err
+	}
+	subscription := s.scores.Subscribe(r.Campaign, seen)
+	return streamAnswer{stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer) {
+		_ = stream.Relay(w, s.settings.Streams, subscription.Snapshots(), campaignEvent, s.draining) // the client is gone
+	}}, nil
+}
+
+func over(snapshot campaign.Snapshot) bool {
+	return snapshot.State == campaign.Completed || snapshot.State == campaign.Cancelled
+}
+
+func campaignEvent(now campaign.Snapshot) stream.Event {
+	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // nothing in it can fail
+		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}, BoardVersion: now.Board})
+	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
+}
+
+// StreamJob follows a job: as it is now, then when it is final.
+func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObject) (contract.StreamJobResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiter := s.watch.Waiter(r.Job) // before the look, so that the end cannot be missed
+	now, err := s.visibleJob(ctx, r.Job)
+	if err != nil {
+		waiter.Stop()
+		return nil, err
+	}
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == string(now.State)
+	if seen && now.State.Final() {
+		waiter.Stop()
+		return streamAnswer{over: true}, nil
+	}
+	release, err := s.streams.Acquire(who.client)
+	if err != nil {
+		waiter.Stop()
+		return nil, err
+	}
+	first := []job.Job{now}
+	if seen {
+		first = nil
+	}
+	return streamAnswer{stop: func() { waiter.Stop(); release() }, run: func(w *bufio.Writer) {
+		_ = stream.Relay(w, s.settings.Streams, waiter.Final(), jobEvent, s.draining, first...) // the client is gone
+	}}, nil
+}
+
+func jobEvent(j job.Job) stream.Event {
+	data, _ := json.Marshal(jobJSON(j)) // it was encoded before
+	return stream.Event{ID: string(j.State), Name: "job", Data: data, Last: j.State.Final()}
+}

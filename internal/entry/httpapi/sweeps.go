@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"context"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/maintenance/recovery"
+)
+
+// ListSweeps answers with every sweep and its last report.
+func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestObject) (contract.ListSweepsResponseObject, error) {
+	reports, err := s.sweeper.LastReports(ctx)
+	if err != nil {
+		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed all the same
+	}
+	var answer contract.SweepList
+	for _, sweep := range s.sweeper.Sweeps() {
+		one := contract.Sweep{Name: sweep.Name, IntervalSeconds: float32(sweep.Every.Seconds())}
+		if last, ok := reports[sweep.Name]; ok {
+			report := reportJSON(last)
+			one.LastReport = &report
+		}
+		answer.Sweeps = append(answer.Sweeps, one)
+	}
+	return contract.ListSweeps200JSONResponse{Body: answer}, nil
+}
+
+// RunSweep runs a sweep now, whoever leads.
+func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject) (contract.RunSweepResponseObject, error) {
+	for _, sweep := range s.sweeper.Sweeps() {
+		if sweep.Name != r.Sweep {
+			continue
+		}
+		report, err := s.sweeper.Run(ctx, sweep)
+		if err != nil {
+			s.logger.Warn("a sweep that was asked for failed", "sweep", sweep.Name, "error", err)
+		}
+		return contract.RunSweep200JSONResponse{Body: reportJSON(report)}, nil
+	}
+	return nil, fault.New(fault.NotFound, "there is no sweep with this name; GET /v1/sweeps lists them")
+}
+
+// reportJSON is a report without the words of what failed inside.
+func reportJSON(r recovery.Report) contract.SweepReport {
+	if r.Error != "" {
+		r.Error = "the sweep failed; the log says why"
+	}
+	return contract.SweepReport{Sweep: r.Sweep, StartedAt: r.StartedAt, DurationMs: r.DurationMS, Counts: r.Counts, Error: r.Error}
+}

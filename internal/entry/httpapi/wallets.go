@@ -1,0 +1,248 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/job"
+	"triprize/internal/store/wallet"
+)
+
+// versionTag is the entity tag of a wallet: its version, for If-Match.
+func versionTag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+
+// versionOf returns the version that If-Match names; the contract has checked its form.
+func versionOf(ifMatch *string) *int64 {
+	if ifMatch == nil {
+		return nil
+	}
+	version, err := strconv.ParseInt(strings.Trim(*ifMatch, `"`), 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &version
+}
+
+// registerTeller shows what the teller has met.
+func registerTeller(registry prometheus.Registerer, t *wallets.Teller) {
+	registry.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
+			Help: "Crowds of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(t.Counts().Lost) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_crowds_unlocked_total",
+			Help: "Crowds on a hot wallet that went on without the lock in Redis."}, func() float64 { return float64(t.Counts().Unlocked) }))
+}
+
+// tell carries out a command on wallets, and answers with what it came to.
+func (s *Server) tell(ctx context.Context, kind job.Kind, deed wallets.Deed, path string) (commandAnswer, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return commandAnswer{}, err
+	}
+	done, err := s.tellers.Do(ctx, wallets.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint,
+		Kind: kind, Keep: s.settings.Retention.Jobs}})
+	if err != nil {
+		return commandAnswer{}, err
+	}
+	if done.Err != nil {
+		return commandAnswer{}, done.Err
+	}
+	return s.commandDone(done.Accepted, path)
+}
+
+// tellWallet is tell for commands that answer with the wallet.
+func (s *Server) tellWallet(ctx context.Context, kind job.Kind, deed wallets.Deed) (commandAnswer, error) {
+	answer, err := s.tell(ctx, kind, deed, "/v1/wallets/")
+	if err != nil {
+		return answer, err
+	}
+	var told struct{ Version int64 }
+	if err := json.Unmarshal(answer.body, &told); err != nil {
+		return answer, err
+	}
+	answer.version = &told.Version
+	return answer, nil
+}
+
+// OpenWallet opens a wallet for an owner.
+func (s handlers) OpenWallet(ctx context.Context, r contract.OpenWalletRequestObject) (contract.OpenWalletResponseObject, error) {
+	answer, err := s.tell(ctx, "open-wallet", wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
+		InitialBalance: r.Body.InitialBalance, Description: r.Body.Description}, "/v1/wallets/")
+	return answer, err
+}
+
+// CreditWallet adds money from outside to a wallet.
+func (s handlers) CreditWallet(ctx context.Context, r contract.CreditWalletRequestObject) (contract.CreditWalletResponseObject, error) {
+	return s.tellWallet(ctx, "credit-wallet", wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+}
+
+// DebitWallet pays money out of a wallet.
+func (s handlers) DebitWallet(ctx context.Context, r contract.DebitWalletRequestObject) (contract.DebitWalletResponseObject, error) {
+	return s.tellWallet(ctx, "debit-wallet", wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+}
+
+func details(m contract.Movement, ifMatch *string) wallets.Details {
+	return wallets.Details{Amount: m.Amount, Description: m.Description, Reference: m.Reference, IfVersion: versionOf(ifMatch)}
+}
+
+// Transfer moves money between two wallets.
+func (s handlers) Transfer(ctx context.Context, r contract.TransferRequestObject) (contract.TransferResponseObject, error) {
+	b := r.Body
+	return s.tell(ctx, "transfer", wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: b.Amount, Description: b.Description,
+		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+}
+
+// Authorize holds money in a wallet.
+func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObject) (contract.AuthorizeResponseObject, error) {
+	b := r.Body
+	ttl := s.settings.Wallets.AuthorizationTTL
+	if b.ExpiresInSeconds > 0 {
+		ttl = time.Duration(b.ExpiresInSeconds) * time.Second
+	}
+	return s.tell(ctx, "authorize", wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: b.Amount, Description: b.Description,
+		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "/v1/wallets/"+r.Wallet.String()+"/authorizations/")
+}
+
+// CaptureAuthorization pays out what an authorization holds, or a part of it.
+func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAuthorizationRequestObject) (contract.CaptureAuthorizationResponseObject, error) {
+	b := r.Body
+	return s.tell(ctx, "capture-authorization", wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
+		Details: wallets.Details{Amount: b.Amount, Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+}
+
+// VoidAuthorization gives back what an authorization holds.
+func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthorizationRequestObject) (contract.VoidAuthorizationResponseObject, error) {
+	b := r.Body
+	return s.tell(ctx, "void-authorization", wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
+		Details: wallets.Details{Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+}
+
+func walletJSON(w wallet.Wallet) contract.Wallet {
+	return contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: w.Balance, Held: w.Held, Available: w.Available(), Version: w.Version}
+}
+
+// visibleWallet returns a wallet that the caller may see.
+func (s *Server) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return wallet.Wallet{}, err
+	}
+	w, err := wallet.Get(ctx, s.db, id)
+	if err == nil && !who.mayActFor(w.Owner.ID) {
+		return wallet.Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
+	}
+	return w, err
+}
+
+// walletAnswer is a wallet with its version as the tag.
+type walletAnswer struct{ contract.Wallet }
+
+// VisitGetWalletResponse implements contract.GetWalletResponseObject.
+func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderETag, versionTag(a.Version))
+	return c.JSON(a.Wallet)
+}
+
+// GetWallet answers with a wallet as it is now.
+func (s handlers) GetWallet(ctx context.Context, r contract.GetWalletRequestObject) (contract.GetWalletResponseObject, error) {
+	w, err := s.visibleWallet(ctx, r.Wallet)
+	return walletAnswer{walletJSON(w)}, err
+}
+
+// ListWallets answers with the wallets of an owner.
+func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequestObject) (contract.ListWalletsResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !who.mayActFor(r.Params.OwnerID) {
+		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
+	}
+	currency := ""
+	if r.Params.Currency != nil {
+		currency = *r.Params.Currency
+	}
+	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, currency)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list))}
+	for i, w := range list {
+		answer.Wallets[i] = walletJSON(w)
+	}
+	return contract.ListWallets200JSONResponse{Body: answer}, nil
+}
+
+// GetAuthorization answers with an authorization as it is now.
+func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizationRequestObject) (contract.GetAuthorizationResponseObject, error) {
+	if _, err := s.visibleWallet(ctx, r.Wallet); err != nil {
+		return nil, err
+	}
+	a, err := wallet.GetAuthorization(ctx, s.db, r.Wallet, r.Authorization)
+	if err != nil {
+		return nil, err
+	}
+	return contract.GetAuthorization200JSONResponse{Body: contract.Authorization{ID: a.ID, WalletID: a.WalletID, Amount: a.Amount, Captured: a.Captured,
+		State: contract.AuthorizationState(a.State), Description: a.Description, ExpiresAt: a.ExpiresAt, CreatedAt: a.CreatedAt}}, nil
+}
+
+// ListWalletEvents answers with one page of a wallet's history. Pages go on in
+// the direction of the first: upward with from_version, which stays in the query.
+func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEventsRequestObject) (contract.ListWalletEventsResponseObject, error) {
+	w, err := s.visibleWallet(ctx, r.Wallet)
+	if err != nil {
+		return nil, err
+	}
+	page := wallet.Page{Limit: pageSize(r.Params.Limit), Upward: r.Params.FromVersion != nil}
+	if page.Upward {
+		page.From = *r.Params.FromVersion
+	}
+	if r.Params.Cursor != nil {
+		page.From = *r.Params.Cursor
+	}
+	events, err := wallet.History(ctx, s.db, w.ID, page)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.WalletEventPage{Events: make([]contract.WalletEvent, len(events))}
+	for i, e := range events {
+		answer.Events[i] = eventJSON(e)
+	}
+	if n := len(events); n == page.Limit {
+		next := events[n-1].Version - 1
+		if page.Upward {
+			next = events[n-1].Version + 1
+		}
+		if next >= 1 && next <= w.Version { // upward, what comes later is not on this list yet
+			answer.NextCursor = &next
+		}
+	}
+	return contract.ListWalletEvents200JSONResponse{Body: answer}, nil
+}
+
+func eventJSON(e wallet.Event) contract.WalletEvent {
+	d := contract.WalletEvent{Version: e.Version, Kind: contract.WalletEventKind(e.Entry.Kind), EntryID: e.Entry.ID, DeltaBalance: e.DeltaBalance,
+		DeltaHeld: e.DeltaHeld, Balance: e.Balance, Held: e.Held, From: sideJSON(e.Entry.Debit), To: sideJSON(e.Entry.Credit), Amount: e.Entry.Amount,
+		Reference: e.Entry.Reference.Text, Description: e.Entry.Description, At: e.At}
+	if e.Entry.Authorization != uuid.Nil {
+		d.AuthorizationID = &e.Entry.Authorization
+	}
+	return d
+}
+
+// sideJSON names a side of an entry: a wallet by its id, an account by its name.
+func sideJSON(s wallet.Side) string {
+	if s.Wallet != uuid.Nil {
+		return s.Wallet.String()
+	}
+	return string(s.Account)
+}

@@ -1,0 +1,108 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
+)
+
+// Scheduler runs sweeps.
+type Scheduler struct {
+	sweeper *recovery.Sweeper
+	locker  *lock.Locker
+	ttl     time.Duration // of the leader's lock
+	finish  time.Duration // what a sweep that has begun gets at shutdown
+	logger  *slog.Logger
+
+	leading  prometheus.Gauge
+	runs     *prometheus.CounterVec
+	found    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// New returns a Scheduler; Run runs it.
+func New(sweeper *recovery.Sweeper, locker *lock.Locker, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
+	s := &Scheduler{
+		sweeper: sweeper, locker: locker, ttl: settings.LeaderTTL, finish: settings.ShutdownTimeout, logger: logger,
+		leading:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_scheduler_leading", Help: "1 while this process runs the sweeps."}),
+		runs:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_runs_total", Help: "Runs of sweeps by outcome: ok or failed."}, []string{"sweep", "outcome"}),
+		found:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_items_total", Help: "What sweeps found and did."}, []string{"sweep", "what"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_sweep_duration_seconds", Help: "Duration of one run."}, []string{"sweep"}),
+	}
+	registry.MustRegister(s.leading, s.runs, s.found, s.duration)
+	return s
+}
+
+// Run leads whenever nobody else does, until ctx ends; the sweep at hand is finished.
+func (s *Scheduler) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.locker.While(ctx, "scheduler-leader", s.ttl, s.lead)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, lock.ErrTaken):
+		case errors.Is(err, lock.ErrLost):
+			s.logger.Warn("no longer the leader: the lock was lost")
+		case err != nil:
+			s.logger.Warn("nobody can say who leads; sweeping without a leader", "error", err)
+			leaderless, cancel := context.WithTimeout(ctx, s.ttl)
+			s.lead(leaderless)
+			cancel()
+			continue
+		}
+		pause(ctx, s.ttl/3)
+	}
+}
+
+// lead runs every sweep at its interval, each in its own time, until ctx ends.
+func (s *Scheduler) lead(ctx context.Context) {
+	s.logger.Info("running the sweeps")
+	s.leading.Set(1)
+	defer s.leading.Set(0)
+	var sweeps sync.WaitGroup
+	for _, sweep := range s.sweeper.Sweeps() {
+		sweeps.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = s.RunOnce(ctx, sweep) // it has logged what failed; the next run is the retry
+				pause(ctx, sweep.Every)
+			}
+		})
+	}
+	sweeps.Wait()
+}
+
+// RunOnce runs one sweep, logs what it found and counts it. A sweep that has
+// begun is not broken off at once when ctx ends; it has the shutdown timeout to finish.
+func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery.Report, error) {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.finish, cancel) })()
+	report, err := s.sweeper.Run(running, sweep)
+	outcome, level := "ok", slog.LevelDebug
+	if err != nil {
+		outcome, level = "failed", slog.LevelWarn
+	}
+	s.logger.Log(ctx, level, "sweep", "sweep", sweep.Name, "outcome", outcome, "counts", report.Counts, "duration_ms", report.DurationMS, "error", err)
+	s.runs.WithLabelValues(sweep.Name, outcome).Inc()
+	s.duration.WithLabelValues(sweep.Name).Observe(time.Duration(report.DurationMS * int64(time.Millisecond)).Seconds())
+	for what, n := range report.Counts {
+		s.found.WithLabelValues(sweep.Name, what).Add(float64(n))
+	}
+	return report, err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/store/job"
+)
+
+// claims keeps this worker's claims on jobs fresh in Redis. They spare two
+// workers the same work; without Redis both do it, and Postgres lets one win.
+type claims struct {
+	*idempotency.Claims
+	every  time.Duration
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	mine map[uuid.UUID]time.Time // since when
+}
+
+func newClaims(redis *idempotency.Claims, ttl time.Duration, logger *slog.Logger) *claims {
+	return &claims{Claims: redis, every: ttl / 3, logger: logger, mine: make(map[uuid.UUID]time.Time)}
+}
+
+// take claims the jobs of a ring and returns those to work on, and whether some
+// were left out because another worker is at them. The holder is the ring: a
+// ring that is delivered again meets its own claims and passes.
+func (c *claims) take(ctx context.Context, ring job.Ring) (jobs []job.Ref, leftOut bool) {
+	ids := make([]uuid.UUID, len(ring.Jobs))
+	for i, j := range ring.Jobs {
+		ids[i] = j.ID
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	busy, err := c.Claim(ctx, ring.ID.String(), ids)
+	if err != nil {
+		c.logger.Debug("jobs not claimed in Redis; Postgres decides", "ring", ring.ID, "error", err)
+	}
+	elsewhere := make(map[uuid.UUID]bool, len(busy))
+	for _, id := range busy {
+		elsewhere[id] = true
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range ring.Jobs {
+		if !elsewhere[j.ID] {
+			jobs = append(jobs, j)
+			c.mine[j.ID] = now
+		}
+	}
+	return jobs, len(busy) > 0
+}
+
+// drop ends the claims on jobs, settled or not.
+func (c *claims) drop(jobs []job.Ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range jobs {
+		delete(c.mine, j.ID)
+	}
+}
+
+// run refreshes claims that last longer than usual.
+func (c *claims) run(ctx context.Context) {
+	ticker := time.NewTicker(c.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if old := c.olderThan(c.every / 2); len(old) > 0 {
+			refresh, cancel := context.WithTimeout(ctx, redisTimeout)
+			_ = c.Refresh(refresh, old) // an expired claim costs double work, no more
+			cancel()
+		}
+	}
+}
+
+func (c *claims) olderThan(age time.Duration) []uuid.UUID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limit := time.Now().Add(-age)
+	var old []uuid.UUID
+	for id, since := range c.mine {
+		if since.Before(limit) {
+			old = append(old, id)
+		}
+	}
+	return old
+}

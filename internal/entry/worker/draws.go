@@ -1,0 +1,26 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+)
+
+// settleDraws brings draw jobs to their end, one after the other.
+func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.settleSingly(ctx, job.KindDraw, jobs, again, w.draw)
+}
+
+// draw runs one draw job. That another worker is at it, or has taken over, is no
+// failure.
+func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, err := w.drawer.Run(ctx, ref)
+	if errors.Is(err, draw.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
+		return job.Outcome{}, queue.Later(err)
+	}
+	return outcome, err
+}

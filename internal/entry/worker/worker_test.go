@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// newWorker returns a worker with one lane that takes no tasks from the queue.
+func newWorker(t *testing.T, change ...func(s *config.Settings)) *Worker {
+	t.Helper()
+	settings := fixture.Settings(t)
+	settings.Worker.Lanes = 1
+	settings.Postgres.IdleInTransactionTimeout = time.Minute
+	for _, c := range change {
+		c(&settings)
+	}
+	return newWorkerWith(t, settings)
+}
+
+func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
+	t.Helper()
+	return newWorkerOn(t, settings, prometheus.NewRegistry())
+}
+
+func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
+	t.Helper()
+	w := New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), fixture.Logger(t), registry)
+	t.Cleanup(func() { stop(w) })
+	return w
+}
+
+// stop waits until a worker that was not run has done all it has begun. Twice does no harm.
+func stop(w *Worker) {
+	for _, l := range w.lanes {
+		l.close()
+	}
+	w.ringer.Close()
+	w.aftermath.close()
+}
+
+// patient lets waits for locks end only when the test lets them end.
+func patient(s *config.Settings) {
+	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = time.Minute, time.Minute
+}
+
+// impatient ends waits for locks soon.
+func impatient(s *config.Settings) { s.Postgres.LockTimeout = 50 * time.Millisecond }
+
+// order accepts an order of each user for one position and returns the ring.
+func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) job.Ring {
+	t.Helper()
+	requests := make([]job.Request, len(users))
+	for i, user := range users {
+		requests[i] = fixture.PurchaseRequest(t, campaignID, user, 0, 1)
+	}
+	_, rings, err := job.Accept(t.Context(), w.db, requests)
+	if err != nil || len(rings) != 1 {
+		t.Fatal(rings, err)
+	}
+	return rings[0]
+}
+
+// deliver hands a ring to the worker's handler as the queue does.
+func deliver(t *testing.T, w *Worker, settle settle, ring job.Ring, redelivered bool) error {
+	t.Helper()
+	task, err := ring.Task()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.handle(settle)(t.Context(), task, redelivered)
+}
+
+// lock locks a campaign, as another worker would, until the returned function is
+// called or the test ends.
+func lock(t *testing.T, w *Worker, campaignID uuid.UUID) (unlock func()) {
+	t.Helper()
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock = func() { _ = tx.Rollback(context.Background()) }
+	t.Cleanup(unlock)
+	if err := campaign.Lock(t.Context(), tx, campaignID); err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
+// deliveredBefore makes jobs look as if they had been delivered n times.
+func deliveredBefore(t *testing.T, w *Worker, n int, ids ...uuid.UUID) {
+	t.Helper()
+	if _, err := w.db.Exec(t.Context(), `UPDATE jobs SET attempts = $2 WHERE id = ANY($1)`, ids, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoil makes a purchase job one that fails by itself, every time.
+func spoil(t *testing.T, w *Worker, id uuid.UUID) {
+	t.Helper()
+	if _, err := w.db.Exec(t.Context(), `UPDATE jobs SET payload = '"no order"' WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect checks the state of a job and how often it was delivered.
+func expect(t *testing.T, db postgres.DB, id uuid.UUID, state job.State, attempts int) {
+	t.Helper()
+	if j := fixture.Job(t, db, id); j.State != state || j.Attempts != attempts {
+		t.Errorf("the job is %s after %d attempts, %+v; want %s after %d", j.State, j.Attempts, j.Problem, state, attempts)
+	}
+}
+
+// rings counts the rings in the outbox.
+func rings(t *testing.T, w *Worker) (n int) {
+	t.Helper()
+	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM rings`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// eventually waits until something is the case.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// awaitWaiter returns once somebody waits for a lock in this database.
+func awaitWaiter(t *testing.T, w *Worker) {
+	t.Helper()
+	eventually(t, "somebody waits for a lock", func() (waiting bool) {
+		err := w.db.QueryRow(t.Context(), `
+			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
+		return err == nil && waiting
+	})
+}
+
+// final tells whether a job is final.
+func final(t *testing.T, w *Worker, id uuid.UUID) bool {
+	return fixture.Job(t, w.db, id).State.Final()
+}
+
+func TestAWorkerDoesWhatIsRungForUntilItIsToldToStop(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	w := newWorkerWith(t, settings)
+	client := queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
+	id := fixture.Campaign(t, w.db, fixture.Draft(3))
+	ring := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
+	if err := job.Enqueue(t.Context(), client, ring); err != nil {
+		t.Fatal(err)
+	}
+	ctx, tell := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	eventually(t, "the campaign is drawn", func() bool {
+		c, err := campaign.Get(t.Context(), w.db, id)
+		return err == nil && c.State == campaign.Completed
+	})
+	tell()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := rings(t, w); n != 0 {
+		t.Errorf("%d rings are left", n)
+	}
+	fixture.Sound(t, w.db)
+	late := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)), "late")
+	if err := deliver(t, w, w.settlePurchases, late, false); err == nil {
+		t.Error("a stopped worker said that it has done a job")
+	}
+	expect(t, w.db, late.Jobs[0].ID, job.Queued, 0)
+}

@@ -1,0 +1,60 @@
+package audit_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/sale"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// An invariant is worth what it finds.
+func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	cancelled := func() (purchase, jobID uuid.UUID) {
+		purchase = fixture.Buy(t, db, id, "a", 0, 1)
+		ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, purchase))[0]
+		if _, err := sale.NewSeller(db, sale.Keep{Draws: time.Hour}).Cancel(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		return purchase, ref.ID
+	}
+	fixture.Sound(t, db)
+	for invariant, wrong := range map[string]string{
+		"a succeeded cancellation job has cancelled the purchase it was about": `UPDATE jobs SET result = '{"purchase_id": "x"}' WHERE id = $2 AND $1::uuid IS NOT NULL`,
+		"a purchase is cancelled by one job": `
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, payload, state, result, finished_at, expires_at)
+			SELECT gen_random_uuid(), client, 'another', request_hash, kind, campaign_id, payload, state, result, finished_at, expires_at
+			FROM jobs WHERE id = $2 AND $1::uuid IS NOT NULL`,
+		"a sold position belongs to a completed purchase of its owner": `
+			WITH taken AS (SELECT layer, col FROM purchase_items WHERE purchase_id = $1 AND $2::uuid IS NOT NULL)
+			UPDATE positions p SET state = 'sold', user_id = 'a', purchase_id = $1, sold_at = clock_timestamp()
+			FROM taken WHERE (p.layer, p.col) = (taken.layer, taken.col)`,
+		"a succeeded purchase job has exactly its purchase, completed or taken back since": `
+			UPDATE purchases SET state = 'pending', cancelled_at = NULL, cancelled_by = NULL WHERE id = $1 AND $2::uuid IS NOT NULL`,
+	} {
+		purchase, jobID := cancelled()
+		if _, err := db.Exec(t.Context(), wrong, purchase, jobID); err != nil {
+			t.Fatal(invariant, err)
+		}
+		found, err := audit.Check(t.Context(), db, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := make(map[string]bool)
+		for _, v := range found {
+			names[v.Invariant] = true
+		}
+		if !names[invariant] {
+			t.Errorf("not found: %s; found %v", invariant, fmt.Sprint(names))
+		}
+	}
+}

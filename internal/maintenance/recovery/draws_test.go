@@ -1,0 +1,107 @@
+package recovery_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/service/draw"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+func (p *place) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
+	p.t.Helper()
+	err := p.db.QueryRow(p.t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return lock, version
+}
+
+// stuckSince makes a campaign look as if it had been sold out a minute ago.
+func (p *place) stuckSince(id uuid.UUID) {
+	p.t.Helper()
+	if _, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '1 minute' WHERE id = $1`, id); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	stale, fresh := fixture.Campaign(t, p.db, fixture.Draft(3)), fixture.Campaign(t, p.db, fixture.Draft(3))
+	for _, id := range []uuid.UUID{stale, fresh} {
+		fixture.SellOut(t, p.db, id)
+		if _, ok, err := campaign.Claim(t.Context(), p.db, id, p.settings.Draw.Lease); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	_, err := p.db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '11 s' WHERE id = $1`, stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("stale-locks"); got["released"] != 1 {
+		t.Errorf("got %v", got)
+	}
+	if lock, version := p.execution(stale); lock != nil || version != 2 {
+		t.Errorf("the stale lock: %v, version %d", lock, version)
+	}
+	if lock, version := p.execution(fresh); lock == nil || version != 1 {
+		t.Errorf("the fresh lock: %v, version %d", lock, version)
+	}
+}
+
+func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := fixture.Campaign(t, p.db, fixture.Draft(3))
+	ref := fixture.SellOut(t, p.db, id)
+	p.stuckSince(id)
+	if got := p.sweep("stuck-draws"); got["found"] != 0 {
+		t.Errorf("its job is on its way: %v", got)
+	}
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{ref.ID}, job.Problem{Code: "internal-error"}); err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range []int{1, 0} { // the second run finds the new job on its way
+		if got := p.sweep("stuck-draws"); got["found"] != want || got["rung"] != want {
+			t.Errorf("run %d: %v", run, got)
+		}
+	}
+	var made job.Ref
+	err := p.db.QueryRow(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'draw'`).Scan(&made.ID, &made.CampaignID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, fixture.Logger(t)).Run(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	p.stuckSince(id)
+	if got := p.sweep("stuck-draws"); got["found"] != 0 {
+		t.Errorf("a completed campaign: %v", got)
+	}
+	fixture.Sound(t, p.db)
+}
+
+func TestADrawThatSomebodyIsAtIsNotStuck(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := fixture.Campaign(t, p.db, fixture.Draft(3))
+	ref := fixture.SellOut(t, p.db, id)
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{ref.ID}, job.Problem{Code: "internal-error"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("stuck-draws"); got["found"] != 0 {
+		t.Errorf("sold out a moment ago: %v", got)
+	}
+	p.stuckSince(id)
+	if _, ok, err := campaign.Claim(t.Context(), p.db, id, time.Minute); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if got := p.sweep("stuck-draws"); got["found"] != 0 {
+		t.Errorf("with a lock on it: %v", got)
+	}
+}

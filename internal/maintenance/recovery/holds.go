@@ -1,0 +1,46 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/service/holds"
+	"triprize/internal/store/hold"
+)
+
+// expiredHolds ends holds that are over, campaign by campaign, each in short
+// transactions. One that fails does not hold up the others.
+func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
+	counts := Counts{"campaigns": 0, "expired": 0, "freed": 0, "failed": 0}
+	var failures []error
+	broken := []uuid.UUID{} // they would be found again and again
+	err := s.batches(func(limit int) (int, error) {
+		campaigns, err := hold.CampaignsWithDue(ctx, s.db, broken, limit)
+		if err != nil {
+			return 0, err
+		}
+		counts["campaigns"] += len(campaigns)
+		done, failed := 0, false
+		for _, id := range campaigns {
+			holds, positions, err := holds.Expire(ctx, s.db, id, limit)
+			if err != nil {
+				broken = append(broken, id)
+				counts["failed"]++
+				failed = true
+				failures = append(failures, err)
+				continue
+			}
+			done += holds
+			counts["expired"] += holds
+			counts["freed"] += positions
+		}
+		s.holds.Count(hold.EventExpired, done)
+		if failed { // its holds filled the batch: others may be behind them
+			done = max(done, limit)
+		}
+		return done, ctx.Err()
+	})
+	return counts, errors.Join(append(failures, err)...)
+}

@@ -1,0 +1,155 @@
+package recovery_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// holdAll runs a worker that takes every task that is enqueued and keeps it
+// until the test ends.
+func (p *place) holdAll(rings []job.Ring) {
+	p.t.Helper()
+	presence := queue.NewPresence(p.rdb, p.settings.Redis.Namespace, uuid.NewString(), 100*time.Millisecond, time.Minute)
+	ctx, end := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() { presence.Run(ctx, fixture.Logger(p.t)) })
+	p.t.Cleanup(func() { end(); beating.Wait() })
+
+	took, release := make(chan struct{}, len(rings)), make(chan struct{})
+	settings := p.settings.Worker
+	settings.Concurrency, settings.ShutdownTimeout = len(rings)+1, 100*time.Millisecond
+	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
+		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
+			if err := presence.Hold(ctx, task.ID); err != nil {
+				p.t.Error(err)
+			}
+			took <- struct{}{}
+			<-release
+			return nil
+		}})
+	if err := server.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { close(release); server.Shutdown() })
+	for range rings {
+		select {
+		case <-took:
+		case <-time.After(30 * time.Second):
+			p.t.Fatal("a task was not delivered")
+		}
+	}
+}
+
+func TestRingsThatAreHeldHideNothingBehindThem(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	const held, lost = 45, 15
+	rings := p.accept(held, 1, true)
+	p.holdAll(rings)
+	p.accept(lost, 1, false)
+	if _, err := p.db.Exec(t.Context(), `UPDATE rings SET seen_at = seen_at - interval '1 minute'`); err != nil { // the held ones stay the oldest
+		t.Fatal(err)
+	}
+	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["held"] != held || got["lost"] != lost || got["jobs_rung"] != lost {
+		t.Errorf("got %v", got)
+	}
+	if got := p.sweep("lost-jobs"); got["looked_at"] != held || got["held"] != held {
+		t.Errorf("the second run: %v", got)
+	}
+}
+
+func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
+	p.settings.Sweeps.LostJobsBackoff = 30 * time.Second
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.accept(50, 1, true)
+	p.age()
+	for run, want := range []int{20, 20, 10, 0} {
+		if got := p.sweep("lost-jobs"); got["looked_at"] != want || got["waiting"] != want {
+			t.Errorf("run %d: %v", run+1, got)
+		}
+	}
+}
+
+// fullRedis starts a Redis of its own; refuse makes it refuse what needs memory,
+// while it answers everything else.
+func fullRedis(t *testing.T) (url string, refuse func(bool)) {
+	t.Helper()
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	opts, err := redis.ParseURL(stack.Redis.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return stack.Redis.URL(), func(on bool) {
+		t.Helper()
+		most := "0" // no limit
+		if on {
+			most = "1"
+		}
+		if err := rdb.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	var refuse func(bool)
+	p.settings.Redis.URL, refuse = fullRedis(t)
+	p.rdb = fixture.Redis(t, p.settings)
+	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace, time.Minute)
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.accept(3, 3, false) // the api could not enqueue it either
+	refuse(true)
+	for run := range 4 {
+		p.age()
+		report, err := p.run("lost-jobs")
+		if err == nil || report.Counts["lost"] != 1 || report.Counts["jobs_rung"] != 0 {
+			t.Fatalf("run %d: %+v, %v", run+1, report, err)
+		}
+		if n := p.number(); n != 1 {
+			t.Fatalf("after run %d the ring has number %d, and nothing was ever enqueued", run+1, n)
+		}
+	}
+	refuse(false)
+	p.age()
+	if got := p.sweep("lost-jobs"); got["jobs_rung"] != 3 {
+		t.Errorf("got %v", got)
+	}
+	tasks, err := asynq.NewInspectorFromRedisClient(p.rdb).ListPendingTasks(queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)))
+	if err != nil || len(tasks) != 1 {
+		t.Fatal(tasks, err)
+	}
+	ring, err := job.RingOf(queue.Task{ID: uuid.MustParse(tasks[0].ID), Kind: tasks[0].Type, Payload: tasks[0].Payload})
+	if err != nil || ring.Number != 1 || len(ring.Jobs) != 3 {
+		t.Errorf("the first delivery has number %d, %v", ring.Number, err)
+	}
+	fixture.Sound(t, p.db)
+}

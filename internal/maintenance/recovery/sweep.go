@@ -1,0 +1,144 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/service/sale"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/hold"
+	"triprize/internal/store/job"
+)
+
+// Counts is what a run of a sweep found and did, by name.
+type Counts map[string]int
+
+// Sweep is one kind of recovery.
+type Sweep struct {
+	Name  string
+	Every time.Duration
+	run   func(ctx context.Context) (Counts, error)
+}
+
+// Report is what one run of a sweep came to.
+type Report struct {
+	Sweep      string    `json:"sweep"`
+	StartedAt  time.Time `json:"started_at"`
+	DurationMS int64     `json:"duration_ms"`
+	Counts     Counts    `json:"counts"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// Sweeper has every sweep.
+type Sweeper struct {
+	db        *pgxpool.Pool
+	settings  config.Settings
+	logger    *slog.Logger
+	client    *queue.Client
+	finder    *queue.Finder
+	seller    *sale.Seller
+	rdb       redis.UniversalClient
+	announced *job.Announcements
+	holds     *hold.Metrics
+	teller    *wallets.Teller
+}
+
+// New returns a Sweeper; what it does to holds is counted in holds.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *hold.Metrics, logger *slog.Logger) *Sweeper {
+	namespace := settings.Redis.Namespace
+	return &Sweeper{
+		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
+		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
+		finder:    queue.NewFinder(rdb, namespace),
+		seller:    sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
+		announced: job.NewAnnouncements(rdb, namespace),
+		teller:    wallets.New(db, wallets.Options{}), // a sweep passes over wallets that are busy: it needs no lock
+	}
+}
+
+// Sweeps lists the sweeps in the order in which they are best run once.
+func (s *Sweeper) Sweeps() []Sweep {
+	every := s.settings.Sweeps
+	return []Sweep{
+		{"expired-holds", every.ExpiredHoldsInterval, s.expiredHolds},
+		{"expired-authorizations", every.ExpiredAuthorizationsInterval, s.expiredAuthorizations},
+		{"expired-reservations", every.ExpiredReservationsInterval, s.expiredReservations},
+		{"stale-locks", every.StaleLocksInterval, s.staleLocks},
+		{"stuck-draws", every.StuckDrawsInterval, s.stuckDraws},
+		{"lost-jobs", every.LostJobsInterval, s.lostJobs},
+		{"old-records", every.OldRecordsInterval, s.oldRecords},
+	}
+}
+
+// Run runs one sweep within its time limit. What it did before it failed stays
+// done, and is in the report.
+func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.settings.Scheduler.SweepTimeout)
+	defer cancel()
+	start := time.Now()
+	report = Report{Sweep: sweep.Name, StartedAt: start.UTC()}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("recovery.Run(%s): panicked: %v", sweep.Name, p)
+		}
+		report.DurationMS = time.Since(start).Milliseconds()
+		if report.Counts == nil {
+			report.Counts = Counts{}
+		}
+		if err != nil {
+			report.Error = err.Error()
+		}
+		s.remember(ctx, report)
+	}()
+	report.Counts, err = sweep.run(ctx)
+	return report, err
+}
+
+// batches calls one until it did less than a full batch, at most max_batches times.
+func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
+	limit := s.settings.Scheduler.BatchSize
+	for range s.settings.Scheduler.MaxBatches {
+		done, err := one(limit)
+		if err != nil {
+			return err
+		}
+		if done < limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+// announce tells waiters that jobs are final; without Redis they find out by themselves.
+func (s *Sweeper) announce(ctx context.Context, ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		s.announced.Publish(ctx, pipe, ids)
+		return nil
+	})
+	if err != nil {
+		s.logger.Debug("final jobs not announced; waiters poll", "jobs", len(ids), "error", err)
+	}
+}
+
+// enqueue rings for jobs whose rings are committed. A ring that cannot be
+// enqueued stays in the outbox for the next run.
+func (s *Sweeper) enqueue(ctx context.Context, rings []job.Ring) (enqueued int, err error) {
+	for _, ring := range rings {
+		if err := job.Enqueue(ctx, s.client, ring); err != nil {
+			return enqueued, err
+		}
+		enqueued++
+	}
+	return enqueued, nil
+}

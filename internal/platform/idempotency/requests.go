@@ -1,0 +1,116 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/config"
+)
+
+// maxAnswer bounds what is kept of an answer; a longer one is read from Postgres each time.
+const maxAnswer = 8 << 10
+
+// Requests is the api's side.
+type Requests struct {
+	rdb       redis.UniversalClient
+	namespace string
+	budget    time.Duration
+	ttl       time.Duration
+	breaker   *gobreaker.CircuitBreaker[[][]byte]
+	finds     *batch.Coalescer[Request, []byte]
+	lookups   *prometheus.CounterVec
+}
+
+const (
+	findsAtOnce   = 256
+	findsInFlight = 4
+	findsWaiting  = 8192
+)
+
+// NewRequests returns a Requests whose look-ups are counted in registry, if
+// there is one. Close it.
+func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
+	r := &Requests{
+		rdb: rdb, namespace: namespace, budget: settings.Budget, ttl: settings.RequestTTL,
+		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
+			Name:        "idempotency",
+			Timeout:     time.Second, // then one look-up tries again
+			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
+		}),
+		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_idempotency_lookups_total",
+			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or away.",
+		}, []string{"outcome"}),
+	}
+	if registry != nil {
+		registry.MustRegister(r.lookups)
+	}
+	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: findsInFlight, Pending: findsWaiting, Timeout: settings.Budget,
+		Whole: func(error) bool { return true }}, r.get)
+	return r
+}
+
+// Close ends the look-ups.
+func (s *Requests) Close() { s.finds.Close() }
+
+// Find returns the record of a request, if Redis has it and answers in time.
+// Concurrent look-ups share a round trip: one each would cost a request more
+// than all the rest it does.
+func (s *Requests) Find(ctx context.Context, request Request) (Record, bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.budget)
+	defer cancel()
+	value, err := s.finds.Do(ctx, request)
+	switch {
+	case err != nil:
+		s.lookups.WithLabelValues("away").Inc()
+		return Record{}, false
+	case value == nil:
+		s.lookups.WithLabelValues("miss").Inc()
+		return Record{}, false
+	}
+	s.lookups.WithLabelValues("hit").Inc()
+	return decode(value)
+}
+
+// get looks many requests up; the value of one that is not there is nil.
+func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error) {
+	return s.breaker.Execute(func() ([][]byte, error) {
+		commands := make([]*redis.StringCmd, len(requests))
+		_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, request := range requests {
+				commands[i] = pipe.Get(ctx, requestKey(s.namespace, request))
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) { // Nil: one was not there
+			return nil, err
+		}
+		values := make([][]byte, len(requests))
+		for i, command := range commands {
+			if value, err := command.Bytes(); err == nil {
+				values[i] = value
+			}
+		}
+		return values, nil
+	})
+}
+
+// Remember writes records, in one round trip. Call it only after the commit
+// that made their jobs. Records that cannot be written are simply not there.
+func (s *Requests) Remember(ctx context.Context, records map[Request]Record) error {
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for request, record := range records {
+			if len(record.Answer) <= maxAnswer {
+				pipe.Set(ctx, requestKey(s.namespace, request), record.encode(), s.ttl)
+			}
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,207 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// store is a namespace of its own on Redis.
+type store struct {
+	rdb       *redis.Client
+	namespace string
+	settings  config.Idempotency
+	requests  *idempotency.Requests
+	claims    *idempotency.Claims
+}
+
+// newStore opens a store with the default settings, but for the budget: it must
+// not end before a busy machine has answered.
+func newStore(t *testing.T, change ...func(*config.Idempotency)) store {
+	t.Helper()
+	settings := fixture.Settings(t)
+	settings.Idempotency.Budget = 20 * time.Second
+	for _, c := range change {
+		c(&settings.Idempotency)
+	}
+	rdb, namespace := fixture.Redis(t, settings), settings.Redis.Namespace
+	s := store{rdb: rdb, namespace: namespace, settings: settings.Idempotency, claims: idempotency.NewClaims(rdb, namespace, settings.Idempotency)}
+	s.requests = s.with(t, s.settings.Budget)
+	return s
+}
+
+func (s store) remember(t *testing.T, request idempotency.Request, record idempotency.Record) {
+	t.Helper()
+	if err := s.requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{request: record}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until done, or fails the test.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestWhatIsRememberedIsFound(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	records := map[idempotency.Request]idempotency.Record{
+		{Client: "shop", Key: "1"}:  {State: idempotency.InProgress, Hash: [32]byte{1}, Job: uuid.New()},
+		{Client: "shop", Key: "2"}:  {State: idempotency.Success, Hash: [32]byte{2}, Job: uuid.New(), Answer: []byte(`{"a": "b c"}`)},
+		{Client: "other", Key: "1"}: {State: idempotency.Failed, Hash: [32]byte{3}, Job: uuid.New(), Answer: []byte(`{}`)},
+	}
+	if err := s.requests.Remember(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	for request, want := range records {
+		got, ok := s.requests.Find(t.Context(), request)
+		if !ok || got.State != want.State || got.Hash != want.Hash || got.Job != want.Job || string(got.Answer) != string(want.Answer) {
+			t.Errorf("%+v: got %+v, %v", request, got, ok)
+		}
+	}
+	if got, ok := s.requests.Find(t.Context(), idempotency.Request{Client: "other", Key: "2"}); ok {
+		t.Errorf("a request that never came has %+v", got)
+	}
+	other := idempotency.NewRequests(s.rdb, s.namespace+"-other", s.settings, nil)
+	if got, ok := other.Find(t.Context(), idempotency.Request{Client: "shop", Key: "1"}); ok {
+		t.Errorf("another namespace has %+v", got)
+	}
+}
+
+func TestALaterRecordReplacesAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	request, id := idempotency.Request{Client: "shop", Key: "k"}, uuid.New()
+	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: id})
+	s.remember(t, request, idempotency.Record{State: idempotency.Success, Job: id, Answer: []byte("{}")})
+	if got, ok := s.requests.Find(t.Context(), request); !ok || got.State != idempotency.Success {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+}
+
+func TestARecordRunsOut(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, func(c *config.Idempotency) { c.RequestTTL = 300 * time.Millisecond })
+	request := idempotency.Request{Client: "shop", Key: "k"}
+	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
+	eventually(t, "the record is gone", func() bool {
+		_, ok := s.requests.Find(t.Context(), request)
+		return !ok
+	})
+}
+
+func TestAnOverLongAnswerIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	const longest = 8 << 10
+	short, long := idempotency.Request{Client: "shop", Key: "short"}, idempotency.Request{Client: "shop", Key: "long"}
+	err := s.requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{
+		short: {State: idempotency.Success, Job: uuid.New(), Answer: []byte(strings.Repeat("x", longest))},
+		long:  {State: idempotency.Success, Job: uuid.New(), Answer: []byte(strings.Repeat("x", longest+1))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := s.requests.Find(t.Context(), short); !ok || len(got.Answer) != longest {
+		t.Errorf("an answer of %d bytes: %d, %v", longest, len(got.Answer), ok)
+	}
+	if _, ok := s.requests.Find(t.Context(), long); ok {
+		t.Error("an answer that is longer was kept")
+	}
+	if err := s.requests.Remember(t.Context(), nil); err != nil {
+		t.Errorf("remembering nothing: %v", err)
+	}
+}
+
+func TestGarbageInRedisIsAMiss(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	request := idempotency.Request{Client: "shop", Key: "k"}
+	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
+	key := s.keys(t)[0]
+	for what, spoil := range map[string]func() error{
+		"another text": func() error { return s.rdb.Set(t.Context(), key, "hello", 0).Err() },
+		"another type": func() error {
+			return errors.Join(s.rdb.Del(t.Context(), key).Err(), s.rdb.LPush(t.Context(), key, "hello").Err())
+		},
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := s.requests.Find(t.Context(), request); ok {
+			t.Errorf("%s: found %+v", what, got)
+		}
+	}
+}
+
+// keys returns the keys of a store.
+func (s store) keys(t *testing.T) []string {
+	t.Helper()
+	keys, err := s.rdb.Keys(t.Context(), s.namespace+":*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatal(keys, err)
+	}
+	return keys
+}
+
+func TestRedisKeysDoNotRepeatWhatClientsChoose(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	request := idempotency.Request{Client: "a-telling-client", Key: "a telling key: card 4242"}
+	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
+	for _, key := range s.keys(t) {
+		value, err := s.rdb.Get(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, telling := range []string{request.Client, request.Key, "telling", "4242"} {
+			if strings.Contains(key, telling) || strings.Contains(value, telling) {
+				t.Errorf("%q is in %q = %q", telling, key, value)
+			}
+		}
+	}
+}
+
+func TestLookUpsAreCountedByOutcome(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	registry := prometheus.NewRegistry()
+	s.requests = idempotency.NewRequests(s.rdb, s.namespace, s.settings, registry)
+	known := idempotency.Request{Client: "shop", Key: "known"}
+	s.remember(t, known, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
+	s.requests.Find(t.Context(), known)
+	s.requests.Find(t.Context(), known)
+	s.requests.Find(t.Context(), idempotency.Request{Client: "shop", Key: "unknown"})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	s.requests.Find(ended, known)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatal(families, err)
+	}
+	got := make(map[string]float64)
+	for _, metric := range families[0].GetMetric() {
+		got[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+	}
+	if families[0].GetName() != "triprize_idempotency_lookups_total" || got["hit"] != 2 || got["miss"] != 1 || got["away"] != 1 || len(got) != 3 {
+		t.Errorf("%s: %v", families[0].GetName(), got)
+	}
+}

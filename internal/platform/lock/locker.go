@@ -1,0 +1,218 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/config"
+)
+
+var (
+	// ErrTaken means that somebody else holds the lock.
+	ErrTaken = errors.New("lock: taken")
+	// ErrNoQuorum means that too few servers answered in time: nobody knows who holds the lock.
+	ErrNoQuorum = errors.New("lock: no majority of the servers answers")
+	// ErrLost is the cause of the context given to While when the lock could not be kept.
+	ErrLost = errors.New("lock: lost")
+)
+
+// Locker makes locks.
+type Locker struct {
+	settings  config.Locks
+	namespace string
+	clients   []redis.UniversalClient
+	sync      *redsync.Redsync
+	metrics   *metrics
+}
+
+// New returns a Locker on servers that are independent of each other. Its keys
+// begin with namespace.
+func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
+	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry)}
+	var pools []redsyncredis.Pool
+	for _, client := range clients {
+		pools = append(pools, newServer(client, l.patience()))
+	}
+	l.sync = redsync.New(pools...)
+	return l
+}
+
+// patience is how long one server may take for one answer: a quarter of the
+// longest acquisition, so that one that hangs does not use up all of it.
+func (l *Locker) patience() time.Duration { return l.settings.Timeout / 4 }
+
+// quorum is a majority of the servers.
+func (l *Locker) quorum() int { return len(l.clients)/2 + 1 }
+
+// Acquire takes all of the named locks, or none, in ascending order, so that no
+// two who want overlapping sets wait for each other in a circle. It returns
+// ErrTaken when somebody else holds one of them after all tries, ErrNoQuorum
+// when nobody can say, and the error of ctx when that has ended. The first two
+// are no reason to refuse the caller's work: what decides is in SQL. With an
+// error, Held is nil, which can be released all the same.
+func (l *Locker) Acquire(ctx context.Context, names ...string) (*Held, error) {
+	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
+	if err != nil {
+		return nil, fmt.Errorf("lock.Acquire: %w", err)
+	}
+	return held, nil
+}
+
+// While runs do for as long as it holds the named lock, which it keeps alive.
+// It returns ErrTaken at once when somebody else holds it, and ErrNoQuorum when
+// nobody can say. When the lock is lost, the context of do ends with the cause
+// ErrLost; While returns after do has. Where locks are disabled it runs do.
+func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
+	held, err := l.acquire(ctx, ttl, 1, []string{name})
+	if err != nil {
+		return fmt.Errorf("lock.While: %w", err)
+	}
+	working, lose := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-held.Lost():
+			lose(ErrLost)
+		case <-working.Done():
+		}
+	}()
+	do(working)
+	lost := errors.Is(context.Cause(working), ErrLost)
+	lose(nil)
+	<-watched
+	held.Release(ctx)
+	if lost {
+		return ErrLost
+	}
+	return nil
+}
+
+func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, names []string) (*Held, error) {
+	h := &Held{locker: l, ttl: ttl, lost: make(chan struct{})}
+	if !l.settings.Enabled || len(names) == 0 {
+		return h, nil
+	}
+	began := time.Now()
+	err := l.takeAll(ctx, h, tries, names)
+	if err == nil {
+		h.keep()
+	} else {
+		h.giveBack(ctx)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+	}
+	l.metrics.acquired(err, time.Since(began))
+	return h, err
+}
+
+// takeAll takes locks one after the other; what h has then is to be given back
+// after an error.
+func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string) error {
+	// The last quarter is for giving back.
+	ctx, cancel := context.WithTimeout(ctx, l.settings.Timeout-l.patience())
+	defer cancel()
+	names = slices.Compact(slices.Sorted(slices.Values(names))) // a name given twice would find itself taken
+	value := rand.Text()
+	for _, name := range names {
+		mutex := l.mutex(name, value, h.ttl)
+		err := l.take(ctx, mutex, tries)
+		if err == nil || ctx.Err() != nil { // redsync gives nothing back when the context has ended
+			h.mutexes = append(h.mutexes, mutex)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if !time.Now().Before(h.until()) {
+		return fmt.Errorf("%w: %s ran out before the last of %s was there", ErrNoQuorum, names[0], strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// mutex describes a lock. The value is there from the start, so that a lock can
+// be given back of which nobody knows whether it was taken.
+func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
+	return l.sync.NewMutex(l.namespace+":lock:"+name,
+		redsync.WithExpiry(ttl),
+		redsync.WithDriftFactor(l.settings.DriftFactor),
+		redsync.WithTimeoutFactor(float64(l.patience())/float64(ttl)),
+		redsync.WithValue(value),
+		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
+}
+
+// take tries to take a lock, and again as long as somebody else has it. redsync
+// could repeat tries itself, but when the time is up while it waits it no longer
+// knows what the servers said.
+func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) error {
+	var last error
+	for range tries {
+		if last != nil && !wait(ctx, jittered(l.settings.RetryDelay)) {
+			return last
+		}
+		err := mutex.TryLockContext(ctx)
+		if err == nil {
+			return nil
+		}
+		if !tally(err).taken(len(l.clients), l.quorum()) {
+			if last != nil && ctx.Err() != nil {
+				return last // the time was up in the middle of this try; the one before knew
+			}
+			return fmt.Errorf("%w: %w", ErrNoQuorum, err)
+		}
+		l.metrics.conflicts.Inc()
+		last = ErrTaken
+	}
+	return last
+}
+
+// jittered returns between half and one and a half of a delay, so that those who
+// met do not meet again.
+func jittered(mean time.Duration) time.Duration {
+	return mean/2 + mathrand.N(mean+1) //nolint:gosec // a jitter is no secret
+}
+
+// wait returns false when ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Ping returns nil when a majority of the servers answers.
+func (l *Locker) Ping(ctx context.Context) error {
+	answers := make(chan error, len(l.clients))
+	for _, client := range l.clients {
+		go func() { answers <- client.Ping(ctx).Err() }()
+	}
+	var failed []error
+	answered := 0
+	for range l.clients {
+		if err := <-answers; err != nil {
+			failed = append(failed, err)
+		} else {
+			answered++
+		}
+	}
+	if answered < l.quorum() {
+		return fmt.Errorf("lock.Ping: %w: %w", ErrNoQuorum, errors.Join(failed...))
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"triprize/internal/domain/fault"
+)
+
+// CheckBody checks a JSON body. It returns the value as the standard library
+// decodes it, and what is wrong with it by JSON pointer.
+func (o *Operation) CheckBody(body []byte) (value any, faults []fault.Field, err error) {
+	value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	return value, o.check(o.body, value, ""), nil
+}
+
+// CheckParameters checks what get returns for each parameter that is not in the
+// body, unless it was not sent. A value in the path that
+// fits no resource is told apart: there is nothing at such a path.
+func (o *Operation) CheckParameters(get func(in, name string) (text string, sent bool)) (faults []fault.Field, noSuchPath bool) {
+	for _, p := range o.parameters {
+		text, sent := get(p.in, p.name)
+		if !sent {
+			continue // what is required says its own code
+		}
+		var value any = text
+		if n, err := strconv.ParseInt(text, 10, 64); p.integer && err == nil && strconv.FormatInt(n, 10) == text {
+			value = json.Number(text)
+		}
+		pointer := p.name
+		if p.in == "query" {
+			pointer = "?" + p.name
+		}
+		found := o.check(p.schema, value, pointer)
+		if p.in != "header" && !utf8.ValidString(text) {
+			found = append(found, fault.Field{Pointer: pointer, Detail: "must be UTF-8"})
+		}
+		faults = append(faults, found...)
+		noSuchPath = noSuchPath || p.in == "path" && len(found) > 0
+	}
+	return faults, noSuchPath
+}
+
+// Target returns what a request is about: its parameters in path and query, each
+// in one spelling, in the contract's order. get is that of CheckParameters, which
+// has found no fault.
+func (o *Operation) Target(get func(in, name string) (text string, sent bool)) []string {
+	var target []string
+	for _, p := range o.parameters {
+		text, _ := get(p.in, p.name)
+		switch number, ok := new(big.Int).SetString(text, 10); {
+		case p.in != "path" && p.in != "query":
+			continue
+		case p.integer && ok:
+			text = number.String()
+		case isUUID(p.schema):
+			text = strings.ToLower(text)
+		}
+		target = append(target, p.name, text)
+	}
+	return target
+}
+
+func isUUID(schema *jsonschema.Schema) bool {
+	for ; schema != nil; schema = schema.Ref {
+		if schema.Format != nil && schema.Format.Name == "uuid" {
+			return true
+		}
+	}
+	return false
+}
+
+// maxFaults bounds how many invalid fields one answer names.
+const maxFaults = 32
+
+// maxName bounds the name of an unknown field that an answer repeats, in bytes.
+const maxName = 128
+
+// check returns what is wrong with a value; pointer names it when it is not a body.
+func (o *Operation) check(schema *jsonschema.Schema, value any, pointer string) (faults []fault.Field) {
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](schema.Validate(value))
+	if !ok {
+		return nil
+	}
+	var walk func(e *jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		if len(faults) >= maxFaults {
+			return
+		}
+		for _, cause := range e.Causes {
+			walk(cause)
+		}
+		if len(e.Causes) > 0 {
+			return
+		}
+		at := pointer + join(e.InstanceLocation)
+		switch k := e.ErrorKind.(type) {
+		case *kind.Required:
+			for _, name := range k.Missing {
+				faults = append(faults, fault.Field{Pointer: at + join([]string{name}), Detail: "is required"})
+			}
+		case *kind.AdditionalProperties:
+			slices.Sort(k.Properties)
+			for _, name := range k.Properties[:min(len(k.Properties), maxFaults)] {
+				if len(name) > maxName {
+					faults = append(faults, fault.Field{Pointer: at, Detail: "has a field whose name is too long to be known"})
+					continue
+				}
+				faults = append(faults, fault.Field{Pointer: at + join([]string{name}), Detail: "is not a known field"})
+			}
+		default:
+			faults = append(faults, fault.Field{Pointer: at, Detail: o.sentence(k)})
+		}
+	}
+	walk(invalid)
+	slices.SortFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return faults
+}
+
+// sentence says what a value must be.
+func (o *Operation) sentence(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("must be %s, not %s", strings.Join(k.Want, " or "), k.Got)
+	case *kind.Enum:
+		want := make([]string, len(k.Want))
+		for i, w := range k.Want {
+			want[i] = fmt.Sprint(w)
+		}
+		return "must be one of: " + strings.Join(want, ", ")
+	case *kind.MinLength:
+		return "must have at least " + count(k.Want, "character")
+	case *kind.MaxLength:
+		return "must have at most " + count(k.Want, "character")
+	case *kind.Minimum:
+		return "must be at least " + k.Want.RatString()
+	case *kind.Maximum:
+		return "must be at most " + k.Want.RatString()
+	case *kind.MinItems:
+		return "must have at least " + count(k.Want, "element")
+	case *kind.MaxItems:
+		return "must have at most " + count(k.Want, "element")
+	case *kind.UniqueItems:
+		return "must not have the same element twice"
+	case *kind.MaxProperties:
+		return "must have at most " + count(k.Want, "field")
+	case *kind.MinProperties:
+		return "must have at least " + count(k.Want, "field")
+	case *kind.Format:
+		return formats[k.Want]
+	case *kind.Pattern:
+		return o.patterns[k.Want]
+	default:
+		return "is not what the contract says"
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// formats are the formats of strings, in words for people.
+var formats = map[string]string{
+	"uuid":      "must be a UUID",
+	"date-time": "must be a time like 2026-07-01T09:00:00Z (RFC 3339)",
+}
+
+// join writes a path as a JSON pointer.
+func join(path []string) string {
+	var b strings.Builder
+	for _, part := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
+	}
+	return b.String()
+}

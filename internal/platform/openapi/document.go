@@ -1,0 +1,169 @@
+package openapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+// Document is an OpenAPI document, ready to check requests.
+type Document struct {
+	JSON       []byte // the document as it is served
+	Operations []Operation
+}
+
+// Operation is one thing that clients can ask for.
+type Operation struct {
+	ID       string
+	Method   string
+	Path     string   // as OpenAPI writes it: /v1/jobs/{job}
+	Roles    []string // who may; empty: anybody, without authentication
+	HasBody  bool
+	MayLack  bool // its body may be left out: that is {}
+	NeedsKey bool // an Idempotency-Key is required
+
+	body       *jsonschema.Schema
+	parameters []parameter
+	patterns   map[string]string
+}
+
+type parameter struct {
+	name, in string
+	required bool
+	integer  bool
+	schema   *jsonschema.Schema
+}
+
+// address is the document's name among schemas; nothing is fetched.
+const address = "file:///openapi.json"
+
+var methods = []string{"get", "post", "put", "patch", "delete"}
+
+// node is an object of the document.
+type node = map[string]any
+
+// Load reads an OpenAPI 3.1 document in YAML. patterns has, for every regular
+// expression in its schemas, the sentence that people read when a value does not
+// match it.
+func Load(source []byte, patterns map[string]string) (*Document, error) {
+	var root node
+	if err := yaml.Unmarshal(source, &root); err != nil {
+		return nil, fmt.Errorf("openapi.Load: %w", err)
+	}
+	text, err := json.Marshal(root)
+	if err != nil {
+		return nil, fmt.Errorf("openapi.Load: %w", err)
+	}
+	plain, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("openapi.Load: %w", err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	compiler.RegisterFormat(&jsonschema.Format{Name: "date-time", Validate: readableTime})
+	if err := compiler.AddResource(address, plain); err != nil {
+		return nil, fmt.Errorf("openapi.Load: %w", err)
+	}
+	r := reader{root: root, compiler: compiler, patterns: patterns}
+	d := &Document{JSON: text}
+	for path, item := range child(root, "paths") {
+		item, _ := item.(node)
+		for _, method := range methods {
+			if operation, ok := item[method].(node); ok {
+				o, err := r.operation(path, method, item, operation)
+				if err != nil {
+					return nil, fmt.Errorf("openapi.Load: %s %s: %w", method, path, err)
+				}
+				d.Operations = append(d.Operations, o)
+			}
+		}
+	}
+	slices.SortFunc(d.Operations, func(a, b Operation) int { return strings.Compare(a.ID, b.ID) })
+	return d, nil
+}
+
+// dateTime is RFC 3339 without what the types of the operations cannot read: leap
+// seconds, and a small t and z.
+var dateTime = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+func readableTime(value any) error {
+	text, ok := value.(string)
+	switch {
+	case !ok:
+		return nil
+	case !dateTime.MatchString(text):
+		return errors.New("not a time")
+	}
+	return new(time.Time).UnmarshalText([]byte(text))
+}
+
+// reader resolves what operations refer to.
+type reader struct {
+	root     node
+	compiler *jsonschema.Compiler
+	patterns map[string]string
+}
+
+func (r reader) operation(path, method string, item, operation node) (Operation, error) {
+	id, _ := operation["operationId"].(string)
+	o := Operation{ID: id, Method: strings.ToUpper(method), Path: path, patterns: r.patterns}
+	roles, _ := operation["x-roles"].([]any)
+	for _, role := range roles {
+		name, _ := role.(string)
+		o.Roles = append(o.Roles, name)
+	}
+	base := "/paths/" + escape(path)
+	for _, place := range []struct {
+		pointer string
+		list    any
+	}{{base + "/parameters", item["parameters"]}, {base + "/" + method + "/parameters", operation["parameters"]}} {
+		list, _ := place.list.([]any)
+		for i, raw := range list {
+			p, err := r.parameter(fmt.Sprintf("%s/%d", place.pointer, i), raw)
+			if err != nil {
+				return o, err
+			}
+			o.parameters = append(o.parameters, p)
+			o.NeedsKey = o.NeedsKey || p.name == "Idempotency-Key"
+		}
+	}
+	if _, o.HasBody = operation["requestBody"]; !o.HasBody {
+		return o, nil
+	}
+	required, _ := child(operation, "requestBody")["required"].(bool)
+	o.MayLack = !required
+	var err error
+	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
+	return o, err
+}
+
+func (r reader) parameter(pointer string, raw any) (p parameter, err error) {
+	described, _ := raw.(node)
+	if reference, ok := described["$ref"].(string); ok {
+		pointer = strings.TrimPrefix(reference, "#")
+		described = child(child(child(r.root, "components"), "parameters"), reference[strings.LastIndex(reference, "/")+1:])
+	}
+	p.name, _ = described["name"].(string)
+	p.in, _ = described["in"].(string)
+	p.required, _ = described["required"].(bool)
+	p.integer = child(described, "schema")["type"] == "integer"
+	p.schema, err = r.compiler.Compile(address + "#" + pointer + "/schema")
+	return p, err
+}
+
+func child(n node, name string) node {
+	c, _ := n[name].(node)
+	return c
+}
+
+// escape writes a name as a part of a JSON pointer in a URL.
+func escape(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(name)
+}

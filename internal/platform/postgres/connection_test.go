@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+)
+
+// acquire returns a connection and the server's process id of it.
+func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
+	t.Helper()
+	conn, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return conn, conn.Conn().PgConn().PID()
+}
+
+// awaitGone waits until the server has ended a session.
+func awaitGone(t *testing.T, db *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var there bool
+		err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("session %d: %v", pid, err)
+		}
+		if !there {
+			return
+		}
+	}
+}
+
+// terminate ends a session from outside, as an operator or a shutdown does.
+func terminate(t *testing.T, db *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	var done bool
+	if err := db.QueryRow(t.Context(), `SELECT pg_terminate_backend($1)`, pid).Scan(&done); err != nil || !done {
+		t.Fatal(done, err)
+	}
+}
+
+// expectSurroundings is expect for errors whose form depends on what the kernel
+// delivers first: the server's last words or the end of the connection.
+func expectSurroundings(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error: the test does not test")
+	}
+	if !postgres.IsSurroundings(err) {
+		t.Errorf("%v (%T) is not of the surroundings", err, err)
+	}
+}
+
+func TestASessionThatIsTerminatedIsOfTheSurroundings(t *testing.T) {
+	t.Parallel()
+	db, other := open(t, unchanged)
+	t.Run("between two statements", func(t *testing.T) {
+		conn, pid := acquire(t, db)
+		terminate(t, other, pid)
+		awaitGone(t, other, pid)
+		_, err := conn.Exec(t.Context(), `SELECT 1`)
+		expectSurroundings(t, err)
+		_, err = conn.Exec(t.Context(), `SELECT 1`) // now the client knows that it is dead
+		expect(t, err, "", true)
+		if !postgres.NothingSent(err) {
+			t.Errorf("%v: something was sent", err)
+		}
+	})
+	t.Run("in a statement", func(t *testing.T) {
+		conn, pid := acquire(t, db)
+		over := make(chan error, 1)
+		go func() {
+			_, err := conn.Exec(context.Background(), `SELECT pg_sleep(60)`)
+			over <- err
+		}()
+		for active := false; !active; {
+			err := other.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND query LIKE '%pg_sleep%' AND state = 'active'`, pid).Scan(&active)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		terminate(t, other, pid)
+		err := <-over
+		expect(t, err, "57P01", true)
+		if postgres.NothingSent(err) {
+			t.Error("a statement that was at work was not sent")
+		}
+	})
+	t.Run("before the commit", func(t *testing.T) {
+		tx := begin(t, db, `UPDATE marks SET note = 'lost' WHERE n = 1`)
+		pid := tx.Conn().PgConn().PID()
+		terminate(t, other, pid)
+		awaitGone(t, other, pid)
+		expectSurroundings(t, tx.Commit(t.Context()))
+		var note string
+		if err := other.QueryRow(t.Context(), `SELECT note FROM marks WHERE n = 1`).Scan(&note); err != nil || note != "a" {
+			t.Errorf("the note is %q, %v", note, err)
+		}
+	})
+}
+
+func TestATransactionThatWasIdleTooLongIsOfTheSurroundings(t *testing.T) {
+	t.Parallel()
+	db, other := open(t, func(p *config.Postgres) { p.IdleInTransactionTimeout = 100 * time.Millisecond })
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	awaitGone(t, other, tx.Conn().PgConn().PID())
+	_, err = tx.Exec(t.Context(), `SELECT 1`)
+	expectSurroundings(t, err)
+	// The pool has another one ready.
+	if err := db.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPostgresThatIsAwayIsOfTheSurroundings(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), away(t), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec(t.Context(), `SELECT 1`)
+	expect(t, err, "", true)
+	_, err = db.Begin(t.Context())
+	expect(t, err, "", true)
+	db.Close()
+	_, err = db.Exec(t.Context(), `SELECT 1`)
+	expect(t, err, "", true)
+}
+
+func TestTheEndOfAContextIsOfTheSurroundings(t *testing.T) {
+	t.Parallel()
+	db, _ := open(t, unchanged)
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := db.Exec(short, `SELECT pg_sleep(60)`)
+	expect(t, err, "", true)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = db.Exec(ended, `SELECT 1`)
+	expect(t, err, "", true)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	// Nobody gives a connection back while all are in use.
+	settings := fixture.Settings(t)
+	settings.Postgres.MaxConnections = 2
+	small := fixture.Pool(t, settings)
+	acquire(t, small)
+	acquire(t, small)
+	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = small.Exec(short, `SELECT 1`)
+	expect(t, err, "", true)
+}
+
+// A server that is stopped, comes up again, and was crashed in between.
+func TestARestartOfPostgresIsOfTheSurroundings(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	settings := fixture.Defaults(t)
+	settings.Postgres.URL = stack.Postgres.URL("postgres")
+	db := fixture.Pool(t, settings)
+	over, stop := make(chan error, 1), make(chan struct{})
+	var failed int
+	go func() {
+		for {
+			_, err := db.Exec(context.Background(), `SELECT pg_sleep(0.001)`)
+			if err != nil {
+				failed++
+			}
+			if err != nil && !postgres.IsSurroundings(err) {
+				over <- err
+				return
+			}
+			select {
+			case <-stop:
+				over <- nil
+				return
+			default:
+			}
+		}
+	}()
+	for range 2 {
+		if err := stack.Postgres.RestartAfter(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-over; err != nil {
+		t.Errorf("%v (%T) is not of the surroundings", err, err)
+	}
+	if failed == 0 {
+		t.Error("nobody noticed: the test does not test")
+	}
+}

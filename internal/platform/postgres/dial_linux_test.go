@@ -1,0 +1,70 @@
+package postgres_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
+	t.Parallel()
+	db, _ := open(t, func(p *config.Postgres) { p.TCPUserTimeout = 13 * time.Second })
+	conn, _ := acquire(t, db)
+	tcp, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
+	if !ok {
+		t.Fatalf("the test needs a plain TCP connection, not a %T", conn.Conn().PgConn().Conn())
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, option := range map[string]struct{ level, option, want int }{
+		"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 13_000},
+		"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
+		"TCP_KEEPINTVL":    {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 2},
+		"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+	} {
+		err := raw.Control(func(fd uintptr) {
+			if got, err := unix.GetsockoptInt(int(fd), option.level, option.option); err != nil || got != option.want {
+				t.Errorf("%s is %d, want %d, %v", name, got, option.want, err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASocketOfThisMachineHasNoUserTimeout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	if err := listener.(*net.UnixListener).SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	settings := fixture.Defaults(t).Postgres
+	settings.URL = "postgres://user@/db?host=" + dir
+	settings.MaxConnections = 1
+	db, err := postgres.Open(t.Context(), settings, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	go func() { _ = db.Ping(t.Context()) }() // it fails: who answers is no Postgres
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
+
+	"triprize/internal/platform/config"
+)
+
+// DB is what reads and statements need; a pool and a transaction both have it.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// Open returns a pool whose sessions have the timeouts of settings. It does not
+// wait for a connection: its error is one of the settings, and whether Postgres is
+// there shows with the first statement. name shows up in pg_stat_activity.
+func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(settings.URL)
+	if err != nil {
+		return nil, errors.New("postgres.Open: setting postgres.url is not a connection string") // err repeats the password
+	}
+	cfg.MaxConns = settings.MaxConnections
+	cfg.MaxConnIdleTime = settings.IdleConnectionTimeout
+	cfg.ConnConfig.ConnectTimeout = settings.ConnectTimeout
+	cfg.ConnConfig.DialFunc = dialer(settings.TCPUserTimeout).DialContext
+	session := cfg.ConnConfig.RuntimeParams
+	session["application_name"] = name
+	session["statement_timeout"] = milliseconds(settings.StatementTimeout)
+	session["lock_timeout"] = milliseconds(settings.LockTimeout)
+	session["idle_in_transaction_session_timeout"] = milliseconds(settings.IdleInTransactionTimeout)
+	session["tcp_user_timeout"] = milliseconds(settings.TCPUserTimeout)
+	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // this and the two before are for the server's end of the connection
+	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
+	session["timezone"] = "UTC"
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		pgxuuid.Register(conn.TypeMap()) // without it every uuid travels as text
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
+			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers say Z, wherever they are made
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("postgres.Open: %w", err)
+	}
+	return pool, nil
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+func seconds(d time.Duration) string      { return strconv.FormatInt(int64(d/time.Second), 10) }
+
+// Beginner starts transactions; a pool does.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// InTx runs do in one READ COMMITTED transaction: committed when do returns nil,
+// rolled back otherwise. After an error of the commit itself the outcome is
+// unknown; what do wrote must be guarded so that doing it again is safe.
+func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, db, do)
+}

@@ -1,0 +1,225 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/queue"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// The kinds of the tests.
+const (
+	draw     = "draw"
+	purchase = "purchase"
+)
+
+const taskTimeout = 5 * time.Minute
+
+// office is a namespace of its own on Redis, with both ends of its queues and
+// asynq's own view of them.
+type office struct {
+	t         *testing.T
+	rdb       *redis.Client
+	settings  config.Settings
+	namespace string
+	client    *queue.Client
+	finder    *queue.Finder
+	inspector *asynq.Inspector
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	return newOfficeOn(t, fixture.Settings(t))
+}
+
+func newOfficeOn(t *testing.T, settings config.Settings) *office {
+	t.Helper()
+	rdb, namespace := fixture.Redis(t, settings), settings.Redis.Namespace
+	return &office{
+		t: t, rdb: rdb, settings: settings, namespace: namespace,
+		client: queue.NewClient(rdb, namespace, taskTimeout), finder: queue.NewFinder(rdb, namespace),
+		inspector: asynq.NewInspectorFromRedisClient(rdb),
+	}
+}
+
+// enqueue puts a new task in the queue of a kind and returns its id.
+func (o *office) enqueue(kind string) uuid.UUID {
+	o.t.Helper()
+	id := uuid.New()
+	if err := o.client.Enqueue(o.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}); err != nil {
+		o.t.Fatal(err)
+	}
+	return id
+}
+
+// schedule puts a new purchase task in its queue that asynq delivers much later.
+func (o *office) schedule() uuid.UUID {
+	o.t.Helper()
+	id := uuid.New()
+	_, err := asynq.NewClientFromRedisClient(o.rdb).Enqueue(asynq.NewTask(purchase, nil),
+		asynq.Queue(queue.Name(o.namespace, purchase)), asynq.TaskID(id.String()), asynq.ProcessIn(time.Hour))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return id
+}
+
+// info returns what asynq knows of a purchase task.
+func (o *office) info(id uuid.UUID) *asynq.TaskInfo {
+	o.t.Helper()
+	info, err := o.inspector.GetTaskInfo(queue.Name(o.namespace, purchase), id.String())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return info
+}
+
+// failures returns how many deliveries of purchase tasks count as failed.
+func (o *office) failures() int {
+	o.t.Helper()
+	info, err := o.inspector.GetQueueInfo(queue.Name(o.namespace, purchase))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return info.FailedTotal
+}
+
+// places finds purchase tasks.
+func (o *office) places(ids ...uuid.UUID) map[uuid.UUID]queue.Place {
+	o.t.Helper()
+	places, err := o.finder.Find(o.t.Context(), purchase, ids)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return places
+}
+
+// eventually waits until done, or fails the test.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// nowhere returns a client of a Redis that is away.
+func nowhere(t *testing.T) *redis.Client {
+	t.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := fixture.Defaults(t)
+	settings.Redis.URL = "redis://" + address + "/0"
+	return fixture.Redis(t, settings)
+}
+
+// privateRedis starts a Redis that the test may stop and empty; its stack would
+// have a Postgres too.
+func privateRedis(t *testing.T) (config.Settings, *devstack.Child) {
+	t.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(address)
+	dir := t.TempDir()
+	server := &devstack.Child{Name: "redis", Command: func() *exec.Cmd {
+		return exec.Command("redis-server", "--bind", host, "--port", port, "--dir", dir, "--save", "", "--appendonly", "no")
+	}}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	settings := fixture.Defaults(t)
+	settings.Redis.URL = "redis://" + address + "/0"
+	rdb := fixture.Redis(t, settings)
+	eventually(t, "Redis answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	return settings, server
+}
+
+func TestEnqueuingAnIDTwiceIsOneTask(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	task := queue.Task{ID: uuid.New(), Kind: purchase, Payload: []byte("first")}
+	for range 2 {
+		if err := o.client.Enqueue(t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		task.Payload = []byte("second")
+	}
+	info, err := o.inspector.GetQueueInfo(queue.Name(o.namespace, purchase))
+	if err != nil || info.Size != 1 || info.Pending != 1 {
+		t.Fatalf("the queue: %+v, %v", info, err)
+	}
+	if got := string(o.info(task.ID).Payload); got != "first" {
+		t.Errorf("the payload is that of the %s", got)
+	}
+}
+
+func TestATaskIsEnqueuedWithItsTimeoutAndIsNotGivenUpSoon(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.enqueue(purchase)
+	info := o.info(id)
+	if info.Timeout != taskTimeout || info.MaxRetry < 100 || info.Type != purchase || string(info.Payload) != "payload of "+id.String() {
+		t.Errorf("asynq has %+v", info)
+	}
+}
+
+func TestATaskThatIsNotEnqueuedIsAnError(t *testing.T) {
+	t.Parallel()
+	client := queue.NewClient(nowhere(t), "ns", taskTimeout)
+	if err := client.Enqueue(t.Context(), queue.Task{ID: uuid.New(), Kind: purchase}); err == nil {
+		t.Error("enqueued in a Redis that is away")
+	}
+	o := newOffice(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := o.client.Enqueue(ended, queue.Task{ID: uuid.New(), Kind: purchase}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// asynq's own client announces a queue once; without it the inspector, and so
+// Find, would call every task of a client that lives on Gone.
+func TestAfterAFlushAClientMakesItsQueueVisibleAgain(t *testing.T) {
+	t.Parallel()
+	settings, _ := privateRedis(t)
+	o := newOfficeOn(t, settings)
+	visible := func() bool {
+		queues, err := o.inspector.Queues()
+		return err == nil && len(queues) == 1 && queues[0] == queue.Name(o.namespace, purchase)
+	}
+	o.enqueue(purchase)
+	if !visible() {
+		t.Fatal("a queue that was used is not visible")
+	}
+	if err := o.rdb.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var last uuid.UUID
+	eventually(t, "the queue is visible after the flush", func() bool {
+		last = o.enqueue(purchase)
+		return visible()
+	})
+	if place := o.places(last)[last]; place != queue.Waiting {
+		t.Errorf("a task enqueued then is %v", place)
+	}
+}

@@ -1,0 +1,225 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/testkit/fixture"
+)
+
+var workerSettings = config.Worker{Concurrency: 10, PollInterval: 5 * time.Millisecond, ShutdownTimeout: 5 * time.Second}
+
+// serve starts a server of purchase tasks and shuts it down when the test ends.
+func (o *office) serve(handler queue.Handler) *queue.Server {
+	o.t.Helper()
+	server := queue.NewServer(o.rdb, o.namespace, workerSettings, fixture.Logger(o.t), []string{purchase}, map[string]queue.Handler{purchase: handler})
+	return o.start(server)
+}
+
+func (o *office) start(server *queue.Server) *queue.Server {
+	o.t.Helper()
+	if err := server.Start(); err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(server.Shutdown)
+	return server
+}
+
+// receive takes from a channel, or fails the test.
+func receive[T any](t *testing.T, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing came")
+	}
+	return value
+}
+
+// silent returns the URL of a Redis that takes connections and never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return "redis://" + listener.Addr().String() + "/0"
+}
+
+// delivery is one call of a handler.
+type delivery struct {
+	queue.Task
+	again bool
+}
+
+func TestADrawWaitsBehindNoBacklogOfPurchases(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	const each = 20
+	for range each {
+		o.enqueue(purchase)
+	}
+	for range each {
+		o.enqueue(draw)
+	}
+	order := make(chan string, 2*each)
+	note := func(_ context.Context, t queue.Task, _ bool) error {
+		order <- t.Kind
+		return nil
+	}
+	settings := workerSettings
+	settings.Concurrency = 1
+	o.start(queue.NewServer(o.rdb, o.namespace, settings, fixture.Logger(t), []string{draw, purchase},
+		map[string]queue.Handler{draw: note, purchase: note}))
+	for i := range 2 * each {
+		want := draw
+		if i >= each {
+			want = purchase
+		}
+		if kind := receive(t, order); kind != want {
+			t.Fatalf("delivery %d is a %s", i+1, kind)
+		}
+	}
+}
+
+func TestADeliveryIsTheTaskThatWasEnqueued(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.enqueue(purchase)
+	deliveries := make(chan delivery, 1)
+	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+		deliveries <- delivery{task, again}
+		return nil
+	})
+	d := receive(t, deliveries)
+	if d.ID != id || d.Kind != purchase || string(d.Payload) != "payload of "+id.String() || d.again {
+		t.Errorf("delivered %+v", d)
+	}
+	eventually(t, "a task that is done is gone", func() bool { return o.places(id)[id] == queue.Gone })
+}
+
+func TestAnErrorThatIsNobodysFaultComesBackAndDoesNotCount(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	cause := errors.New("the campaign is busy")
+	faults := map[uuid.UUID]error{
+		o.enqueue(purchase): queue.Later(cause),
+		o.enqueue(purchase): fmt.Errorf("sell: %w", queue.Later(cause)),
+		o.enqueue(purchase): fmt.Errorf("sell: %w", context.Canceled),
+		o.enqueue(purchase): fmt.Errorf("sell: %w", context.DeadlineExceeded),
+	}
+	deliveries := make(chan delivery, 2*len(faults))
+	var mu sync.Mutex
+	seen := make(map[uuid.UUID]bool)
+	var logs bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&logs, nil))
+	server := o.start(queue.NewServer(o.rdb, o.namespace, workerSettings, logger, []string{purchase},
+		map[string]queue.Handler{purchase: func(_ context.Context, task queue.Task, again bool) error {
+			deliveries <- delivery{task, again}
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[task.ID] {
+				return nil
+			}
+			seen[task.ID] = true
+			return faults[task.ID]
+		}}))
+	times := make(map[uuid.UUID]int)
+	for range 2 * len(faults) {
+		d := receive(t, deliveries)
+		if times[d.ID]++; d.again {
+			t.Errorf("after %q: delivery %d is said to follow a failure", faults[d.ID], times[d.ID])
+		}
+	}
+	for id, fault := range faults {
+		if times[id] != 2 {
+			t.Errorf("after %q: %d deliveries", fault, times[id])
+		}
+	}
+	server.Shutdown()
+	if n := o.failures(); n != 0 {
+		t.Errorf("%d failures", n)
+	}
+	if text := logs.String(); strings.Contains(text, "level=ERROR") || !strings.Contains(text, "task not done") {
+		t.Errorf("logged:\n%s", text)
+	}
+}
+
+func TestAnyOtherErrorCountsAndTheRedeliverySaysSo(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.enqueue(purchase)
+	deliveries := make(chan delivery, 1)
+	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+		deliveries <- delivery{task, again}
+		if again {
+			return nil
+		}
+		return errors.New("a defect")
+	})
+	if first := receive(t, deliveries); first.ID != id || first.again {
+		t.Errorf("first %+v", first)
+	}
+	if second := receive(t, deliveries); second.ID != id || !second.again {
+		t.Errorf("second %+v", second)
+	}
+	if n := o.failures(); n != 1 {
+		t.Errorf("%d failures", n)
+	}
+}
+
+func TestLaterKeepsItsCause(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	if err := queue.Later(cause); !errors.Is(err, cause) || !errors.Is(err, queue.ErrLater) {
+		t.Errorf("got %v", err)
+	}
+	if err := queue.Later(nil); err != nil {
+		t.Errorf("nothing is later: %v", err)
+	}
+}
+
+func TestATaskThatIsNotOursIsSetAside(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	name := queue.Name(o.namespace, purchase)
+	client := asynq.NewClientFromRedisClient(o.rdb)
+	if _, err := client.Enqueue(asynq.NewTask(purchase, nil), asynq.Queue(name), asynq.TaskID("nobody's")); err != nil {
+		t.Fatal(err)
+	}
+	o.serve(func(_ context.Context, task queue.Task, _ bool) error {
+		t.Errorf("the handler was given %+v", task)
+		return nil
+	})
+	eventually(t, "it is archived", func() bool {
+		info, err := o.inspector.GetTaskInfo(name, "nobody's")
+		return err == nil && info.State == asynq.TaskStateArchived
+	})
+}

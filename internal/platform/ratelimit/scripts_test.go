@@ -1,0 +1,31 @@
+package ratelimit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/testkit/fixture"
+)
+
+func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	rdb := fixture.Redis(t, settings)
+	shared := newScripts(rdb, settings.Redis.Namespace, 20*time.Second)
+	t.Cleanup(shared.checks.Close)
+	if err := rdb.HSet(t.Context(), settings.Redis.Namespace+":bad", "no", "number").Err(); err != nil {
+		t.Fatal(err)
+	}
+	get := func(key string) *redis.Cmd {
+		return redis.NewCmd(t.Context(), "eval", "return redis.call('GET', KEYS[1]) or 'none'", 1, settings.Redis.Namespace+":"+key)
+	}
+	answers, err := shared.run(t.Context(), []*redis.Cmd{get("bad"), get("good")})
+	if err != nil || len(answers) != 2 || answers[0].Err() == nil || answers[1].Err() != nil || answers[1].Val() != "none" {
+		t.Errorf("%v, %v", answers, err)
+	}
+	if _, err := shared.run(t.Context(), []*redis.Cmd{get("bad")}); err == nil {
+		t.Error("when all fail, Redis is not there")
+	}
+}

@@ -1,0 +1,94 @@
+package schema_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/schema"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestCheckRefusesAnOlderDatabaseWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	db := emptyDB(t)
+	m := migrator(t, db)
+	up(t, m)
+	if _, err := m.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	newest, err := schema.Newest()
+	if err != nil || int(newest) != len(files(t)) {
+		t.Fatalf("the newest is %d, %v", newest, err)
+	}
+	err = schema.Check(t.Context(), db)
+	if !errors.Is(err, schema.ErrOld) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"triprize migrate up", fmt.Sprintf("version %d", newest-1), fmt.Sprintf("needs %d", newest)} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+}
+
+func TestCheckPassesADatabaseThatIsNewer(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	newest, err := schema.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Check(t.Context(), db); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestADatabaseThatIsAwayIsNotOld(t *testing.T) {
+	t.Parallel()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := fixture.Defaults(t)
+	settings.Postgres.URL = "postgres://user@" + address + "/nowhere"
+	if err := schema.Check(t.Context(), fixture.Pool(t, settings)); err == nil || errors.Is(err, schema.ErrOld) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAClosedMigratorLeavesThePoolOpen(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	m, err := schema.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up(t, m)
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := db.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := db.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are still in use", n)
+	}
+	handle := stdlib.OpenDBFromPool(db)
+	if m, err = schema.NewOn(handle); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := handle.PingContext(t.Context()); err == nil {
+		t.Error("a handle that was given away is still open")
+	}
+}

@@ -1,0 +1,70 @@
+package stream
+
+import (
+	"bufio"
+	"math/rand/v2"
+	"time"
+
+	"triprize/internal/platform/config"
+)
+
+// Serve sends events until events is closed, one was the last, the stream is
+// too old, or done is closed; then it returns nil. An error means that the client
+// is gone. It flushes after each event and after each heartbeat.
+func Serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <-chan struct{}) error {
+	return Relay(w, settings, events, func(e Event) Event { return e }, done)
+}
+
+// Relay is Serve for a source in its own words, which event translates. What is
+// given as first is sent before anything of the source.
+func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first ...T) error {
+	out := NewWriter(w)
+	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
+		return err
+	}
+	for _, one := range first {
+		e := event(one)
+		if err := out.Event(e); err != nil || e.Last {
+			return err
+		}
+	}
+	tooOld := time.NewTimer(settings.MaxAge - jitter(settings.MaxAge/10))
+	defer tooOld.Stop()
+	silence := time.NewTimer(settings.Heartbeat)
+	defer silence.Stop()
+	for {
+		select { // an end does not wait for a pause in the events
+		case <-done:
+			return nil
+		case <-tooOld.C:
+			return nil
+		default:
+		}
+		var err error
+		select {
+		case <-done:
+			return nil
+		case <-tooOld.C:
+			return nil
+		case <-silence.C:
+			err = out.Ping()
+		case one, open := <-source:
+			if !open {
+				return nil
+			}
+			e := event(one)
+			if err = out.Event(e); e.Last {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		silence.Reset(settings.Heartbeat)
+	}
+}
+
+// jitter returns up to limit.
+func jitter(limit time.Duration) time.Duration {
+	return rand.N(limit + 1) //nolint:gosec // a jitter is no secret
+}

@@ -1,0 +1,157 @@
+package token_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/token"
+)
+
+func TestATokenSaysWhoItsBearerIs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, withSecret)
+	want := token.Claims{Issuer: issuer, Subject: "u-1", Role: token.User, ExpiresAt: b.clock.now().Add(time.Hour)}
+	if got := b.believed(t, "no role", b.hs256(t, nil)); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := b.believed(t, "a user", b.hs256(t, object{"role": "user"})); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	want.Role = token.Viewer
+	if got := b.believed(t, "a viewer", b.hs256(t, object{"role": "viewer"})); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	b.believed(t, "several audiences", b.hs256(t, object{"aud": []string{"another", audience}}))
+}
+
+func TestTheRoleIsInTheClaimOfTheSettings(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(settings *config.Tokens) {
+		withSecret(settings)
+		settings.RoleClaim = "https://triprize.example/role"
+	})
+	if got := b.believed(t, "by its own name", b.hs256(t, object{"https://triprize.example/role": "viewer", "role": "operator"})); got.Role != token.Viewer {
+		t.Errorf("the role is %q", got.Role)
+	}
+	b.refused(t, "operator", b.hs256(t, object{"https://triprize.example/role": "operator", "role": "user"}), badRole)
+}
+
+func TestClaimsThatAreNotGoodEnough(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, withSecret)
+	now := b.clock.now()
+	cases := map[string]struct {
+		changes object
+		reason  string
+	}{
+		"no issuer":                {object{"iss": nil}, missing},
+		"another issuer":           {object{"iss": "https://issuer.example.evil/"}, badIssuer},
+		"an issuer in other case":  {object{"iss": strings.ToUpper(issuer)}, badIssuer},
+		"an issuer cut short":      {object{"iss": strings.TrimSuffix(issuer, "/")}, badIssuer},
+		"a list of issuers":        {object{"iss": []string{issuer}}, wrongType},
+		"no audience":              {object{"aud": nil}, missing},
+		"another audience":         {object{"aud": "another"}, badAudience},
+		"an audience that begins":  {object{"aud": audience + "-admin"}, badAudience},
+		"audiences without ours":   {object{"aud": []string{"another", "third"}}, badAudience},
+		"audiences of all types":   {object{"aud": []any{audience, 1}}, wrongType},
+		"an empty audience":        {object{"aud": ""}, missing},
+		"no expiry":                {object{"exp": nil}, missing},
+		"an expiry of zero":        {object{"exp": 0}, missing},
+		"an expiry in other case":  {object{"exp": nil, "EXP": now.Add(time.Hour).Unix()}, missing},
+		"an expiry in words":       {object{"exp": now.Add(time.Hour).Format(time.RFC3339)}, wrongType},
+		"an expiry beyond time":    {object{"exp": 1e300}, badDate},
+		"an expiry in year 10000":  {object{"exp": 253402300800}, badDate},
+		"a start beyond time":      {object{"nbf": 1e300}, badDate},
+		"a start before time":      {object{"nbf": -1e300}, badDate},
+		"made beyond time":         {object{"iat": 1e300}, badDate},
+		"expired":                  {object{"exp": now.Add(-time.Hour).Unix()}, expired},
+		"expired, and not for us":  {object{"exp": now.Add(-time.Hour).Unix(), "aud": "another"}, badAudience},
+		"expired, and no user's":   {object{"exp": now.Add(-time.Hour).Unix(), "role": "operator"}, badRole},
+		"not yet valid":            {object{"nbf": now.Add(time.Hour).Unix()}, tooEarly},
+		"made in the future":       {object{"iat": now.Add(10 * time.Minute).Unix()}, fromFuture},
+		"no subject":               {object{"sub": nil}, badSubject},
+		"an empty subject":         {object{"sub": ""}, badSubject},
+		"a number for a subject":   {object{"sub": 7}, badSubject},
+		"a subject of 129":         {object{"sub": strings.Repeat("ß", 129)}, badSubject},
+		"a subject with a line":    {object{"sub": "u-1\nrole: operator"}, badSubject},
+		"a subject with a zero":    {object{"sub": "u-1\x00"}, badSubject},
+		"a subject with a C1 sign": {object{"sub": "u-1\u0085"}, badSubject},
+		"a subject without form":   {object{"sub": "u-\uFFFD"}, badSubject},
+		"an operator":              {object{"role": "operator"}, badRole},
+		"an app":                   {object{"role": "app"}, badRole},
+		"a role in other case":     {object{"role": "User"}, badRole},
+		"an empty role":            {object{"role": ""}, badRole},
+		"a list of roles":          {object{"role": []string{"user"}}, badRole},
+	}
+	for _, name := range sorted(cases) {
+		b.refused(t, name, b.hs256(t, cases[name].changes), cases[name].reason)
+	}
+	b.believed(t, "a subject of 128", b.hs256(t, object{"sub": strings.Repeat("ß", 128)}))
+	b.believed(t, "an expiry in year 9999", b.hs256(t, object{"exp": 253402300799}))
+}
+
+// The clocks may differ by the leeway, not by a second more.
+func TestTheLeewayHasTwoEdges(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		claim         string
+		inside, first time.Duration // from the claim's time: the last moment that is good, the first that is not
+		reason        string
+	}{
+		"expiry": {"exp", leeway - time.Nanosecond, leeway, expired},
+		"start":  {"nbf", -leeway, -leeway - time.Nanosecond, tooEarly},
+		"made":   {"iat", -leeway, -leeway - time.Nanosecond, fromFuture},
+	} {
+		b := newBench(t, withSecret)
+		at := b.clock.now()
+		raw := b.hs256(t, object{c.claim: at.Unix()})
+		b.clock.move(c.inside)
+		b.believed(t, name+" inside", raw)
+		b.clock.move(at.Add(c.first).Sub(b.clock.now()))
+		b.refused(t, name+" outside", raw, c.reason)
+	}
+}
+
+func TestATokenIsNotForEver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(settings *config.Tokens) { withSecret(settings); settings.MaxLifetime = 24 * time.Hour })
+	now := b.clock.now()
+	after := func(d time.Duration) int64 { return now.Add(d).Unix() }
+	b.believed(t, "a day from now", b.hs256(t, object{"exp": after(24*time.Hour + leeway)}))
+	b.refused(t, "more than a day from now", b.hs256(t, object{"exp": after(24*time.Hour + leeway + time.Second)}), tooLasting)
+	b.believed(t, "a day, made an hour ago", b.hs256(t, object{"iat": after(-time.Hour), "exp": after(23*time.Hour + leeway)}))
+	b.refused(t, "more than a day, made an hour ago", b.hs256(t, object{"iat": after(-time.Hour), "exp": after(23*time.Hour + leeway + time.Second)}), tooLasting)
+	free := newBench(t, withSecret)
+	free.believed(t, "without a bound", free.hs256(t, object{"exp": after(5 * 365 * 24 * time.Hour)}))
+}
+
+func TestTheClientIsTheSubjectOfAnIssuer(t *testing.T) {
+	t.Parallel()
+	const known = "jwt:7bFRbLQ8YTPikoNckx51Ho1Epe3w4Y8TnVq1R3OUdm4" // changing it would forget every idempotency key
+	if got := (token.Claims{Issuer: "i", Subject: "s"}).Client(); got != known {
+		t.Errorf("the client of subject s of issuer i is %s", got)
+	}
+	ofKeys := regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	seen := make(map[string]token.Claims)
+	for _, c := range []token.Claims{
+		{Issuer: "i", Subject: "s"}, {Issuer: "i", Subject: "t"}, {Issuer: "j", Subject: "s"}, {Issuer: "is", Subject: ""}, {Issuer: "", Subject: "is"},
+		{Issuer: "1:i", Subject: "s"}, {Issuer: "i1", Subject: ":s"}, {Issuer: strings.Repeat("i", 255), Subject: strings.Repeat("ß", 128)}, {Subject: "system"},
+	} {
+		client := c.Client()
+		if other, taken := seen[client]; taken {
+			t.Errorf("%+v and %+v are both %s", c, other, client)
+		}
+		seen[client] = c
+		if len(client) != 47 || ofKeys.MatchString(client) {
+			t.Errorf("%+v is %s", c, client)
+		}
+		later := c
+		later.ExpiresAt, later.Role = time.Now(), token.Viewer
+		if later.Client() != client {
+			t.Errorf("%+v is another client with another token", c)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package draw
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+)
+
+// ErrBusy means that another worker has the execution lock: come back later.
+var ErrBusy = errors.New("draw: another worker is drawing this campaign")
+
+// Drawer draws campaigns.
+type Drawer struct {
+	db     *pgxpool.Pool
+	key    seal.Key
+	lease  time.Duration
+	limit  time.Duration
+	logger *slog.Logger
+}
+
+// NewDrawer returns a Drawer; key opens the campaigns' secrets.
+func NewDrawer(db *pgxpool.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
+	return &Drawer{db: db, key: key, lease: settings.Lease, limit: settings.Timeout, logger: logger}
+}
+
+// Run settles a draw job. A campaign that is not sold out settles it as failed;
+// one that is drawn already, with the result there is. ErrBusy leaves the job as
+// it is; campaign.ErrFenced means that somebody took over, and does the same;
+// job.ErrSettled, that there is nothing left to do.
+func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	known, err := job.Get(ctx, d.db, ref.ID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if known.State.Final() { // a late delivery
+		return job.Outcome{}, job.ErrSettled
+	}
+	execution, claimed, err := campaign.Claim(ctx, d.db, ref.CampaignID, d.lease)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if claimed {
+		return d.execute(ctx, ref, execution)
+	}
+	return d.settleUnclaimed(ctx, ref)
+}
+
+// settleUnclaimed answers a job whose campaign could not be claimed.
+func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	result, drawn, err := Get(ctx, d.db, ref.CampaignID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	outcome := job.Outcome{ID: ref.ID}
+	if drawn {
+		if outcome.Result, err = json.Marshal(result); err != nil {
+			return job.Outcome{}, fmt.Errorf("draw.Run: %w", err)
+		}
+	} else {
+		refusal, err := d.refusal(ctx, ref.CampaignID)
+		if err != nil {
+			return job.Outcome{}, err
+		}
+		problem := job.ProblemOf(refusal)
+		outcome.Problem = &problem
+	}
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Settle(ctx, tx, outcome) })
+	return outcome, err
+}
+
+// refusal tells why a campaign cannot be drawn, or returns ErrBusy.
+func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Error, err error) {
+	c, err := campaign.Get(ctx, d.db, id)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return fault.From(err), nil
+	case err != nil:
+		return nil, err
+	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed since we looked for the result
+		return nil, ErrBusy
+	case c.State == campaign.Cancelled:
+		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil
+	default:
+		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total), nil
+	}
+}

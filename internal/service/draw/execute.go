@@ -1,0 +1,150 @@
+package draw
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+)
+
+// execute draws under a claim and gives the lock back, whatever happens.
+func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution) (job.Outcome, error) {
+	ctx, stop := d.keepAlive(ctx, execution)
+	defer stop()
+	selection, err := d.choose(ctx, ref.CampaignID)
+	failpoint.Hit("draw.record", func() []string { return []string{ref.CampaignID.String()} })
+	var outcome job.Outcome
+	if err == nil {
+		outcome, err = d.record(ctx, ref, execution, selection)
+	}
+	if err == nil {
+		return outcome, nil
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
+	defer cancel()
+	if lost := execution.Release(release, d.db); lost != nil && !errors.Is(lost, campaign.ErrFenced) {
+		d.logger.Warn("execution lock not released; it runs out by itself", "campaign", ref.CampaignID, "error", lost)
+	}
+	return job.Outcome{}, err
+}
+
+// keepAlive renews the claim every third of the lease. When the claim is lost
+// the context ends: there is nothing left to do under it.
+func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (held context.Context, stop func()) {
+	held, lose := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(d.lease / 3)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-held.Done():
+				return
+			case <-ticker.C:
+			}
+			if err := execution.Renew(held, d.db); errors.Is(err, campaign.ErrFenced) {
+				lose(err)
+				return
+			} // another error is tried again; the fence decides in the end
+		}
+	}()
+	return held, func() {
+		lose(nil)
+		<-done
+	}
+}
+
+// selection is everything a draw is recorded with.
+type selection struct {
+	root    [32]byte
+	secret  []byte
+	winners []fairdraw.Winner
+}
+
+// choose loads what the draw is bound to, checks that it is still what it was,
+// and selects the winners. It writes nothing.
+func (d *Drawer) choose(ctx context.Context, id uuid.UUID) (selection, error) {
+	bound, ok, err := campaign.CommitmentOf(ctx, d.db, id)
+	if err != nil {
+		return selection{}, err
+	}
+	if !ok {
+		return selection{}, fmt.Errorf("draw.choose(%s): the campaign has no commitment", id)
+	}
+	secret, err := d.key.Open(bound.SealedSecret, id[:])
+	if err != nil {
+		return selection{}, fmt.Errorf("draw.choose(%s): %w", id, err)
+	}
+	if c := fairdraw.Commitment(id, bound.Rules, secret); !bytes.Equal(c[:], bound.Commitment) {
+		return selection{}, fmt.Errorf("draw.choose(%s): rules and secret are not what was committed to", id)
+	}
+	var rules fairdraw.Rules
+	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
+		return selection{}, fmt.Errorf("draw.choose(%s): the rules: %w", id, err)
+	}
+	frozen, err := campaign.FrozenRoot(ctx, d.db, id)
+	if err != nil {
+		return selection{}, err
+	}
+	sold, err := purchase.SoldList(ctx, d.db, id)
+	if err != nil {
+		return selection{}, err
+	}
+	root, err := fairdraw.Root(sold)
+	if err != nil {
+		return selection{}, err
+	}
+	if root != frozen {
+		return selection{}, fmt.Errorf("draw.choose(%s): the sold list has root %x, the one frozen at sell-out had %x", id, root, frozen)
+	}
+	entropy := fairdraw.Entropy(secret, id, root, nil)
+	return selection{root: root, secret: secret, winners: fairdraw.Select(rules.Prizes, sold, fairdraw.NewStream(entropy))}, nil
+}
+
+// record writes the draw in one transaction. The fence comes first: without the
+// lock at our version nothing is written.
+func (d *Drawer) record(ctx context.Context, ref job.Ref, execution campaign.Execution, s selection) (job.Outcome, error) {
+	result := Result{CampaignID: ref.CampaignID, Trust: TrustOperator, Root: hex.EncodeToString(s.root[:]),
+		Secret: hex.EncodeToString(s.secret), Winners: publish(s.winners)}
+	outcome := job.Outcome{ID: ref.ID}
+	err := postgres.InTx(ctx, d.db, func(tx pgx.Tx) error {
+		if err := execution.Complete(ctx, tx); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, `
+			INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+			VALUES ($1, $2, $3, $4, '', $5, $6) RETURNING executed_at`,
+			ref.CampaignID, result.Trust, s.root[:], s.secret, result.Winners, execution.Version).Scan(&result.ExecutedAt)
+		if err != nil {
+			return fmt.Errorf("draw.record(%s): %w", ref.CampaignID, err)
+		}
+		var numbers, columns []int
+		for _, w := range result.Winners {
+			if w.Column != nil {
+				numbers, columns = append(numbers, w.Prize), append(columns, *w.Column)
+			}
+		}
+		if err := campaign.AwardPrizes(ctx, tx, ref.CampaignID, numbers, columns); err != nil {
+			return err
+		}
+		if outcome.Result, err = json.Marshal(result); err != nil {
+			return fmt.Errorf("draw.record(%s): %w", ref.CampaignID, err)
+		}
+		return job.Settle(ctx, tx, outcome)
+	})
+	return outcome, err
+}

@@ -1,0 +1,145 @@
+package holds_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/holds"
+	"triprize/internal/store/board"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/hold"
+	"triprize/internal/testkit/fixture"
+)
+
+// extend extends a hold to a minute from now.
+func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, most int) (h hold.Hold, err error) {
+	t.Helper()
+	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		h, err = holds.Extend(t.Context(), tx, id, ttl, most)
+		return err
+	})
+	return h, err
+}
+
+func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(4, 4)))
+	later, err := extend(t, db, h.ID, 2*time.Minute, 1)
+	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) < 50*time.Second {
+		t.Fatalf("extended: %+v, %v", later, err)
+	}
+	if p, err := board.Get(t.Context(), db, id, at(4, 4)); err != nil || !p.ExpiresAt.Equal(later.ExpiresAt) {
+		t.Errorf("its position ends at %v, the hold at %s (%v)", p.ExpiresAt, later.ExpiresAt, err)
+	}
+	_, err = extend(t, db, h.ID, time.Hour, 1)
+	expectCode(t, "a second extension", err, fault.HoldLimitExceeded)
+	_, err = extend(t, db, h.ID, time.Hour, 0)
+	expectCode(t, "where none is allowed", err, fault.HoldLimitExceeded)
+	if same, err := extend(t, db, h.ID, time.Second, 2); err != nil || !same.ExpiresAt.Equal(later.ExpiresAt) || same.Extensions != 2 {
+		t.Errorf("a shorter one: %+v, %v", same, err)
+	}
+	if stored := fixture.HoldNow(t, db, h.ID); !stored.ExpiresAt.Equal(later.ExpiresAt) || stored.Extensions != 2 || stored.State != hold.Active {
+		t.Errorf("stored is %+v", stored)
+	}
+	fixture.Sound(t, db)
+	fixture.EndHold(t, db, h)
+	_, err = extend(t, db, h.ID, time.Hour, 9)
+	expectCode(t, "after its end", err, fault.HoldExpired)
+	_, err = extend(t, db, uuid.New(), time.Hour, 9)
+	expectCode(t, "one that is not there", err, fault.NotFound)
+	expectCounts(t, db, id, 0, 0)
+}
+
+func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(4, 4)))
+	others := fixture.Hold(t, desk, fixture.AskFor(id, "b", at(1, 1)))
+	var wins int
+	var mu sync.Mutex
+	var releases sync.WaitGroup
+	for range 6 {
+		releases.Go(func() {
+			_, released, err := holds.Release(t.Context(), db, h.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			if released {
+				wins++
+			}
+		})
+	}
+	releases.Wait()
+	if got := fixture.HoldNow(t, db, h.ID); wins != 1 || got.State != hold.Released || got.EndedAt == nil {
+		t.Errorf("%d releases, and it is %+v", wins, got)
+	}
+	expectCounts(t, db, id, 1, 0)
+	fixture.Hold(t, desk, fixture.AskFor(id, "c", at(4, 4), at(3, 1))) // has a new owner
+	if _, released, err := holds.Release(t.Context(), db, h.ID); released || err != nil {
+		t.Errorf("a late release: %t, %v", released, err)
+	}
+	_, err := extend(t, db, h.ID, time.Minute, 1)
+	expectCode(t, "extending what was released", err, fault.HoldExpired)
+	jobs := fixture.Settle(t, db, fixture.HoldRequest(t, id, "a", h.ID), fixture.HoldRequest(t, id, "b", others.ID))
+	if jobs[0].Problem == nil || jobs[0].Problem.Code != fault.HoldExpired || jobs[1].Problem != nil {
+		t.Errorf("bought: %+v, %+v", jobs[0].Problem, jobs[1].Problem)
+	}
+	_, _, err = holds.Release(t.Context(), db, others.ID)
+	expectCode(t, "releasing what was bought", err, fault.StateConflict)
+	_, err = extend(t, db, others.ID, time.Minute, 1)
+	expectCode(t, "extending what was bought", err, fault.StateConflict)
+	_, _, err = holds.Release(t.Context(), db, uuid.New())
+	expectCode(t, "releasing what is not there", err, fault.NotFound)
+	expectCounts(t, db, id, 2, 1)
+	fixture.Sound(t, db)
+}
+
+// All of them have seen an active hold, and wait for the campaign.
+func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	locked, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := campaign.Lock(t.Context(), locked, id); err != nil {
+		t.Fatal(err)
+	}
+	var wins atomic.Int32
+	var releases sync.WaitGroup
+	for range 3 {
+		releases.Go(func() {
+			_, released, err := holds.Release(t.Context(), db, h.ID)
+			if err != nil {
+				t.Error(err)
+			}
+			if released {
+				wins.Add(1)
+			}
+		})
+	}
+	waiting(t, db, 3)
+	if err := locked.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	releases.Wait()
+	if n := wins.Load(); n != 1 {
+		t.Errorf("%d releases", n)
+	}
+	fixture.Sound(t, db)
+}

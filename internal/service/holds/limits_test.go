@@ -1,0 +1,223 @@
+package holds_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/config"
+	"triprize/internal/service/holds"
+	"triprize/internal/store/campaign"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestAUserHoldsNoMoreThanItsLimits(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, other := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Campaign(t, db, fixture.Draft(5))
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 3, 5 })
+	first := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 2))
+	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "a", 0, 4))
+	expectCode(t, "6 of 5 positions", err, fault.HoldLimitExceeded)
+	second := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 3))
+	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "a", free(t, db, id)[0]))
+	expectCode(t, "a sixth position", err, fault.HoldLimitExceeded)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "b", 0, 5)) // limits are of one user
+	fixture.Hold(t, desk, fixture.AskForAny(other, "a", 0, 5))
+
+	fixture.EndHold(t, db, second) // counts no more, swept or not
+	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	third := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	expectCode(t, "a fourth hold", err, fault.HoldLimitExceeded)
+	fixture.EndHold(t, db, third)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	if _, _, err := holds.Release(t.Context(), db, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 3))
+	fixture.Sound(t, db)
+}
+
+func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.MaxSharePercent = 45 }) // 4 of 10
+	mine := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 3))
+	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "b", 0, 2))
+	expectCode(t, "a fifth", err, fault.HoldLimitExceeded)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "b", 0, 1))
+	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "c", 0, 1))
+	expectCode(t, "one more", err, fault.HoldLimitExceeded)
+	if jobs := fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "c", 0, 2), fixture.HoldRequest(t, id, "a", mine.ID)); jobs[0].Problem != nil || jobs[1].Problem != nil {
+		t.Errorf("a purchase is no hold: %+v", jobs)
+	}
+	last := fixture.Hold(t, desk, fixture.AskForAny(id, "c", 0, 3)) // what is sold is held no more
+	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "d", 0, 1))
+	expectCode(t, "the share is used up", err, fault.HoldLimitExceeded)
+	fixture.EndHold(t, db, last)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "d", 0, 2))
+	fixture.Sound(t, db)
+}
+
+func TestThePurchaseLimitCountsWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	draft, limit := fixture.Draft(5), 4
+	draft.PurchaseLimit = &limit
+	id, desk := fixture.Campaign(t, db, draft), fixture.Desk(t, db, nil, nil)
+	fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
+	first := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 2))
+	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "a", 0, 2))
+	expectCode(t, "1 bought, 2 held, 2 more", err, fault.PurchaseLimitExceeded)
+	fixture.EndHold(t, db, first)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 3))
+	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	expectCode(t, "1 bought, 3 held, 1 more", err, fault.PurchaseLimitExceeded)
+	fixture.Sound(t, db)
+}
+
+// Each limit alone, and how much of it one user gets that asks for two positions at a time.
+var limits = map[string]struct {
+	change func(*config.Holds)
+	limit  bool
+	want   int // positions
+	code   fault.Code
+}{
+	"holds":          {func(s *config.Holds) { s.MaxPerUser = 4 }, false, 8, fault.HoldLimitExceeded},
+	"positions":      {func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 100, 11 }, false, 10, fault.HoldLimitExceeded},
+	"share":          {func(s *config.Holds) { s.MaxPerUser, s.MaxSharePercent = 100, 15 }, false, 4, fault.HoldLimitExceeded}, // 5 of 36
+	"purchase limit": {func(s *config.Holds) { s.MaxPerUser = 100 }, true, 6, fault.PurchaseLimitExceeded},
+}
+
+func limitedDraft(limited bool) campaign.Draft {
+	draft, limit := fixture.Draft(8), 6
+	if limited {
+		draft.PurchaseLimit = &limit
+	}
+	return draft
+}
+
+func TestLimitsAreExactWhenOneUserAsksFromAllSides(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for what, c := range limits {
+		id := fixture.Campaign(t, db, limitedDraft(c.limit))
+		desks := []*holds.Desk{fixture.Desk(t, db, nil, c.change), fixture.Desk(t, db, open{}, c.change)}
+		var asks []holds.Ask
+		for i := range 15 {
+			asks = append(asks, fixture.AskForAny(id, "a", 0, 2), fixture.AskFor(id, "a", at(8, i%4+1), at(7, i%4+1)))
+		}
+		_, refused := together(t, desks, asks)
+		for i, err := range refused {
+			if err != nil && fault.CodeOf(err) != c.code && fault.CodeOf(err) != fault.PositionTaken {
+				t.Errorf("%s: ask %d: %v", what, i, err)
+			}
+		}
+		expectCounts(t, db, id, c.want, 0)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestLimitsAreExactWithinOneTransaction(t *testing.T) {
+	t.Parallel()
+	for what, c := range limits {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := fixture.DB(t)
+			id := fixture.Campaign(t, db, limitedDraft(c.limit))
+			var asks []holds.Ask
+			for range 12 {
+				asks = append(asks, fixture.AskForAny(id, "a", 0, 2))
+			}
+			_, refused := inOneBatch(t, db, fixture.Desk(t, db, nil, c.change), id, asks)
+			for _, err := range refused {
+				if err != nil {
+					expectCode(t, what, err, c.code)
+				}
+			}
+			expectCounts(t, db, id, c.want, 0)
+			fixture.Sound(t, db)
+		})
+	}
+}
+
+// Random ones are found in one go: enough for all, whatever is chosen before
+// them, and whatever of it some of them must not have again.
+func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(7)) // 28 positions
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.CoolDown, s.MaxPerUser = time.Minute, 20 })
+	lapsed := fixture.Hold(t, desk, fixture.AskForAny(id, "cooling", 0, 4)) // the first by rank
+	fixture.EndHold(t, db, lapsed)
+	fixture.Hold(t, desk, fixture.AskForAny(id, "cooling", 0, 1))
+	asks := []holds.Ask{fixture.AskFor(id, "chooser", free(t, db, id)[0], free(t, db, id)[20]), fixture.AskForAny(id, "cooling", 0, 9)}
+	for i := range 5 {
+		asks = append(asks, fixture.AskForAny(id, fmt.Sprint("user-", i), 0, 2))
+	}
+	made, refused := inOneBatch(t, db, desk, id, asks)
+	for i, err := range refused {
+		// The chooser may be late, and so may be the one who cannot have all.
+		if err != nil && (i > 1 || fault.CodeOf(err) != fault.PositionTaken && fault.CodeOf(err) != fault.NoneAvailable) {
+			t.Errorf("ask %d: %v", i, err)
+		}
+	}
+	for _, p := range placesOf(made[1]) {
+		if slices.Contains(placesOf(lapsed), p) {
+			t.Errorf("it got %v again", p)
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.CoolDown = 10 * time.Second })
+	hot := []triangle.Position{at(3, 1), at(3, 2)}
+	lapsed := fixture.Hold(t, desk, fixture.AskFor(id, "a", hot...))
+	fixture.EndHold(t, db, lapsed)
+	for range 2 { // the first time it has not been tidied up yet
+		_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "a", at(1, 1), hot[1]))
+		expectCode(t, "what it let expire", err, fault.HoldLimitExceeded)
+		if n, _, err := holds.Expire(t.Context(), db, id, 10); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	random := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 3, 1))
+	if random.Positions[0].Position != at(3, 3) {
+		t.Errorf("a random one is %v", random.Positions[0])
+	}
+	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "a", 3, 1))
+	expectCode(t, "only those it let expire are left", err, fault.NoneAvailable)
+	if everything := fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 7)); len(everything.Positions) != 7 {
+		t.Errorf("anywhere: %v", everything.Positions)
+	}
+	fixture.Hold(t, desk, fixture.AskFor(id, "b", hot[0])) // for another user it is like any
+	if jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
+		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestACoolDownEndsAndAReleaseHasNone(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.CoolDown = 10 * time.Second })
+	long := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	fixture.MoveDeadline(t, db, long, -11*time.Second)
+	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	released := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(4, 4)))
+	if _, _, err := holds.Release(t.Context(), db, released.ID); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(4, 4)))
+	fixture.Sound(t, db)
+}

@@ -1,0 +1,206 @@
+package holds_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/holds"
+	"triprize/internal/testkit/fixture"
+)
+
+// lockerFunc is a locker that does what a test wants.
+type lockerFunc func(ctx context.Context, names ...string) (func(), error)
+
+func (f lockerFunc) Acquire(ctx context.Context, names ...string) (func(), error) {
+	return f(ctx, names...)
+}
+
+var errAway = errors.New("there is no such server")
+
+func away(context.Context, ...string) (func(), error) { return nil, errAway }
+
+// hanging is one that does not answer for as long as it may take.
+func hanging(context.Context, ...string) (func(), error) {
+	time.Sleep(100 * time.Millisecond)
+	return nil, errAway
+}
+
+func TestNoLockerChangesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, locker := range map[string]holds.Locker{"none": nil, "open": open{}, "away": lockerFunc(away), "hanging": lockerFunc(hanging)} {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		desk := fixture.Desk(t, db, locker, nil)
+		var asks []holds.Ask
+		for i := range 20 {
+			asks = append(asks, fixture.AskFor(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
+		}
+		_, refused := together(t, []*holds.Desk{desk}, asks)
+		won := 0
+		for _, err := range refused {
+			if err == nil {
+				won++
+			} else {
+				expectCode(t, name, err, fault.PositionTaken)
+			}
+		}
+		if won != 1 {
+			t.Errorf("%s: %d hold position 3/2", name, won)
+		}
+		expectCounts(t, db, id, 2, 0)
+	}
+	fixture.Sound(t, db)
+}
+
+// ledger is a locker that writes down what it gave and what it got back.
+type ledger struct {
+	mu    sync.Mutex
+	names []string
+	given atomic.Int32
+	back  atomic.Int32
+}
+
+func (l *ledger) Acquire(_ context.Context, names ...string) (func(), error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = append(l.names, names...)
+	l.given.Add(1)
+	return func() { l.back.Add(1) }, nil
+}
+
+func TestEveryLockIsGivenBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	l := &ledger{}
+	desk := fixture.Desk(t, db, l, nil)
+	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2), at(1, 1)))
+	if want := []string{"position:" + id.String() + ":1/1", "position:" + id.String() + ":3/2"}; !slices.Equal(l.names, want) {
+		t.Errorf("locked: %q", l.names)
+	}
+	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1)) // nobody else wants just these
+	if given := l.given.Load(); given != 1 {
+		t.Errorf("%d locks were given", given)
+	}
+	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2))) // known to be taken: no lock
+	expectTaken(t, "taken", err, "/positions/0")
+	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(9, 1)))
+	expectCode(t, "outside", err, fault.InvalidRequest)
+	if given, back := l.given.Load(), l.back.Load(); given != 2 || back != 2 {
+		t.Errorf("%d locks given, %d given back", given, back)
+	}
+}
+
+// Who goes away while it waits for its lock leaves none behind.
+func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	l := &ledger{}
+	ctx, leave := context.WithCancel(t.Context())
+	desk := fixture.Desk(t, db, lockerFunc(func(ctx context.Context, names ...string) (func(), error) {
+		leave()
+		return l.Acquire(ctx, names...)
+	}), nil)
+	if _, err := desk.Hold(ctx, fixture.AskFor(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if given, back := l.given.Load(), l.back.Load(); given != 1 || back != 1 {
+		t.Errorf("%d locks given, %d given back", given, back)
+	}
+	expectCounts(t, db, id, 0, 0)
+}
+
+// A limit is checked before a lock is taken that others wait for.
+func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(8))
+	l := &ledger{}
+	desk := fixture.Desk(t, db, l, nil)
+	for range 5 {
+		fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+	}
+	taken := free(t, db, id)[0]
+	for range 3 {
+		ask := fixture.AskFor(id, "a", taken)
+		_, err := fixture.TryHold(t, desk, ask)
+		expectCode(t, "a sixth hold", err, fault.HoldLimitExceeded)
+		if n := jobs(t, db, ask); n != 0 {
+			t.Error("the refusal was recorded")
+		}
+	}
+	if given := l.given.Load(); given != 0 {
+		t.Errorf("%d locks were given", given)
+	}
+}
+
+// gate is a locker that lets one in at a time, when so many have come.
+type gate struct {
+	ledger
+	come sync.WaitGroup
+	one  sync.Mutex
+}
+
+func (g *gate) Acquire(ctx context.Context, names ...string) (func(), error) {
+	g.come.Done()
+	g.come.Wait()
+	g.one.Lock()
+	count, _ := g.ledger.Acquire(ctx, names...)
+	return func() { count(); g.one.Unlock() }, nil
+}
+
+// The one who comes first gets the position. The others, when their turn comes,
+// know so without a transaction.
+func TestThoseWhoQueuedInVainAreTurnedAwayAtTheLock(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	const n = 10
+	g := &gate{}
+	g.come.Add(n)
+	var asks []holds.Ask
+	for i := range n {
+		asks = append(asks, fixture.AskFor(id, fmt.Sprint("user-", i), at(3, 2)))
+	}
+	_, refused := together(t, []*holds.Desk{fixture.Desk(t, db, g, nil)}, asks)
+	recorded := 0
+	for i, err := range refused {
+		if recorded += jobs(t, db, asks[i]); err != nil {
+			expectTaken(t, "a loser", err, "/positions/0")
+		}
+	}
+	if given, back := g.given.Load(), g.back.Load(); recorded != 1 || given != n || back != n {
+		t.Errorf("%d transactions; %d locks given, %d given back", recorded, given, back)
+	}
+	expectCounts(t, db, id, 1, 0)
+}
+
+// They are one request, sent again and again: none had an answer when they looked.
+func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	const n = 6
+	g := &gate{}
+	g.come.Add(n)
+	asks := make([]holds.Ask, n)
+	for i := range asks {
+		asks[i] = fixture.AskFor(id, "a", at(3, 2))
+		asks[i].Job.Key = "the same"
+	}
+	made, refused := together(t, []*holds.Desk{fixture.Desk(t, db, g, nil)}, asks)
+	for i, err := range refused {
+		if err != nil || made[i].ID != made[0].ID {
+			t.Errorf("answer %d: %+v, %v", i, made[i], err)
+		}
+	}
+	expectCounts(t, db, id, 1, 0)
+}

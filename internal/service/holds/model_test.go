@@ -1,0 +1,182 @@
+package holds_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/service/holds"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/hold"
+	"triprize/internal/store/job"
+)
+
+// model is one campaign and what must be true of it.
+type model struct {
+	t     *testing.T
+	rt    *rapid.T
+	db    *pgxpool.Pool
+	desk  *holds.Desk
+	id    uuid.UUID
+	base  int
+	limit int // 0: none
+
+	owner map[triangle.Position]string // of what is held and sold
+	kept  map[triangle.Position]*held  // what is held, and by which hold
+	holds []*held
+}
+
+// held is a hold; its state is the model's.
+type held struct {
+	hold.Hold
+	state hold.State
+}
+
+// over is how those are refused who want something of a hold.
+var over = map[hold.State]fault.Code{hold.Active: "", hold.Used: fault.StateConflict, hold.Released: fault.HoldExpired, hold.Expired: fault.HoldExpired}
+
+func (m *model) expect(what string, err error, want fault.Code) {
+	if got := fault.CodeOf(err); got != want {
+		m.rt.Fatalf("%s: %v; want %q", what, err, want)
+	}
+}
+
+func (m *model) holdsOf(user string) (active []*held) {
+	for _, h := range m.holds {
+		if h.state == hold.Active && h.UserID == user {
+			active = append(active, h)
+		}
+	}
+	return active
+}
+
+func (m *model) heldBy(user string) (n int) {
+	for _, h := range m.holdsOf(user) {
+		n += len(h.Positions)
+	}
+	return n
+}
+
+// has counts what a user holds and has bought.
+func (m *model) has(user string) (n int) {
+	for _, owner := range m.owner {
+		if owner == user {
+			n++
+		}
+	}
+	return n
+}
+
+// count counts the positions of a layer, or with layer 0 of all, for which is says so.
+func (m *model) count(layer int, is func(p triangle.Position) bool) (n int) {
+	for p := range triangle.All(m.base) {
+		if (layer == 0 || p.Layer == layer) && is(p) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) free(p triangle.Position) bool { return m.owner[p] == "" }
+func (m *model) sold(p triangle.Position) bool { return m.owner[p] != "" && m.kept[p] == nil }
+
+func (m *model) soldOut(layer int) bool {
+	return m.count(layer, func(triangle.Position) bool { return true }) == m.count(layer, m.sold)
+}
+
+// available tells how a request for positions is refused, if nothing else refuses it.
+func (m *model) available(layer, quantity int, positions []triangle.Position) fault.Code {
+	if quantity == 0 {
+		if slices.ContainsFunc(positions, func(p triangle.Position) bool { return !m.free(p) }) {
+			return fault.PositionTaken
+		}
+		return ""
+	}
+	switch {
+	case m.count(layer, m.free) >= quantity:
+		return ""
+	case m.soldOut(0) || m.soldOut(layer):
+		return fault.SoldOut
+	default:
+		return fault.NoneAvailable
+	}
+}
+
+// take checks what somebody got against what was asked for, and gives it to it.
+func (m *model) take(what string, got []triangle.Position, layer, quantity int, positions []triangle.Position, user string, by *held) {
+	for _, p := range got {
+		if !m.free(p) || layer > 0 && p.Layer != layer || quantity == 0 && !slices.Contains(positions, p) {
+			m.rt.Errorf("%s: %s got %v", what, user, p)
+		}
+		m.owner[p] = user
+		if by != nil {
+			m.kept[p] = by
+		}
+	}
+	if len(got) != max(quantity, len(positions)) {
+		m.rt.Errorf("%s: %s got %v", what, user, got)
+	}
+}
+
+func (m *model) letGo(h *held, state hold.State) {
+	h.state = state
+	for _, p := range h.Positions {
+		delete(m.kept, p.Position)
+		delete(m.owner, p.Position)
+	}
+}
+
+func (m *model) bought(j job.Job, user string, layer, quantity int, positions []triangle.Position, onSale bool) {
+	n := max(quantity, len(positions))
+	var want fault.Code
+	switch {
+	case layer > 0 && n > layer:
+		want = fault.InvalidRequest
+	case !onSale:
+		want = fault.SoldOut
+	case m.limit > 0 && m.has(user)+n > m.limit:
+		want = fault.PurchaseLimitExceeded
+	default:
+		want = m.available(layer, quantity, positions)
+	}
+	if m.expect("buy", problem(j), want); j.Problem == nil {
+		m.take("buy", boughtPlaces(m.t, j), layer, quantity, positions, user, nil)
+	}
+}
+
+func (m *model) boughtHold(j job.Job, user string, h *held, onSale bool) {
+	want := over[h.state]
+	switch {
+	case !onSale:
+		want = fault.SoldOut
+	case user != h.UserID:
+		want = fault.NotFound
+	}
+	if m.expect("buy a hold", problem(j), want); j.Problem == nil {
+		if got := boughtPlaces(m.t, j); !slices.Equal(got, placesOf(h.Hold)) {
+			m.rt.Errorf("of %v it bought %v", placesOf(h.Hold), got)
+		}
+		h.state = hold.Used
+		for _, p := range placesOf(h.Hold) {
+			delete(m.kept, p)
+		}
+	}
+}
+
+func boughtPlaces(t *testing.T, j job.Job) (places []triangle.Position) {
+	t.Helper()
+	var result sale.Result
+	if err := json.Unmarshal(j.Result, &result); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range result.Positions {
+		places = append(places, triangle.Position{Layer: p.Layer, Column: p.Column})
+	}
+	return places
+}

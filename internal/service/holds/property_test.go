@@ -1,0 +1,217 @@
+package holds_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/config"
+	"triprize/internal/service/holds"
+	"triprize/internal/store/board"
+	"triprize/internal/store/hold"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// Random histories of one small campaign: holds of chosen and random positions,
+// extensions, releases, holds whose time is over and sweeps, and batches of
+// purchases, chosen, random and from holds, by three users. A model in memory
+// says what must come of each step.
+//
+// After every step:
+//
+//   - each request got what the model says, with the code it says;
+//   - every position has the state and the owner that the model gives it, so no
+//     position has two, and what an expired hold kept is free, swept or not;
+//   - every hold is what the model says it is, and keeps its positions in its record;
+//   - no user owns and holds more than the limits.
+//
+// And at the end everything that package audit checks: counters equal rows, a
+// used hold is its purchase's items, an ended hold keeps nothing.
+//
+// Cancellations of purchases belong here as one more step.
+func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = maxHolds, maxHeld })
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &model{t: t, rt: rt, db: db, desk: desk, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[triangle.Position]string), kept: make(map[triangle.Position]*held)}
+		draft := fixture.Draft(m.base)
+		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {
+			draft.PurchaseLimit = &m.limit
+		}
+		m.id = fixture.Campaign(t, db, draft)
+		for range rapid.IntRange(8, 40).Draw(rt, "steps") {
+			rapid.SampledFrom([]step{{"hold", m.hold}, {"hold", m.hold}, {"buy", m.buy}, {"buy", m.buy}, {"extend", m.extend},
+				{"release", m.release}, {"end", m.end}, {"end", m.end}, {"sweep", m.sweep}}).Draw(rt, "step").do()
+			m.check()
+		}
+		fixture.Sound(t, db)
+	})
+}
+
+const maxHolds, maxHeld = 2, 4
+
+type step struct {
+	name string
+	do   func()
+}
+
+func (s step) String() string { return s.name }
+
+func (m *model) user() string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(m.rt, "user") }
+
+// choose draws up to three distinct positions.
+func (m *model) choose() []triangle.Position {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(triangle.All(m.base))), 1, 3, rapid.ID[triangle.Position]).Draw(m.rt, "positions")
+}
+
+func (m *model) hold() {
+	ask := fixture.AskFor(m.id, m.user())
+	if rapid.Bool().Draw(m.rt, "chosen") {
+		ask.Positions = m.choose()
+	} else {
+		ask.Layer, ask.Quantity = rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
+	}
+	n, user := max(ask.Quantity, len(ask.Positions)), ask.Job.UserID
+	var want fault.Code
+	switch mine := m.holdsOf(user); {
+	case ask.Layer > 0 && n > ask.Layer:
+		want = fault.InvalidRequest
+	case m.soldOut(0):
+		want = fault.SoldOut
+	case len(mine) >= maxHolds || m.heldBy(user)+n > maxHeld:
+		want = fault.HoldLimitExceeded
+	case m.limit > 0 && m.has(user)+n > m.limit:
+		want = fault.PurchaseLimitExceeded
+	default:
+		want = m.available(ask.Layer, ask.Quantity, ask.Positions)
+	}
+	made, err := fixture.TryHold(m.t, m.desk, ask)
+	if m.expect("hold", err, want); err != nil {
+		return
+	}
+	h := &held{Hold: made, state: hold.Active}
+	m.take("hold", placesOf(made), ask.Layer, ask.Quantity, ask.Positions, user, h)
+	m.holds = append(m.holds, h)
+}
+
+// any draws a hold, over or not; nil when there is none.
+func (m *model) any() *held {
+	if len(m.holds) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(m.holds).Draw(m.rt, "hold")
+}
+
+func (m *model) extend() {
+	h := m.any()
+	if h == nil {
+		return
+	}
+	want := over[h.state]
+	if h.state == hold.Active && h.Extensions == 1 {
+		want = fault.HoldLimitExceeded
+	}
+	extended, err := extend(m.t, m.db, h.ID, 2*time.Minute, 1)
+	if m.expect("extend", err, want); err == nil {
+		h.Extensions, h.ExpiresAt = extended.Extensions, extended.ExpiresAt
+	}
+}
+
+func (m *model) release() {
+	h := m.any()
+	if h == nil {
+		return
+	}
+	want := over[h.state]
+	if h.state == hold.Released {
+		want = ""
+	}
+	_, released, err := holds.Release(m.t.Context(), m.db, h.ID)
+	m.expect("release", err, want)
+	if released != (h.state == hold.Active) {
+		m.rt.Errorf("released: %t, and it was %s", released, h.state)
+	}
+	if released {
+		m.letGo(h, hold.Released)
+	}
+}
+
+// end lets the time of a hold be over. Nobody tidies up.
+func (m *model) end() {
+	if h := m.any(); h != nil && h.state == hold.Active {
+		fixture.EndHold(m.t, m.db, h.Hold)
+		m.letGo(h, hold.Expired)
+	}
+}
+
+func (m *model) sweep() {
+	if _, _, err := holds.Expire(m.t.Context(), m.db, m.id, rapid.IntRange(1, 2).Draw(m.rt, "limit")); err != nil {
+		m.rt.Errorf("sweep: %v", err)
+	}
+}
+
+// buy settles one batch of orders, in the order in which they are drawn.
+func (m *model) buy() {
+	var requests []job.Request
+	var settled []func(j job.Job)
+	onSale := !m.soldOut(0)
+	for range rapid.IntRange(1, 4).Draw(m.rt, "orders") {
+		user := m.user()
+		switch h := m.any(); rapid.SampledFrom([]string{"random", "chosen", "hold"}).Draw(m.rt, "way") {
+		case "hold":
+			if h == nil {
+				continue
+			}
+			requests = append(requests, fixture.HoldRequest(m.t, m.id, user, h.ID))
+			settled = append(settled, func(j job.Job) { m.boughtHold(j, user, h, onSale) })
+		case "chosen":
+			positions := m.choose()
+			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
+			settled = append(settled, func(j job.Job) { m.bought(j, user, 0, 0, positions, onSale) })
+		default:
+			layer, n := rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
+			requests = append(requests, fixture.PurchaseRequest(m.t, m.id, user, layer, n))
+			settled = append(settled, func(j job.Job) { m.bought(j, user, layer, n, nil, onSale) })
+		}
+	}
+	if len(requests) > 0 {
+		for i, j := range fixture.Settle(m.t, m.db, requests...) {
+			settled[i](j)
+		}
+	}
+}
+
+func (m *model) check() {
+	all, err := board.All(m.t.Context(), m.db, m.id)
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	for _, p := range all {
+		want := board.Available
+		if m.kept[p.Position] != nil {
+			want = board.Held
+		} else if m.owner[p.Position] != "" {
+			want = board.Sold
+		}
+		if owner := m.owner[p.Position]; p.State != want || (p.UserID == nil) != (owner == "") || p.UserID != nil && *p.UserID != owner {
+			m.rt.Errorf("position %v is %+v; want %s of %q", p.Position, p, want, owner)
+		}
+	}
+	for _, h := range m.holds {
+		if now := fixture.HoldNow(m.t, m.db, h.ID); now.State != h.state || now.Extensions != h.Extensions || fmt.Sprint(now.Positions) != fmt.Sprint(h.Positions) {
+			m.rt.Errorf("a hold is %+v; want %s, %+v", now, h.state, h.Hold)
+		}
+	}
+	for _, user := range []string{"a", "b", "c"} {
+		if m.limit > 0 && m.has(user) > m.limit || len(m.holdsOf(user)) > maxHolds || m.heldBy(user) > maxHeld {
+			m.rt.Errorf("%s has %d, %d of it in %d holds", user, m.has(user), m.heldBy(user), len(m.holdsOf(user)))
+		}
+	}
+}

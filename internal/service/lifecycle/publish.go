@@ -1,0 +1,72 @@
+// Package lifecycle publishes campaigns: it binds a draft to its rules by a
+// commitment (package fairdraw), lays out the positions in a secret order, and
+// puts the campaign on sale, in one transaction.
+package lifecycle
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/seal"
+	"triprize/internal/store/board"
+	"triprize/internal/store/campaign"
+)
+
+// secretSize is the length in bytes of a draw's secret.
+const secretSize = 32
+
+// Publish publishes a pending campaign. From then on rules and commitment are
+// public and cannot change; the secret stays sealed with key until the draw.
+func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
+	if err := campaign.Lock(ctx, tx, id); err != nil {
+		return err
+	}
+	c, err := campaign.Get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	if c.State != campaign.Pending {
+		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
+	}
+	layers, err := campaign.Layers(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	prizes, err := campaign.Prizes(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	bound, err := commit(c, prizes, key)
+	if err != nil {
+		return err
+	}
+	prices := make([]int64, len(layers))
+	for i, l := range layers {
+		prices[i] = l.Price
+	}
+	if err := board.Fill(ctx, tx, id, prices); err != nil {
+		return err
+	}
+	return campaign.Activate(ctx, tx, id, bound)
+}
+
+// commit draws a fresh secret and binds rules and secret together.
+func commit(c campaign.Campaign, prizes []campaign.Prize, key seal.Key) (campaign.Commitment, error) {
+	listed := make([]fairdraw.Prize, len(prizes))
+	for i, p := range prizes {
+		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
+	}
+	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, nil).Canonical()
+	if err != nil {
+		return campaign.Commitment{}, err
+	}
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // never fails
+	commitment := fairdraw.Commitment(c.ID, rules, secret)
+	return campaign.Commitment{Rules: rules, Commitment: commitment[:], SealedSecret: key.Seal(secret, c.ID[:])}, nil
+}

@@ -1,0 +1,80 @@
+package sale_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/testkit/fixture"
+)
+
+// disturbedOnce is disturbed for transactions with one batch, which writes.
+type disturbedOnce struct {
+	postgres.Beginner
+	disturb func(tx pgx.Tx) error
+}
+
+// Begin implements postgres.Beginner.
+func (d disturbedOnce) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := d.Beginner.Begin(ctx)
+	return &disturbedTx{Tx: tx, disturb: d.disturb, batches: 2}, err
+}
+
+// Somebody who changes rows without the campaign's lock makes the cancellation
+// fail as a whole.
+func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, c := range map[string]struct {
+		disturb string
+		want    error
+	}{
+		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, sale.ErrMoved},
+		"the purchase": {`UPDATE purchases SET state = 'refunding' WHERE campaign_id = $1`, sale.ErrMoved},
+		"the campaign": {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, sale.ErrMoved},
+		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrSettled},
+	} {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		bought := fixture.Buy(t, db, id, "a", 2, 2)
+		ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
+		_, err := sale.NewSeller(disturbedOnce{db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), c.disturb, id)
+			return err
+		}}, sellerKeep).Cancel(t.Context(), ref)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s moved: %v", name, err)
+		}
+		p, err := purchase.Get(t.Context(), db, bought)
+		if err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
+			t.Errorf("%s moved, and something stayed: %s, %v", name, p.State, err)
+		}
+	}
+}
+
+// A job whose purchase is of another campaign than the one it locks is a defect,
+// and no answer.
+func TestACancellationKeepsToTheCampaignItLocks(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, other := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	bought := fixture.Buy(t, db, other, "a", 0, 1)
+	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
+	if _, err := sale.NewSeller(db, sellerKeep).Cancel(t.Context(), ref); err == nil || isFault(err) {
+		t.Errorf("got %v", err)
+	}
+	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || sold(t, db, other) != 1 {
+		t.Errorf("the job is %s", j.State)
+	}
+}
+
+func isFault(err error) bool {
+	_, ok := errors.AsType[*fault.Error](err)
+	return ok
+}

@@ -1,0 +1,152 @@
+package sale_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+var at = fixture.At
+
+// expect fails the test unless a job has the outcome: a code, or empty and it got the positions.
+func expect(t *testing.T, what string, j job.Job, want fault.Code, positions ...triangle.Position) {
+	t.Helper()
+	var code fault.Code
+	if j.Problem != nil {
+		code = j.Problem.Code
+	}
+	if !j.State.Final() || code != want {
+		t.Errorf("%s: %s, %+v; want %q", what, j.State, j.Problem, want)
+		return
+	}
+	if want != "" {
+		return
+	}
+	if got := bought(t, j); !slices.Equal(got, positions) {
+		t.Errorf("%s: it got %v, want %v", what, got, positions)
+	}
+}
+
+func bought(t *testing.T, j job.Job) (positions []triangle.Position) {
+	t.Helper()
+	var result sale.Result
+	if err := json.Unmarshal(j.Result, &result); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range result.Positions {
+		positions = append(positions, at(p.Layer, p.Column))
+	}
+	return positions
+}
+
+// expectGone fails the test unless a job was refused for exactly these of its positions.
+func expectGone(t *testing.T, what string, j job.Job, places ...int) {
+	t.Helper()
+	expect(t, what, j, fault.PositionTaken)
+	var want, got []string
+	for _, i := range places {
+		want = append(want, fmt.Sprintf("/selection/positions/%d", i))
+	}
+	for _, f := range j.Problem.Fields {
+		got = append(got, f.Pointer)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v are named, want %v", what, got, want)
+	}
+}
+
+func TestChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for range 5 { // ranks are random
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		jobs := fixture.Settle(t, db,
+			fixture.ChosenRequest(t, id, "a", at(3, 3), at(3, 1)),
+			fixture.PurchaseRequest(t, id, "b", 3, 1),
+			fixture.ChosenRequest(t, id, "c", at(2, 1), at(3, 2)), // 3/2 went to b
+			fixture.PurchaseRequest(t, id, "d", 3, 1),
+			fixture.PurchaseRequest(t, id, "e", 2, 2),
+			fixture.ChosenRequest(t, id, "f", at(4, 4), at(2, 2), at(1, 1), at(3, 3)),
+			fixture.PurchaseRequest(t, id, "g", 0, 4),
+			fixture.ChosenRequest(t, id, "h", free(t, db, id)...),
+		)
+		expect(t, "a", jobs[0], "", at(3, 1), at(3, 3))
+		expect(t, "b", jobs[1], "", at(3, 2))
+		expectGone(t, "c", jobs[2], 1)
+		expect(t, "d", jobs[3], fault.SoldOut)
+		expect(t, "e", jobs[4], "", at(2, 1), at(2, 2))
+		expectGone(t, "f", jobs[5], 1, 3)
+		if got := bought(t, jobs[6]); len(got) != 4 {
+			t.Errorf("g got %v", got)
+		}
+		expectGone(t, "h", jobs[7], slices.DeleteFunc([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, func(i int) bool {
+			return slices.Contains(free(t, db, id), []triangle.Position{
+				at(1, 1), at(2, 1), at(2, 2), at(3, 1), at(3, 2), at(3, 3), at(4, 1), at(4, 2), at(4, 3), at(4, 4)}[i])
+		})...)
+		fixture.Sound(t, db)
+	}
+}
+
+func TestOfOverlappingSetsInOneBatchTheFirstIsSold(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	jobs := fixture.Settle(t, db,
+		fixture.ChosenRequest(t, id, "a", at(4, 1), at(3, 2), at(2, 1)),
+		fixture.ChosenRequest(t, id, "b", at(2, 1), at(1, 1), at(3, 2)),
+		fixture.ChosenRequest(t, id, "c", at(1, 1), at(4, 2)),
+	)
+	expect(t, "a", jobs[0], "", at(2, 1), at(3, 2), at(4, 1))
+	expectGone(t, "b", jobs[1], 0, 2)
+	expect(t, "c", jobs[2], "", at(1, 1), at(4, 2)) // what b did not get is free
+	expectGone(t, "in a later batch", fixture.Settle(t, db, fixture.ChosenRequest(t, id, "d", at(4, 3), at(4, 2)))[0], 1)
+	fixture.Sound(t, db)
+}
+
+func TestChosenPositionsMustBeInTheTriangle(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	for _, outside := range []triangle.Position{at(5, 1), at(3, 4), at(0, 0), at(-1, 1)} {
+		j := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(1, 1), outside))[0]
+		expect(t, fmt.Sprint(outside), j, fault.InvalidRequest)
+		if j.Problem.Fields[0].Pointer != "/selection/positions/1" {
+			t.Errorf("%v: %+v", outside, j.Problem.Fields)
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	draft, limit := fixture.Draft(5), 4
+	draft.PurchaseLimit = &limit
+	id := fixture.Campaign(t, db, draft)
+	desk := fixture.Desk(t, db, nil, nil)
+	over := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(5, 1), at(5, 2)))
+	held := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(4, 1), at(4, 2)))
+	fixture.EndHold(t, db, over) // two held, and two that count no more
+	jobs := fixture.Settle(t, db,
+		fixture.PurchaseRequest(t, id, "a", 3, 1),
+		fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)), // a fifth
+		fixture.HoldRequest(t, id, "a", held.ID),              // is counted already
+		fixture.ChosenRequest(t, id, "a", at(5, 1)),
+		fixture.PurchaseRequest(t, id, "a", 0, 1), // a fifth
+		fixture.ChosenRequest(t, id, "b", at(2, 1), at(2, 2), at(5, 2), at(1, 1)),
+	)
+	expect(t, "a third", jobs[0], "", bought(t, jobs[0])...)
+	expect(t, "a fifth", jobs[1], fault.PurchaseLimitExceeded)
+	expect(t, "what it holds", jobs[2], "", at(4, 1), at(4, 2))
+	expect(t, "a fourth", jobs[3], "", at(5, 1))
+	expect(t, "a fifth", jobs[4], fault.PurchaseLimitExceeded)
+	expect(t, "another's", jobs[5], "", at(1, 1), at(2, 1), at(2, 2), at(5, 2))
+	fixture.Sound(t, db)
+}

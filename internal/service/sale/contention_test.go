@@ -1,0 +1,140 @@
+package sale_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	busy, free := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, free, "a", 0, 1))
+	seller := sale.NewSeller(db, sellerKeep)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if err := campaign.Lock(t.Context(), tx, busy); err != nil {
+			return err
+		}
+		start := time.Now()
+		report, err := seller.Sell(t.Context(), refs, false)
+		if err != nil {
+			return err
+		}
+		if len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Settled) != 1 {
+			t.Errorf("report: %+v", report)
+		}
+		if took := time.Since(start); took > 2*time.Second { // lock_timeout is 3 s
+			t.Errorf("it waited %s", took)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report, err := seller.Sell(t.Context(), refs, false); err != nil || len(report.Settled) != 1 || len(report.Busy) != 0 {
+		t.Errorf("after the lock: %+v, %v", report, err)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	settings.Postgres.LockTimeout = 200 * time.Millisecond
+	db := fixture.Pool(t, settings)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if err := campaign.Lock(t.Context(), tx, id); err != nil {
+			return err
+		}
+		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true); !postgres.IsSurroundings(err) {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManyWorkersSellOneHotCampaign(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(20))
+	var refs []job.Ref
+	for i := range 300 {
+		refs = append(refs, fixture.Accept(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint(i), 0, 1))...)
+	}
+	var workers sync.WaitGroup
+	for w := range 6 {
+		workers.Go(func() {
+			for start := 0; start < len(refs); start += 20 { // every worker is given every job
+				from := (start + w*50) % len(refs)
+				_, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs[from:min(from+20, len(refs))], true)
+				if err != nil && !postgres.IsSurroundings(err) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	succeeded := 0
+	for _, ref := range refs {
+		if j := fixture.Job(t, db, ref.ID); j.State == job.Succeeded {
+			succeeded++
+		} else if j.Problem == nil || j.Problem.Code != fault.SoldOut {
+			t.Errorf("job %s is %s, %+v", ref.ID, j.State, j.Problem)
+		}
+	}
+	if succeeded != 210 {
+		t.Errorf("%d jobs succeeded for 210 positions", succeeded)
+	}
+	fixture.Sound(t, db)
+}
+
+// Somebody who changes positions without the campaign's lock breaks the rule of
+// package campaign. The batch must then fail rather than sell a position twice.
+func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, disturb := range map[string]string{
+		"a version":  `UPDATE positions SET version = version + 1 WHERE campaign_id = $1`,
+		"a counter":  `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
+		"the orders": `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`,
+	} {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 2))
+		_, err := sale.NewSeller(disturbed{db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), disturb, id)
+			return err
+		}}, sellerKeep).Sell(t.Context(), refs, false)
+		if !errors.Is(err, sale.ErrMoved) {
+			t.Errorf("%s moved: %v", name, err)
+		}
+		if n := purchases(t, db, id); n != 0 {
+			t.Errorf("%s moved: %d purchases stayed", name, n)
+		}
+	}
+}
+
+func purchases(t *testing.T, db postgres.DB, id uuid.UUID) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM purchases WHERE campaign_id = $1`, id).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,54 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/board"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+)
+
+// Expire gives back the positions of a reservation that was not paid in time:
+// the purchase and its job fail with reservation-expired, and positions,
+// counters and the user's limit are free again, in one transaction. It returns
+// the settled job, or false when there was nothing to expire any more.
+//
+// It is for purchases without a provider's payment. One with a payment may have
+// been paid after all, and is released only when the provider says it was not.
+func (s *Seller) Expire(ctx context.Context, e purchase.Expired) (outcome job.Outcome, expired bool, err error) {
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if err := campaign.Lock(ctx, tx, e.CampaignID); err != nil {
+			return err
+		}
+		if expired, err = purchase.StillExpired(ctx, tx, e); err != nil || !expired {
+			return err
+		}
+		jobID, pending, err := purchase.Fail(ctx, tx, e.ID, fault.ReservationExpired)
+		if err != nil {
+			return err
+		}
+		if expired = pending; !pending {
+			return nil
+		}
+		freed, err := board.Release(ctx, tx, e.CampaignID, e.ID)
+		if err != nil {
+			return err
+		}
+		var b pgx.Batch
+		campaign.QueueCount(&b, []campaign.Change{{ID: e.CampaignID, Reserved: -freed}}).Exec(exactly(1, "campaigns"))
+		problem := job.ProblemOf(fault.New(fault.ReservationExpired, "the payment did not arrive in time; the positions are free again"))
+		outcome = job.Outcome{ID: jobID, Problem: &problem}
+		job.QueueSettle(&b, []job.Outcome{outcome}).Exec(exactly(1, "jobs"))
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return job.Outcome{}, false, fmt.Errorf("sale.Expire(%s): %w", e.ID, err)
+	}
+	return outcome, expired, nil
+}

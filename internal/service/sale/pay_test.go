@@ -1,0 +1,206 @@
+package sale_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// expectCodes wants jobs to be final, with these codes; an empty one is a success.
+func expectCodes(t *testing.T, db *pgxpool.Pool, refs []job.Ref, want ...fault.Code) {
+	t.Helper()
+	for i, ref := range refs {
+		j := fixture.Job(t, db, ref.ID)
+		var got fault.Code
+		if j.Problem != nil {
+			got = j.Problem.Code
+		}
+		if !j.State.Final() || got != want[i] {
+			t.Errorf("order %d: %s, %q; want %q", i, j.State, got, want[i])
+		}
+	}
+}
+
+// whileLocked does something while somebody else has a wallet locked.
+func whileLocked(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID, do func()) {
+	t.Helper()
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `SELECT FROM wallets WHERE id = $1 FOR NO KEY UPDATE`, walletID)
+		if err == nil {
+			do()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina, otto := fixture.Wallet(t, db, "mina", 899), fixture.Wallet(t, db, "otto", 100)
+	refs := fixture.Accept(t, db,
+		fixture.WalletRequest(t, id, "mina", 4, 1),
+		fixture.WalletRequest(t, id, "otto", 1, 1),
+		fixture.WalletRequest(t, id, "mina", 6, 1), // 600 of 499
+		fixture.WalletRequest(t, id, "nobody", 4, 1),
+		fixture.WalletRequest(t, id, "mina", 4, 1), // 400: 99 are left
+		fixture.WalletRequest(t, id, "mina", 4, 1),
+		fixture.PurchaseRequest(t, id, "mina", 4, 1), // the app has the money
+	)
+	report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
+	if err != nil || report.Sold != 4 || len(report.Settled) != len(refs) || len(report.Busy) != 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	expectCodes(t, db, refs, "", "", fault.InsufficientFunds, fault.InsufficientFunds, "", fault.InsufficientFunds, "")
+	if a, b := fixture.Balance(t, db, mina), fixture.Balance(t, db, otto); a != 99 || b != 0 {
+		t.Errorf("%d and %d are left", a, b)
+	}
+	fixture.Sound(t, db)
+}
+
+// What a wallet cannot pay is for the next who wants it, of the same batch.
+func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	draft, limit := fixture.Draft(4), 1
+	draft.PurchaseLimit = &limit
+	id := fixture.Campaign(t, db, draft)
+	fixture.Wallet(t, db, "poor", 99)
+	fixture.Wallet(t, db, "rich", 1000)
+	top := []triangle.Position{{Layer: 1, Column: 1}}
+	named := func(user string) job.Request {
+		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Selection{Positions: top}, Payment: sale.Payment{Method: "wallet"}})
+	}
+	refs := fixture.Accept(t, db, named("poor"), named("rich"), named("late"),
+		fixture.WalletRequest(t, id, "rich", 4, 1),   // rich has one, and may have one
+		fixture.PurchaseRequest(t, id, "poor", 0, 1)) // the refusal has used up no limit
+	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+		t.Fatal(err)
+	}
+	expectCodes(t, db, refs, fault.InsufficientFunds, "", fault.PositionTaken, fault.PurchaseLimitExceeded, "")
+	fixture.Sound(t, db)
+}
+
+func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina := fixture.Wallet(t, db, "mina", 1000)
+	fixture.Wallet(t, db, "otto", 1000)
+	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1),
+		fixture.WalletRequest(t, id, "mina", 3, 1), fixture.PurchaseRequest(t, id, "mina", 4, 1))
+	seller := sale.NewSeller(db, sellerKeep)
+	for _, wait := range []bool{false, true} {
+		whileLocked(t, db, mina, func() {
+			start := time.Now()
+			report, err := seller.Sell(t.Context(), refs, wait)
+			if err != nil || len(report.Busy) != 2 || report.Busy[0] != refs[0] || report.Busy[1] != refs[2] {
+				t.Errorf("%+v, %v", report, err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("it waited %s", took)
+			}
+		})
+	}
+	expectCodes(t, db, []job.Ref{refs[1], refs[3]}, "", "")
+	if report, err := seller.Sell(t.Context(), refs, false); err != nil || report.Sold != 2 {
+		t.Errorf("when it is free: %+v, %v", report, err)
+	}
+	expectCodes(t, db, refs, "", "", "", "")
+	if left := fixture.Balance(t, db, mina); left != 500 {
+		t.Errorf("%d are left", left)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina := fixture.Wallet(t, db, "mina", 1000)
+	fixture.Wallet(t, db, "otto", 1000)
+	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1))
+	seller := sale.NewSeller(db, sellerKeep)
+	whileLocked(t, db, mina, func() {
+		start := time.Now()
+		report, err := seller.SellOverdue(t.Context(), refs)
+		if err != nil || len(report.Busy) != 2 || len(report.Settled) != 0 || report.Sold != 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if took := time.Since(start); took < 200*time.Millisecond || took > 2*time.Second {
+			t.Errorf("it waited %s", took)
+		}
+		if n := purchases(t, db, id); n != 0 {
+			t.Errorf("%d purchases", n)
+		}
+	})
+	done := make(chan sale.Report, 1)
+	whileLocked(t, db, mina, func() {
+		go func() {
+			report, err := seller.SellOverdue(t.Context(), refs)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- report
+		}()
+		fixture.AwaitBlocked(t, db, 1)
+	})
+	if report := <-done; report.Sold != 2 {
+		t.Errorf("it did not wait: %+v", report)
+	}
+	fixture.Sound(t, db)
+}
+
+// A wallet whose books disagree pays nothing, and holds up nobody.
+func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	broken := fixture.Wallet(t, db, "mina", 1000)
+	fixture.Wallet(t, db, "otto", 1000)
+	disagree := func(by int) {
+		if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance + $2 WHERE id = $1`, broken, by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disagree(1)
+	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1), fixture.WalletRequest(t, id, "otto", 1, 1))
+	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+		t.Fatal(err)
+	}
+	expectCodes(t, db, refs, fault.InternalError, "")
+	disagree(-1)
+	fixture.Sound(t, db)
+}
+
+func TestTheLastPositionPaidByWalletFreezesTheCampaign(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	fixture.Sell(t, db, id, 9)
+	fixture.Wallet(t, db, "rich", 1000)
+	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "none", 0, 1), fixture.WalletRequest(t, id, "rich", 0, 1), fixture.WalletRequest(t, id, "rich", 0, 1))
+	report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
+	if err != nil || report.Sold != 1 || len(report.Rings) != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	expectCodes(t, db, refs, fault.InsufficientFunds, "", fault.SoldOut)
+	if c, err := campaign.Get(t.Context(), db, id); err != nil || c.State != campaign.Drawing {
+		t.Errorf("%s, %v", c.State, err)
+	}
+	fixture.Sound(t, db)
+}

@@ -1,0 +1,94 @@
+//go:build failpoint
+
+package sale_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// cancel asks to cancel some purchase, in whatever state it is; often one that
+// somebody has asked for before.
+func (m *model) cancel(rt *rapid.T) func() {
+	which, times := rapid.IntRange(0, 9).Draw(rt, "which"), rapid.IntRange(1, 3).Draw(rt, "times")
+	return func() {
+		rows, err := m.db.Query(m.t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 ORDER BY id`, m.id)
+		if err != nil {
+			m.t.Errorf("cancel: %v", err)
+			return
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil || len(all) == 0 {
+			return
+		}
+		var requests []job.Request
+		for range times {
+			requests = append(requests, fixture.CancelRequest(m.t, m.id, all[which%len(all)]))
+		}
+		refs := fixture.Accept(m.t, m.db, requests...)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.backs = append(m.backs, refs...)
+	}
+}
+
+func (m *model) someBacks(rt *rapid.T) []job.Ref {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.backs) == 0 {
+		return nil
+	}
+	from := rapid.IntRange(0, len(m.backs)-1).Draw(rt, "from")
+	return append([]job.Ref(nil), m.backs[from:]...)
+}
+
+func (m *model) deliverBacks(rt *rapid.T) func() {
+	refs := m.someBacks(rt)
+	return func() { m.settleBacks(refs) }
+}
+
+// deliverBacksAndDie delivers cancellations to a worker that dies right before
+// the commit of one that concerns the victim.
+func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
+	refs := m.someBacks(rt)
+	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
+	return func() {
+		defer failpoint.Set("cancellation.commit", victim, func() { panic(errDies) })()
+		m.settleBacks(refs)
+	}
+}
+
+// settleBacks settles cancellations like a worker, until it dies.
+func (m *model) settleBacks(refs []job.Ref) {
+	defer func() {
+		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
+			panic(p)
+		}
+	}()
+	for _, ref := range refs {
+		_, err := m.seller.Cancel(m.t.Context(), ref)
+		if err != nil && !errors.Is(err, job.ErrSettled) && !postgres.IsSurroundings(err) {
+			m.t.Errorf("cancel: %v", err)
+		}
+	}
+}
+
+// givenBack counts the positions of cancelled purchases.
+func (m *model) givenBack(rt *rapid.T) (n int) {
+	err := m.db.QueryRow(m.t.Context(), `
+		SELECT count(*) FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		WHERE p.campaign_id = $1 AND p.state = 'cancelled'`, m.id).Scan(&n)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return n
+}

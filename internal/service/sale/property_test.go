@@ -1,0 +1,272 @@
+//go:build failpoint
+
+package sale_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/testkit/fixture"
+)
+
+// Invariants, checked after every step of random, concurrent purchases, some of
+// them paid by wallet, cancellations, reservations, expiries, repeated deliveries,
+// dying workers and draws:
+//
+//   - everything package audit checks: a position has at most one owner, the
+//     counters equal the rows, nobody is over the limit, a succeeded job has
+//     exactly its purchase and a failed one none, what wallets paid and got back
+//     is in the ledger once, a campaign is drawn only when every position is
+//     sold, and the draw can be redone;
+//   - a final job never changes again: not its state, not its result;
+//   - sold shrinks by what was cancelled and by nothing else, and what a batch
+//     reports as settled is settled.
+//
+// And at the end, when every job was delivered once more without a death: every
+// job is final, and a sold-out campaign has one draw.
+func TestRandomInterleavingsKeepTheInvariants(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(t, rt, db)
+		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
+			var together sync.WaitGroup
+			for _, op := range rapid.SliceOfN(rapid.SampledFrom(m.operations()), 1, 5).Draw(rt, "together") {
+				do := op.prepare(rt)
+				together.Go(do)
+			}
+			together.Wait()
+			m.check(rt)
+		}
+		m.finish(rt)
+	})
+}
+
+// model is one campaign and what is known of it.
+type model struct {
+	t      *testing.T
+	db     *pgxpool.Pool
+	id     uuid.UUID
+	base   int
+	seller *sale.Seller
+
+	mu    sync.Mutex
+	jobs  []job.Ref // purchases
+	backs []job.Ref // cancellations
+	draws []job.Ref
+	final map[uuid.UUID]string
+	sold  int // ever, with what was cancelled
+}
+
+func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
+	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
+		seller: sale.NewSeller(db, sale.Keep{Draws: time.Hour})}
+	draft := fixture.Draft(m.base)
+	if limit := rapid.IntRange(0, 4).Draw(rt, "limit"); limit > 0 {
+		draft.PurchaseLimit = &limit
+	}
+	m.id = fixture.Campaign(t, db, draft)
+	for user := range 3 { // and the fourth has no wallet
+		fixture.Wallet(t, db, fmt.Sprintf("user-%d", 1+user), int64(rapid.IntRange(0, 900).Draw(rt, "money")))
+	}
+	return m
+}
+
+// operation prepares one concurrent action: it draws what it needs and returns the deed.
+type operation struct {
+	name    string
+	prepare func(rt *rapid.T) func()
+}
+
+func (o operation) String() string { return o.name }
+
+func (m *model) operations() []operation {
+	return []operation{
+		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
+		{"reserve", m.reserve}, {"expire", m.expire}, {"draw", m.draw},
+		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
+	}
+}
+
+func (m *model) order(rt *rapid.T) func() {
+	var requests []job.Request
+	for range rapid.IntRange(1, 6).Draw(rt, "orders") {
+		user := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "user"))
+		layer := rapid.IntRange(0, m.base).Draw(rt, "layer")
+		request := rapid.SampledFrom([]func(testing.TB, uuid.UUID, string, int, int) job.Request{fixture.PurchaseRequest, fixture.WalletRequest}).Draw(rt, "paid")
+		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
+	}
+	return func() {
+		refs := fixture.Accept(m.t, m.db, requests...)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.jobs = append(m.jobs, refs...)
+	}
+}
+
+// some returns jobs to be delivered, settled ones among them: deliveries repeat.
+func (m *model) some(rt *rapid.T) []job.Ref {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.jobs) == 0 {
+		return nil
+	}
+	seed := rapid.Uint64().Draw(rt, "which")
+	picked := make([]job.Ref, 0, len(m.jobs))
+	for _, i := range rand.New(rand.NewPCG(seed, seed)).Perm(len(m.jobs))[:1+int(seed%uint64(len(m.jobs)))] {
+		picked = append(picked, m.jobs[i])
+	}
+	return picked
+}
+
+func (m *model) deliver(rt *rapid.T) func() {
+	refs, wait := m.some(rt), rapid.Bool().Draw(rt, "wait")
+	return func() { m.sell(refs, wait) }
+}
+
+func (m *model) sell(refs []job.Ref, wait bool) {
+	defer func() {
+		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
+			panic(p)
+		}
+	}()
+	report, err := m.seller.Sell(m.t.Context(), refs, wait)
+	if err != nil {
+		if !postgres.IsSurroundings(err) {
+			m.t.Errorf("sell: %v", err)
+		}
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, ring := range report.Rings {
+		m.draws = append(m.draws, ring.Jobs...)
+	}
+}
+
+// errDies is how a worker dies: nothing after it runs, and its transaction is gone.
+var errDies = errors.New("the worker dies")
+
+// deliverAndDie delivers jobs to a worker that dies right before its commit, and
+// so does every other one that has an order of the same user at that moment.
+func (m *model) deliverAndDie(rt *rapid.T) func() {
+	refs := m.some(rt)
+	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
+	return func() {
+		defer failpoint.Set("sale.commit", victim, func() { panic(errDies) })()
+		m.sell(refs, true)
+	}
+}
+
+func (m *model) reserve(rt *rapid.T) func() {
+	ttl := time.Duration(rapid.SampledFrom([]int{-1, 1, 3600}).Draw(rt, "ttl")) * time.Second
+	return func() {
+		m.mu.Lock() // one at a time, so that what is free is not taken in between
+		defer m.mu.Unlock()
+		c, err := campaign.Get(m.t.Context(), m.db, m.id)
+		if err != nil || c.State != campaign.Active || c.Counts.Available() < 1 || c.PurchaseLimit != nil {
+			return
+		}
+		_, _, _ = fixture.TryReserve(m.t, m.db, m.id, "undecided", 1, ttl) // somebody may have been faster
+	}
+}
+
+func (m *model) expire(*rapid.T) func() {
+	return func() {
+		found, err := purchase.FindExpired(m.t.Context(), m.db, 100)
+		if err != nil {
+			m.t.Errorf("expire: %v", err)
+		}
+		for _, e := range found {
+			if _, _, err := m.seller.Expire(m.t.Context(), e); err != nil && !postgres.IsSurroundings(err) {
+				m.t.Errorf("expire: %v", err)
+			}
+		}
+	}
+}
+
+func (m *model) draw(*rapid.T) func() {
+	return func() {
+		m.mu.Lock()
+		draws := m.draws
+		m.mu.Unlock()
+		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: 10 * time.Second, Timeout: time.Minute}, fixture.Logger(m.t))
+		for _, ref := range draws {
+			_, _ = drawer.Run(m.t.Context(), ref) // busy, settled: the checks tell what became of it
+		}
+	}
+}
+
+func (m *model) check(rt *rapid.T) {
+	violations, err := audit.Check(m.t.Context(), m.db, 3)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	for _, v := range violations {
+		rt.Errorf("broken: %s: %s", v.Invariant, v.Subject)
+	}
+	ids := make([]uuid.UUID, len(m.jobs)+len(m.backs))
+	for i, ref := range slices.Concat(m.jobs, m.backs) {
+		ids[i] = ref.ID
+	}
+	jobs, err := job.GetAll(m.t.Context(), m.db, ids)
+	if err != nil || len(jobs) != len(ids) {
+		rt.Fatalf("%d of %d jobs are there, %v", len(jobs), len(ids), err)
+	}
+	for _, j := range jobs {
+		now := fmt.Sprint(j.State, string(j.Result), j.Problem)
+		if before, known := m.final[j.ID]; known && before != now {
+			rt.Errorf("job %s was final as %s and is now %s", j.ID, before, now)
+		}
+		if j.State.Final() {
+			m.final[j.ID] = now
+		}
+	}
+	c, err := campaign.Get(m.t.Context(), m.db, m.id)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	ever := c.Counts.Sold + m.givenBack(rt)
+	if ever < m.sold {
+		rt.Errorf("sold, with what was cancelled, fell from %d to %d", m.sold, ever)
+	}
+	m.sold = ever
+}
+
+// finish delivers every job once more, to a worker that lives.
+func (m *model) finish(rt *rapid.T) {
+	if len(m.jobs) > 0 {
+		m.sell(m.jobs, true)
+	}
+	m.settleBacks(m.backs)
+	m.draw(rt)()
+	m.check(rt)
+	if want := len(m.jobs) + len(m.backs); len(m.final) != want {
+		rt.Errorf("%d of %d jobs are final", len(m.final), want)
+	}
+	c, err := campaign.Get(m.t.Context(), m.db, m.id)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if soldOut := c.Counts.Sold == c.Counts.Total; soldOut != (c.State == campaign.Completed) {
+		rt.Errorf("%d of %d sold, and the campaign is %s", c.Counts.Sold, c.Counts.Total, c.State)
+	}
+}

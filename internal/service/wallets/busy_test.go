@@ -1,0 +1,51 @@
+package wallets_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	stuck, free := made(t, at, 100), made(t, at, 100)
+	crowd := []wallets.Command{
+		keyed("1", wallets.Credit{Wallet: stuck, Details: amount(1)}),
+		keyed("2", wallets.Credit{Wallet: free, Details: amount(1)}),
+		keyed("3", wallets.Transfer{From: free, To: stuck, Details: amount(1)}),
+	}
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, true); err != nil {
+			return err
+		}
+		done, err := at.Do(t.Context(), crowd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fault.CodeOf(done[0].Err) != fault.Unavailable || done[1].Err != nil || fault.CodeOf(done[2].Err) != fault.Unavailable {
+			t.Errorf("while it is locked: %v, %v, %v", done[0].Err, done[1].Err, done[2].Err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, db, free, 101, 0, 2)
+	for i, d := range do(t, at, crowd...) { // with the same keys
+		if d.Err != nil || d.Job.Problem != nil {
+			t.Errorf("command %d again: %+v", i, d)
+		}
+	}
+	expect(t, db, free, 100, 0, 3)
+	expect(t, db, stuck, 102, 0, 3)
+	fixture.Sound(t, db)
+}

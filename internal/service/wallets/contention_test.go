@@ -1,0 +1,222 @@
+package wallets_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestTwoConcurrentCreditsBothCount(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	id := made(t, at, 0)
+	together(2, func(int) {
+		if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Credit{Wallet: id, Details: amount(100)})}); err != nil {
+			t.Error(err)
+		}
+	})
+	expect(t, db, id, 200, 0, 2)
+}
+
+func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	for range 10 {
+		id := made(t, at, 100)
+		codes := make([]fault.Code, 2)
+		together(2, func(i int) {
+			done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(100)})})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			codes[i] = codeOf(done[0])
+		})
+		if slices.Sort(codes); codes[0] != "" || codes[1] != fault.InsufficientFunds {
+			t.Errorf("got %q", codes)
+		}
+		expect(t, db, id, 0, 0, 2)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	id := made(t, at, 0)
+	together(8, func(i int) {
+		for left := 125; left > 0; {
+			crowd := make([]wallets.Command, min(left, 1+i*9)) // crowds of 1 to 64
+			for c := range crowd {
+				crowd[c] = command(wallets.Credit{Wallet: id, Details: amount(3)})
+			}
+			if _, err := at.Do(t.Context(), crowd); err != nil {
+				t.Error(err)
+				return
+			}
+			left -= len(crowd)
+		}
+	})
+	expect(t, db, id, 3000, 0, 1000)
+	if lost := at.Counts().Lost; lost != 0 {
+		t.Errorf("%d races lost under the row's lock", lost)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestCrossingTransfersNeverDeadlock(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	a, b := made(t, at, 1000), made(t, at, 1000)
+	together(12, func(i int) {
+		for range 20 {
+			deed := wallets.Transfer{From: a, To: b, Details: amount(1)}
+			if i%2 == 1 {
+				deed.From, deed.To = b, a
+			}
+			if done, err := at.Do(t.Context(), []wallets.Command{command(deed)}); err != nil || codeOf(done[0]) != "" {
+				t.Errorf("%+v, %v", done, err)
+				return
+			}
+		}
+	})
+	expect(t, db, a, 1000, 0, 241)
+	expect(t, db, b, 1000, 0, 241)
+	fixture.Sound(t, db)
+}
+
+// Crowds over the same wallets, old and new, and the same keys, in opposite orders.
+func TestOverlappingCrowdsInOppositeOrderNeverDeadlock(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	const count, rounds = 12, 15
+	var ids []uuid.UUID
+	for range count {
+		ids = append(ids, made(t, at, 100))
+	}
+	together(6, func(i int) {
+		for round := range rounds {
+			var crowd []wallets.Command
+			for n := range count {
+				key, next := fmt.Sprint(round, "/", n), ids[(n+1)%count]
+				crowd = append(crowd, keyed(key, wallets.Transfer{From: ids[n], To: next, Details: amount(1)}),
+					command(wallets.Transfer{From: next, To: ids[n], Details: amount(1)}),
+					command(wallets.Open{Owner: wallet.Owner{ID: key, Currency: "JPY"}}))
+			}
+			if i%2 == 1 {
+				slices.Reverse(crowd)
+			}
+			if _, err := at.Do(t.Context(), crowd); err != nil {
+				t.Errorf("crowd %d: %v", i, err)
+				return
+			}
+		}
+	})
+	var total, opened int64
+	if err := db.QueryRow(t.Context(), `SELECT sum(balance), count(*) FROM wallets`).Scan(&total, &opened); err != nil || total != 100*count || opened != count+count*rounds {
+		t.Errorf("%d in %d wallets, %v", total, opened, err)
+	}
+	if lost := at.Counts().Lost; lost != 0 {
+		t.Errorf("%d races lost", lost)
+	}
+	fixture.Sound(t, db)
+}
+
+// Somebody who writes to a wallet without its lock makes a crowd lose the race,
+// and it is tried again.
+func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := made(t, wallets.New(db, wallets.Options{}), 100)
+	for _, times := range []int{1, 2, 3} {
+		d := &disturbed{Pool: db, times: times, sql: `UPDATE wallets SET version = version + 1 WHERE id = $1`, id: id}
+		at := wallets.New(d, wallets.Options{})
+		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(1)})})
+		if times < 3 && (err != nil || codeOf(done[0]) != "") || times == 3 && fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("disturbed %d times: %+v, %v", times, done, err)
+		}
+		if lost := at.Counts().Lost; lost != int64(times) {
+			t.Errorf("disturbed %d times, %d counted", times, lost)
+		}
+	}
+	expect(t, db, id, 98, 0, 3)
+	fixture.Sound(t, db)
+}
+
+func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := made(t, wallets.New(db, wallets.Options{}), 100)
+	at := wallets.New(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id}, wallets.Options{})
+	if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(1)})}); err == nil || at.Counts().Lost != 0 {
+		t.Errorf("%v, %+v", err, at.Counts())
+	}
+	expect(t, db, id, 100, 0, 1)
+}
+
+func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := wallets.New(db, wallets.Options{})
+	ids := make([]uuid.UUID, 8)
+	for i := range ids {
+		ids[i] = made(t, at, 0)
+	}
+	credit := func(i int, reference string) wallets.Command {
+		return command(wallets.Credit{Wallet: ids[i], Details: wallets.Details{Amount: 1, Reference: reference}})
+	}
+	done := do(t, at, credit(0, "a"), credit(1, "a"))
+	if codeOf(done[0]) != "" || codeOf(done[1]) != fault.StateConflict {
+		t.Errorf("in one crowd: %+v", done)
+	}
+	if d := do(t, at, credit(1, "a"))[0]; codeOf(d) != fault.StateConflict {
+		t.Errorf("later: %+v", d)
+	}
+	other := credit(1, "a")
+	other.Request.Client = "another shop"
+	if d := do(t, at, other)[0]; codeOf(d) != "" {
+		t.Errorf("of another client: %+v", d)
+	}
+	// The same two references from crowds that share no wallet: only the unique
+	// index is between them. Who loses is tried again and finds them used.
+	won := make([]int, len(ids))
+	together(len(ids), func(i int) {
+		first, second := "x", "y"
+		if i%2 == 1 {
+			first, second = second, first
+		}
+		done, err := at.Do(t.Context(), []wallets.Command{credit(i, first), credit(i, second), credit(i, "")})
+		if err != nil {
+			t.Errorf("crowd %d: %v", i, err)
+			return
+		}
+		for _, d := range done[:2] {
+			if codeOf(d) == "" {
+				won[i]++
+			}
+		}
+		if codeOf(done[2]) != "" {
+			t.Errorf("the third of crowd %d: %+v", i, done[2])
+		}
+	})
+	total := 0
+	for _, n := range won {
+		total += n
+	}
+	if total != 2 {
+		t.Errorf("two references were used %d times", total)
+	}
+	fixture.Sound(t, db)
+}

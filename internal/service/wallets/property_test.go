@@ -1,0 +1,166 @@
+//go:build failpoint
+
+package wallets_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/job"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+// Random crowds of commands, among them ones that must be refused, crowds whose
+// process dies before the commit and that come again, crowds that are sent twice,
+// time that runs out, and sweeps. After each:
+//
+//   - every command is answered as a simple model in memory says it must be;
+//   - every wallet has the balance, what is held, and the version of the model;
+//   - a crowd that comes again gets the same answers and changes nothing.
+//
+// At the end everything package audit checks holds.
+func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t, db)
+		for range rapid.IntRange(2, 10).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0:
+				w.lapse(rt)
+			case 1:
+				w.sweep()
+			default:
+				w.crowd(rt)
+			}
+			w.check(rt)
+		}
+		violations, err := audit.Check(t.Context(), db, 3)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, v := range violations {
+			rt.Errorf("broken: %s: %s", v.Invariant, v.Subject)
+		}
+	})
+}
+
+// world is three wallets, of which the last has another currency, and what they should have.
+type world struct {
+	t    *testing.T
+	db   *pgxpool.Pool
+	at   *wallets.Teller
+	ids  []uuid.UUID
+	want []*model
+	auth []*authorization
+	used map[string]bool // references
+}
+
+// model is a wallet in memory.
+type model struct {
+	currency               string
+	balance, held, version int64
+}
+
+type authorization struct {
+	id               uuid.UUID
+	of               int
+	amount, captured int64
+	active, over     bool
+}
+
+func newWorld(t *testing.T, db *pgxpool.Pool) *world {
+	w := &world{t: t, db: db, at: wallets.New(db, wallets.Options{}), used: make(map[string]bool)}
+	for i, currency := range []string{"JPY", "JPY", "EUR"} {
+		d := one(t, w.at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: currency}, InitialBalance: int64(20 * i)})
+		w.ids = append(w.ids, read[wallets.Wallet](t, d).ID)
+		w.want = append(w.want, &model{currency: currency, balance: int64(20 * i), version: int64(min(i, 1))})
+	}
+	return w
+}
+
+// planned is a command and what the model makes of it when its turn comes.
+type planned struct {
+	deed  wallets.Deed
+	on    int // the wallet
+	apply func() fault.Code
+	hold  *authorization // that it makes
+}
+
+func (w *world) crowd(rt *rapid.T) {
+	var plan []planned
+	var commands []wallets.Command
+	for range rapid.IntRange(1, 6).Draw(rt, "crowd") {
+		p := w.plan(rt)
+		plan, commands = append(plan, p), append(commands, command(p.deed))
+	}
+	if rapid.IntRange(0, 4).Draw(rt, "dies") == 0 {
+		if !dying(w.at, w.t, "teller.written", w.ids[plan[0].on].String(), commands) {
+			rt.Fatal("it did not die: the test does not test")
+		}
+		w.check(rt) // as if it had not come
+	}
+	done := do(w.t, w.at, commands...)
+	for i, p := range plan {
+		want := p.apply()
+		if got := codeOf(done[i]); got != want {
+			rt.Errorf("%T %+v: %q, want %q", p.deed, p.deed, got, want)
+		}
+		if p.hold != nil && want == "" {
+			p.hold.id = read[wallets.Authorization](w.t, done[i]).ID
+			w.auth = append(w.auth, p.hold)
+		}
+	}
+	w.check(rt)
+	for i := range commands {
+		commands[i].Request.ID = job.NewID() // as every request gets one
+	}
+	for i, again := range do(w.t, w.at, commands...) {
+		before := done[i]
+		if before.Err == nil && (!again.Replayed || string(again.Job.Result) != string(before.Job.Result)) || codeOf(again) != codeOf(before) {
+			rt.Errorf("%T %+v: told %q, %s, and then %q, %s", plan[i].deed, plan[i].deed, codeOf(before), before.Job.Result, codeOf(again), again.Job.Result)
+		}
+	}
+}
+
+// plan draws a command. Amounts are small, so that money is often short.
+func (w *world) plan(rt *rapid.T) planned {
+	from, to := rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(rt, "from"), rapid.SampledFrom([]int{0, 1, 1, 0, 2}).Draw(rt, "to")
+	d := amount(rapid.Int64Range(0, 40).Draw(rt, "amount"))
+	if rapid.IntRange(0, 5).Draw(rt, "with a reference") == 0 {
+		d.Reference = fmt.Sprint(w.ids[0], rapid.IntRange(0, 3).Draw(rt, "reference"))
+	}
+	if rapid.IntRange(0, 5).Draw(rt, "on a version") == 0 {
+		version := w.want[from].version + rapid.Int64Range(0, 1).Draw(rt, "version")
+		d.IfVersion = &version
+	}
+	id := w.ids[from]
+	switch rapid.IntRange(0, 8).Draw(rt, "deed") {
+	case 0, 1:
+		return planned{deed: wallets.Credit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.credit(from, d) }}
+	case 2:
+		return planned{deed: wallets.Debit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.debit(from, d) }}
+	case 3, 4:
+		return planned{deed: wallets.Transfer{From: id, To: w.ids[to], Details: d}, on: from, apply: func() fault.Code { return w.transfer(from, to, d) }}
+	case 5, 6:
+		h := &authorization{of: from, amount: d.Amount, active: true}
+		return planned{deed: wallets.Authorize{Wallet: id, TTL: time.Hour, Details: d}, on: from, hold: h, apply: func() fault.Code { return w.authorize(h, d) }}
+	}
+	h := &authorization{id: uuid.New(), of: -1}
+	if len(w.auth) > 0 {
+		h = rapid.SampledFrom(w.auth).Draw(rt, "authorization")
+	}
+	if rapid.Bool().Draw(rt, "void") {
+		return planned{deed: wallets.Void{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.void(from, h, d) }}
+	}
+	return planned{deed: wallets.Capture{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.capture(from, h, d) }}
+}

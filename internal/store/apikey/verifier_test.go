@@ -1,0 +1,164 @@
+package apikey_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/store/apikey"
+	"triprize/internal/testkit/fixture"
+)
+
+func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
+	t.Helper()
+	if err := apikey.Revoke(t.Context(), db, prefix); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	good, prefix, secret := create(t, db, apikey.App, "shop")
+	_, otherPrefix, otherSecret := create(t, db, apikey.App, "other")
+	revokedText, revokedPrefix, _ := create(t, db, apikey.App, "gone")
+	revoke(t, db, revokedPrefix)
+	v := apikey.NewVerifier(db, time.Minute)
+	for range 2 { // the second time from memory
+		for what, text := range map[string]string{
+			"nothing":                   "",
+			"one word":                  "hello",
+			"no secret":                 "tp_" + prefix,
+			"an empty secret":           "tp_" + prefix + "_",
+			"a short secret":            good[:len(good)-1],
+			"a long secret":             good + "0",
+			"a short prefix":            "tp_" + prefix[1:] + "_" + secret,
+			"a long prefix":             "tp_0" + prefix + "_" + secret,
+			"another marker":            "sk_" + prefix + "_" + secret,
+			"no marker":                 prefix + "_" + secret,
+			"a fourth part":             good + "_",
+			"blanks around":             " " + good + " ",
+			"an unknown prefix":         "tp_" + strings.Repeat("0", 12) + "_" + secret,
+			"a wrong secret":            "tp_" + prefix + "_" + strings.Repeat("0", 64),
+			"the secret of another key": "tp_" + prefix + "_" + otherSecret,
+			"the prefix of another key": "tp_" + otherPrefix + "_" + secret,
+			"another case":              "tp_" + prefix + "_" + strings.ToUpper(secret),
+			"a revoked key":             revokedText,
+		} {
+			k, err := v.Verify(t.Context(), text)
+			refused(t, what, err)
+			if k != (apikey.Key{}) {
+				t.Errorf("%s: got %+v", what, k)
+			}
+		}
+	}
+	if _, err := v.Verify(t.Context(), good); err != nil {
+		t.Errorf("the good key: %v", err)
+	}
+}
+
+func TestARevokedKeyStopsWithinTheTimeItIsRemembered(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	text, prefix, _ := create(t, db, apikey.App, "shop")
+	const remembered = 300 * time.Millisecond
+	v := apikey.NewVerifier(db, remembered)
+	if _, err := v.Verify(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	revoke(t, db, prefix)
+	revoked := time.Now()
+	for asked := revoked; ; asked = time.Now() {
+		_, err := v.Verify(t.Context(), text) // being used does not keep it alive
+		if err != nil {
+			refused(t, "the revoked key", err)
+			break
+		}
+		if over := asked.Sub(revoked); over > remembered+100*time.Millisecond {
+			t.Fatalf("it works %s after its end", over)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if _, err := v.Verify(t.Context(), text); err == nil {
+		t.Error("it works again")
+	}
+}
+
+func TestAVerifierThatRemembersNothingRefusesARevokedKeyAtOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	text, prefix, _ := create(t, db, apikey.App, "shop")
+	v := apikey.NewVerifier(db, 0)
+	if _, err := v.Verify(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	revoke(t, db, prefix)
+	_, err := v.Verify(t.Context(), text)
+	refused(t, "the revoked key", err)
+}
+
+func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	db := fixture.Pool(t, settings)
+	known, _, secret := create(t, db, apikey.App, "shop")
+	unasked, _, _ := create(t, db, apikey.App, "shop")
+	v := apikey.NewVerifier(db, time.Hour)
+	if _, err := v.Verify(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	if k, err := v.Verify(t.Context(), known); err != nil || k.Client != "shop" {
+		t.Errorf("without the database: %+v, %v", k, err)
+	}
+	_, err := v.Verify(t.Context(), strings.Replace(known, secret, strings.Repeat("0", 64), 1))
+	refused(t, "a wrong secret for a known prefix", err)
+	// Who cannot be looked up is not called unknown: the client should try again.
+	if _, err := v.Verify(t.Context(), unasked); err == nil || fault.CodeOf(err) == fault.Unauthenticated {
+		t.Errorf("a key that cannot be looked up: %v", err)
+	}
+	for _, malformed := range []string{"malformed", "tp_0_" + secret, "tp_" + strings.Repeat("0", 1000) + "_" + secret, "tp_000000000000_0"} {
+		_, err = v.Verify(t.Context(), malformed)
+		refused(t, "a malformed key, which needs no look-up", err)
+	}
+}
+
+func TestAnUnknownPrefixIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	text, prefix, _ := create(t, db, apikey.App, "shop")
+	move := func(from, to string) {
+		t.Helper()
+		tag, err := db.Exec(t.Context(), `UPDATE api_keys SET prefix = $2 WHERE prefix = $1`, from, to)
+		if err != nil || tag.RowsAffected() != 1 {
+			t.Fatal(tag, err)
+		}
+	}
+	v := apikey.NewVerifier(db, time.Hour)
+	move(prefix, "elsewhere")
+	_, err := v.Verify(t.Context(), text)
+	refused(t, "a prefix that is not there", err)
+	move("elsewhere", prefix)
+	if _, err := v.Verify(t.Context(), text); err != nil {
+		t.Errorf("now that it is there: %v", err)
+	}
+}
+
+func TestALookUpThatEndsEarlyIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	text, _, _ := create(t, db, apikey.App, "shop")
+	v := apikey.NewVerifier(db, time.Hour)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := v.Verify(ended, text); err == nil || fault.CodeOf(err) == fault.Unauthenticated {
+		t.Errorf("got %v", err)
+	}
+	if _, err := v.Verify(t.Context(), text); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}

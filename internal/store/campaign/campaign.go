@@ -1,0 +1,111 @@
+package campaign
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/triangle"
+)
+
+// State is where a campaign is in its life.
+type State string
+
+// The states; doc.go has the diagram.
+const (
+	Pending   State = "pending"
+	Active    State = "active"
+	Drawing   State = "drawing"
+	Completed State = "completed"
+	Cancelled State = "cancelled"
+)
+
+// States lists every state.
+var States = []State{Pending, Active, Drawing, Completed, Cancelled}
+
+// Campaign is one campaign without its layers.
+type Campaign struct {
+	ID              uuid.UUID
+	Name            string
+	BaseLength      int
+	Currency        money.Currency
+	PurchaseLimit   *int // positions per user; nil: none
+	State           State
+	PausedAt        *time.Time
+	SaleStartsAt    *time.Time
+	SaleEndsAt      *time.Time
+	Policies        Policies
+	Counts          Counts
+	CreatedAt       time.Time
+	PublishedAt     *time.Time
+	DrawStartedAt   *time.Time
+	DrawCompletedAt *time.Time
+	BoardVersion    int64 // grows with every change of a position
+}
+
+// Counts is how many positions are in which state. Held ones count as reserved.
+type Counts struct {
+	Total    int
+	Reserved int
+	Sold     int
+}
+
+// Available returns how many positions are free.
+func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
+
+// Policies are what the campaign promises for cases that may come up. They are
+// stored with it from the start, so that the rules are known before the first
+// sale.
+type Policies struct {
+	LatePayment       string     `json:"late_payment"` // refund or reassign
+	Unsold            string     `json:"unsold"`       // stay, cancel or draw
+	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
+	Beacon            bool       `json:"beacon"`
+}
+
+// The values of the policies; the first of each is the default.
+const (
+	LatePaymentRefund   = "refund"
+	LatePaymentReassign = "reassign"
+	UnsoldStay          = "stay"
+	UnsoldCancel        = "cancel"
+	UnsoldDraw          = "draw"
+)
+
+// Layer is one row of the triangle: its price, and what can be won in it.
+type Layer struct {
+	Layer  int
+	Price  int64 // minor units
+	Prizes []PrizeGroup
+}
+
+// PrizeGroup is a number of equal prizes.
+type PrizeGroup struct {
+	Name  string
+	Count int
+}
+
+// Draft is what a campaign is made from.
+type Draft struct {
+	Name          string
+	BaseLength    int
+	Currency      money.Currency
+	PurchaseLimit *int
+	SaleStartsAt  *time.Time
+	SaleEndsAt    *time.Time
+	Policies      Policies
+	Layers        []Layer // every layer once, in order
+}
+
+// Positions returns how many positions the draft's triangle has.
+func (d Draft) Positions() int { return triangle.Count(d.BaseLength) }
+
+// Amendment is a change to an active campaign; nil leaves a value as it is.
+type Amendment struct {
+	Name            *string
+	PurchaseLimit   *int
+	SaleEndsAt      *time.Time
+	NoPurchaseLimit bool // takes the limit away
+	NoSaleEnd       bool // takes the end away
+}

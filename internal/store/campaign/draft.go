@@ -1,0 +1,108 @@
+package campaign
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/triangle"
+)
+
+// MaxName bounds the names of campaigns and prizes, in characters.
+const MaxName = 200
+
+// Bounds are the limits an installation sets.
+type Bounds struct {
+	MaxBaseLength int
+	MinPrice      int64 // minor units
+}
+
+// Check returns an invalid-request Error that names every field at fault.
+func (d Draft) Check(bounds Bounds) error {
+	var faults []fault.Field
+	bad := func(pointer, format string, args ...any) {
+		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	checkName(d.Name, "/name", bad)
+	if d.BaseLength < triangle.MinBaseLength || d.BaseLength > bounds.MaxBaseLength {
+		bad("/base_length", "must be %d to %d", triangle.MinBaseLength, bounds.MaxBaseLength)
+	}
+	if _, err := money.ParseCurrency(string(d.Currency)); err != nil {
+		bad("/currency", "must be an ISO 4217 code in capitals, such as JPY")
+	}
+	if d.PurchaseLimit != nil && *d.PurchaseLimit < 1 {
+		bad("/purchase_limit", "must be at least 1, or left out for none")
+	}
+	if d.SaleStartsAt != nil && d.SaleEndsAt != nil && !d.SaleEndsAt.After(*d.SaleStartsAt) {
+		bad("/sale_ends_at", "must be after sale_starts_at")
+	}
+	checkTime(d.SaleStartsAt, "/sale_starts_at", bad)
+	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
+	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
+	d.Policies.check(bad)
+	if len(faults) == 0 {
+		d.checkLayers(bounds, bad)
+	}
+	if len(faults) > 0 {
+		return fault.Invalid(faults...)
+	}
+	return nil
+}
+
+// checkTime wants a time that is one in every zone: RFC 3339, in which it is
+// shown, knows no year above 9999, and some place is a day ahead.
+func checkTime(t *time.Time, pointer string, bad func(string, string, ...any)) {
+	const earliest, latest = 2000, 9998
+	if t != nil && (t.UTC().Year() < earliest || t.UTC().Year() > latest) {
+		bad(pointer, "must be in the years %d to %d", earliest, latest)
+	}
+}
+
+func (p Policies) check(bad func(string, string, ...any)) {
+	if p.LatePayment != LatePaymentRefund && p.LatePayment != LatePaymentReassign {
+		bad("/policies/late_payment", "must be %s or %s", LatePaymentRefund, LatePaymentReassign)
+	}
+	if p.Unsold != UnsoldStay && p.Unsold != UnsoldCancel && p.Unsold != UnsoldDraw {
+		bad("/policies/unsold", "must be %s, %s or %s", UnsoldStay, UnsoldCancel, UnsoldDraw)
+	}
+	if p.Beacon {
+		bad("/policies/beacon", "this version draws without a public beacon; leave it out")
+	}
+}
+
+// checkLayers wants every layer 1..base_length once, in order, with a price and
+// at most as many prizes as positions.
+func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
+	if len(d.Layers) != d.BaseLength {
+		bad("/layers", "must have every layer 1 to %d once; there are %d", d.BaseLength, len(d.Layers))
+		return
+	}
+	for i, layer := range d.Layers {
+		at := "/layers/" + strconv.Itoa(i)
+		if layer.Layer != i+1 {
+			bad(at+"/layer", "every layer 1 to %d must come once", d.BaseLength)
+			return
+		}
+		if layer.Price < bounds.MinPrice || layer.Price > money.MaxAmount {
+			bad(at+"/price", "must be %d to %d minor units", bounds.MinPrice, money.MaxAmount)
+		}
+		left := triangle.InLayer(layer.Layer)
+		for j, prize := range layer.Prizes {
+			checkName(prize.Name, at+"/prizes/"+strconv.Itoa(j)+"/name", bad)
+			if prize.Count < 1 || prize.Count > left {
+				bad(at+"/prizes/"+strconv.Itoa(j)+"/count", "must be at least 1, and layer %d has room for %d prizes in all", layer.Layer, triangle.InLayer(layer.Layer))
+				break
+			}
+			left -= prize.Count
+		}
+	}
+}
+
+func checkName(name, pointer string, bad func(string, string, ...any)) {
+	if n := utf8.RuneCountInString(name); n < 1 || n > MaxName {
+		bad(pointer, "must have 1 to %d characters", MaxName)
+	}
+}

@@ -1,0 +1,141 @@
+package campaign
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// ErrFenced means that the execution lock was taken over or released: whatever
+// its former holder was about to write must not be written.
+var ErrFenced = errors.New("campaign: the execution lock was taken over")
+
+// Freeze ends the sale of a campaign whose last position the transaction has
+// sold, and binds the sold list. Call it under the lock.
+func Freeze(ctx context.Context, tx pgx.Tx, id uuid.UUID, root [sha256.Size]byte, sold int) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns SET state = 'drawing', paused_at = NULL, draw_started_at = clock_timestamp()
+		WHERE id = $1 AND state = 'active' AND positions_sold = positions_total AND positions_sold = $2`, id, sold)
+	if err != nil {
+		return fmt.Errorf("campaign.Freeze(%s): %w", id, err)
+	}
+	if tag.RowsAffected() != 1 {
+		return fmt.Errorf("campaign.Freeze(%s): the counters do not agree with a list of %d sold positions", id, sold)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, root, sold) VALUES ($1, $2, $3)`, id, root[:], sold); err != nil {
+		return fmt.Errorf("campaign.Freeze(%s): %w", id, err)
+	}
+	return nil
+}
+
+// FrozenRoot returns the root recorded at sell-out.
+func FrozenRoot(ctx context.Context, db postgres.DB, id uuid.UUID) ([sha256.Size]byte, error) {
+	var root []byte
+	if err := db.QueryRow(ctx, `SELECT root FROM freezes WHERE campaign_id = $1`, id).Scan(&root); err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("campaign.FrozenRoot(%s): %w", id, err)
+	}
+	return [sha256.Size]byte(root), nil
+}
+
+// Execution is a claim on the draw of a campaign. The version fences: every
+// write of the holder names lock and version, and touches nothing once somebody
+// else has claimed.
+type Execution struct {
+	CampaignID uuid.UUID
+	LockID     uuid.UUID
+	Version    int64
+}
+
+// Claim takes the execution lock of a campaign that is to be drawn, if it is
+// free or its holder was silent for longer than lease. ok is false when there is
+// nothing to claim: not drawing, drawn already, or somebody is at work on it.
+func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duration) (e Execution, ok bool, err error) {
+	e = Execution{CampaignID: id, LockID: uuid.New()}
+	err = db.QueryRow(ctx, `
+		UPDATE campaigns
+		SET execution_lock_id = $2, execution_locked_at = clock_timestamp(), execution_version = execution_version + 1
+		WHERE id = $1 AND state = 'drawing'
+		  AND (execution_lock_id IS NULL OR execution_locked_at < clock_timestamp() - $3 * interval '1 second')
+		  AND NOT EXISTS (SELECT FROM draws WHERE campaign_id = $1)
+		RETURNING execution_version`, id, e.LockID, lease.Seconds()).Scan(&e.Version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Execution{}, false, nil
+	}
+	if err != nil {
+		return Execution{}, false, fmt.Errorf("campaign.Claim(%s): %w", id, err)
+	}
+	return e, true, nil
+}
+
+// Renew says that the holder is still at work, or returns ErrFenced.
+func (e Execution) Renew(ctx context.Context, db postgres.DB) error {
+	return e.guarded(ctx, db, "Renew", `SET execution_locked_at = clock_timestamp()`)
+}
+
+// Release gives the lock back, or returns ErrFenced.
+func (e Execution) Release(ctx context.Context, db postgres.DB) error {
+	return e.guarded(ctx, db, "Release", `SET execution_lock_id = NULL, execution_locked_at = NULL`)
+}
+
+// Complete ends the campaign and gives the lock back, or returns ErrFenced. It
+// comes first in the transaction that records the draw: it is the fence, and the
+// row's lock keeps a later claim out until the commit.
+func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
+	return e.guarded(ctx, tx, "Complete", `
+		SET state = 'completed', draw_completed_at = clock_timestamp(), execution_lock_id = NULL, execution_locked_at = NULL`)
+}
+
+func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string) error {
+	tag, err := db.Exec(ctx, `UPDATE campaigns `+set+`
+		WHERE id = $1 AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`, e.CampaignID, e.LockID, e.Version)
+	if err != nil {
+		return fmt.Errorf("campaign.Execution.%s(%s): %w", what, e.CampaignID, err)
+	}
+	if tag.RowsAffected() != 1 {
+		return fmt.Errorf("campaign.Execution.%s(%s, version %d): %w", what, e.CampaignID, e.Version, ErrFenced)
+	}
+	return nil
+}
+
+// ReleaseStale takes up to limit execution locks away from holders that were
+// silent for longer than lease, and returns their campaigns. The version grows,
+// so that a holder who wakes up is fenced.
+func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, `
+		UPDATE campaigns SET execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
+		WHERE id IN (
+			SELECT id FROM campaigns
+			WHERE state = 'drawing' AND execution_locked_at < clock_timestamp() - $1 * interval '1 second'
+			ORDER BY id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
+		RETURNING id`, lease.Seconds(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.ReleaseStale: %w", err)
+	}
+	released, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("campaign.ReleaseStale: %w", err)
+	}
+	return released, nil
+}
+
+// AwardPrizes writes the winning columns; columns[i] belongs to prize numbers[i].
+func AwardPrizes(ctx context.Context, tx pgx.Tx, id uuid.UUID, numbers, columns []int) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE prizes p SET winning_column = w.col
+		FROM unnest($2::int[], $3::int[]) AS w (number, col)
+		WHERE p.campaign_id = $1 AND p.number = w.number AND p.winning_column IS NULL`, id, numbers, columns)
+	if err != nil {
+		return fmt.Errorf("campaign.AwardPrizes(%s): %w", id, err)
+	}
+	if int(tag.RowsAffected()) != len(numbers) {
+		return fmt.Errorf("campaign.AwardPrizes(%s): %d of %d prizes awarded", id, tag.RowsAffected(), len(numbers))
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package campaign_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/store/campaign"
+	"triprize/internal/testkit/fixture"
+)
+
+// allowed is the diagram in doc.go.
+var allowed = map[campaign.State][]campaign.State{
+	campaign.Pending: {campaign.Active, campaign.Cancelled},
+	campaign.Active:  {campaign.Drawing, campaign.Cancelled},
+	campaign.Drawing: {campaign.Completed},
+}
+
+func TestTheDatabaseAllowsTheMovesOfTheDiagramAndNoOther(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for _, from := range campaign.States {
+		for _, to := range campaign.States {
+			id := put(t, db, from)
+			_, err := db.Exec(t.Context(), `
+				UPDATE campaigns SET state = $2, published_at = coalesce(published_at, now()),
+				                     draw_completed_at = CASE WHEN $2 = 'completed' THEN now() END
+				WHERE id = $1`, id, string(to))
+			now := get(t, db, id).State
+			if from == to || slices.Contains(allowed[from], to) {
+				if err != nil || now != to {
+					t.Errorf("%s to %s: %v, it is %s", from, to, err, now)
+				}
+				continue
+			}
+			refused, ok := errors.AsType[*pgconn.PgError](err)
+			if !ok || refused.ConstraintName != "campaign_state_moves" || now != from {
+				t.Errorf("%s to %s: %v, it is %s", from, to, err, now)
+			}
+		}
+	}
+}
+
+// deed is a change to a campaign and the states it may be done in.
+type deed struct {
+	do   func(t *testing.T, tx pgx.Tx, id uuid.UUID) error
+	in   []campaign.State
+	code fault.Code // of the refusal
+}
+
+var errNothingDone = errors.New("nothing was done")
+
+var deeds = map[string]deed{
+	"replace": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Replace(t.Context(), tx, id, fixture.Draft(5))
+	}, []campaign.State{campaign.Pending}, fault.StateConflict},
+	"activate": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Activate(t.Context(), tx, id, commitment())
+	}, []campaign.State{campaign.Pending}, fault.StateConflict},
+	"amend": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Amend(t.Context(), tx, id, campaign.Amendment{Name: pointer("Another name")})
+	}, []campaign.State{campaign.Active}, fault.StateConflict},
+	"pause": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Pause(t.Context(), tx, id)
+	}, []campaign.State{campaign.Active}, fault.StateConflict},
+	"resume": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Resume(t.Context(), tx, id)
+	}, []campaign.State{campaign.Active}, fault.StateConflict},
+	"count": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		if count(t, tx, campaign.Change{ID: id, Sold: -1, Reserved: 1}) != 1 {
+			return errNothingDone
+		}
+		return nil
+	}, []campaign.State{campaign.Active}, fault.InternalError},
+	"freeze": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Freeze(t.Context(), tx, id, [32]byte{1}, 10)
+	}, []campaign.State{campaign.Active}, fault.InternalError},
+	"claim": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		if _, ok, err := campaign.Claim(t.Context(), tx, id, lease); err != nil || !ok {
+			return errors.Join(err, errNothingDone)
+		}
+		return nil
+	}, []campaign.State{campaign.Drawing}, fault.InternalError},
+	"rename": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.Rename(t.Context(), tx, id, "Another name")
+	}, campaign.States, fault.StateConflict},
+}
+
+func TestEveryDeedIsDoneInItsStatesAndChangesNothingInTheOthers(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, deed := range deeds {
+		for _, state := range campaign.States {
+			id := put(t, db, state)
+			exec(t, db, `UPDATE campaigns SET positions_sold = 10 WHERE id = $1`, id)
+			if name == "resume" && state == campaign.Active {
+				exec(t, db, `UPDATE campaigns SET paused_at = now() WHERE id = $1`, id)
+			}
+			before := everything(t, db, id)
+			err := attempt(t, db, func(tx pgx.Tx) error { return deed.do(t, tx, id) })
+			changed := everything(t, db, id) != before
+			if slices.Contains(deed.in, state) {
+				if err != nil || !changed {
+					t.Errorf("%s while %s: %v, changed: %v", name, state, err, changed)
+				}
+			} else if fault.CodeOf(err) != deed.code || changed {
+				t.Errorf("%s while %s: %v, changed: %v", name, state, err, changed)
+			}
+		}
+		missing := uuid.New()
+		if err := attempt(t, db, func(tx pgx.Tx) error { return deed.do(t, tx, missing) }); fault.CodeOf(err) != deed.code {
+			t.Errorf("%s of a campaign that does not exist: %v", name, err)
+		}
+	}
+}
+
+// The second of two waits for the first, and decides on what that has left.
+func TestOfTwoDeedsAtOnceTheSecondSeesTheFirst(t *testing.T) {
+	t.Parallel()
+	db := patientDB(t)
+	raise := func(limit int) func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+			return campaign.Amend(t.Context(), tx, id, campaign.Amendment{PurchaseLimit: &limit})
+		}
+	}
+	for name, c := range map[string]struct {
+		state         campaign.State
+		first, second func(t *testing.T, tx pgx.Tx, id uuid.UUID) error
+	}{
+		"publish, publish":          {campaign.Pending, deeds["activate"].do, deeds["activate"].do},
+		"publish, replace":          {campaign.Pending, deeds["activate"].do, deeds["replace"].do},
+		"freeze, pause":             {campaign.Active, deeds["freeze"].do, deeds["pause"].do},
+		"freeze, amend":             {campaign.Active, deeds["freeze"].do, deeds["amend"].do},
+		"freeze, freeze":            {campaign.Active, deeds["freeze"].do, deeds["freeze"].do},
+		"freeze, count":             {campaign.Active, deeds["freeze"].do, deeds["count"].do},
+		"claim, claim":              {campaign.Drawing, deeds["claim"].do, deeds["claim"].do},
+		"limit 9, limit 8 (from 5)": {campaign.Active, raise(9), raise(8)},
+	} {
+		for _, commit := range []bool{true, false} {
+			id := put(t, db, c.state)
+			exec(t, db, `UPDATE campaigns SET positions_sold = 10, purchase_limit = 5 WHERE id = $1`, id)
+			first := begin(t, db)
+			if err := c.first(t, first, id); err != nil {
+				t.Fatal(name, err)
+			}
+			second := make(chan error, 1)
+			go func() { second <- pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return c.second(t, tx, id) }) }()
+			awaitWaiter(t, db)
+			var err error
+			if commit {
+				err = first.Commit(t.Context())
+			} else {
+				err = first.Rollback(t.Context())
+			}
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			err = <-second
+			if _, broken := errors.AsType[*pgconn.PgError](err); broken {
+				t.Errorf("%s: the second was stopped by the database only: %v", name, err)
+			}
+			if done := err == nil; done == commit {
+				t.Errorf("%s, the first committed: %v; the second: %v", name, commit, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// reservedNow is the counter less what holds keep that are over and not tidied up
+// yet: what is free must not look held, in any answer.
+const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM holds
+	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
+
+const columns = `id, name, base_length, currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, policies,
+	positions_total, ` + reservedNow + `, positions_sold, created_at, published_at, draw_started_at, draw_completed_at, board_version`
+
+func scan(row pgx.CollectableRow) (c Campaign, err error) {
+	err = row.Scan(&c.ID, &c.Name, &c.BaseLength, &c.Currency, &c.PurchaseLimit, &c.State, &c.PausedAt, &c.SaleStartsAt, &c.SaleEndsAt,
+		&c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt, &c.BoardVersion)
+	return c, err
+}
+
+// Get returns a campaign, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
+	rows, err := db.Query(ctx, `SELECT `+columns+` FROM campaigns WHERE id = $1`, id)
+	if err != nil {
+		return Campaign{}, fmt.Errorf("campaign.Get(%s): %w", id, err)
+	}
+	c, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Campaign{}, fault.New(fault.NotFound, "there is no campaign %s", id)
+	}
+	if err != nil {
+		return Campaign{}, fmt.Errorf("campaign.Get(%s): %w", id, err)
+	}
+	return c, nil
+}
+
+// Page selects a part of the list of campaigns, newest first.
+type Page struct {
+	State State     // empty: all
+	After uuid.UUID // the last id of the page before; zero: the first page
+	Limit int
+}
+
+// List returns one page.
+func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
+	rows, err := db.Query(ctx, `
+		SELECT `+columns+` FROM campaigns
+		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2)
+		ORDER BY id DESC LIMIT $3`, p.State, uuid.NullUUID{UUID: p.After, Valid: p.After != uuid.Nil}, p.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.List: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.List: %w", err)
+	}
+	return list, nil
+}
+
+// Layers returns the layers of a campaign in order; equal prizes in a row are one group.
+func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) {
+	rows, err := db.Query(ctx, `SELECT layer, price FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
+	}
+	layers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Layer, err error) {
+		err = row.Scan(&l.Layer, &l.Price)
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
+	}
+	prizes, err := Prizes(ctx, db, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range prizes {
+		layer := &layers[p.Layer-1]
+		if n := len(layer.Prizes); n > 0 && layer.Prizes[n-1].Name == p.Name {
+			layer.Prizes[n-1].Count++
+		} else {
+			layer.Prizes = append(layer.Prizes, PrizeGroup{Name: p.Name, Count: 1})
+		}
+	}
+	return layers, nil
+}
+
+// Prize is one prize of a campaign.
+type Prize struct {
+	Number int
+	Layer  int
+	Name   string
+}
+
+// Prizes returns the prizes of a campaign in number order.
+func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) {
+	rows, err := db.Query(ctx, `SELECT number, layer, name FROM prizes WHERE campaign_id = $1 ORDER BY number`, id)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.Prizes(%s): %w", id, err)
+	}
+	prizes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Prize])
+	if err != nil {
+		return nil, fmt.Errorf("campaign.Prizes(%s): %w", id, err)
+	}
+	return prizes, nil
+}
+
+// Commitment is what a campaign bound itself to at publication.
+type Commitment struct {
+	Rules        []byte // canonical JSON
+	Commitment   []byte // 32 bytes
+	SealedSecret []byte // for package seal, bound to the campaign's id
+}
+
+// CommitmentOf returns the commitment of a published campaign, and false for others.
+func CommitmentOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Commitment, bool, error) {
+	var c Commitment
+	err := db.QueryRow(ctx, `SELECT rules, commitment, sealed_secret FROM commitments WHERE campaign_id = $1`, id).
+		Scan(&c.Rules, &c.Commitment, &c.SealedSecret)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, fmt.Errorf("campaign.CommitmentOf(%s): %w", id, err)
+	}
+	return c, true, nil
+}

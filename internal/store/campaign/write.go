@@ -1,0 +1,132 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+)
+
+// Create stores a checked draft as a pending campaign.
+func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO campaigns (id, name, base_length, currency, purchase_limit, sale_starts_at, sale_ends_at, policies, positions_total)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		id, d.Name, d.BaseLength, d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, d.Positions())
+	if err != nil {
+		return fmt.Errorf("campaign.Create: %w", err)
+	}
+	return insertLayers(ctx, tx, id, d.Layers)
+}
+
+// Replace writes a checked draft over a pending campaign.
+func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns
+		SET name = $2, base_length = $3, currency = $4, purchase_limit = $5,
+		    sale_starts_at = $6, sale_ends_at = $7, policies = $8, positions_total = $9
+		WHERE id = $1 AND state = 'pending'`,
+		id, d.Name, d.BaseLength, d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, d.Positions())
+	if err := refused(tag.RowsAffected(), err, "the campaign is no longer pending"); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `DELETE FROM layers WHERE campaign_id = $1`, id); err != nil { // takes the prizes along
+		return fmt.Errorf("campaign.Replace: %w", err)
+	}
+	return insertLayers(ctx, tx, id, d.Layers)
+}
+
+func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) error {
+	var numbers, prizeNumbers, prizeLayers []int
+	var prices []int64
+	var names []string
+	for _, l := range layers {
+		numbers, prices = append(numbers, l.Layer), append(prices, l.Price)
+		for _, group := range l.Prizes {
+			for range group.Count {
+				prizeNumbers = append(prizeNumbers, len(prizeNumbers)+1)
+				prizeLayers, names = append(prizeLayers, l.Layer), append(names, group.Name)
+			}
+		}
+	}
+	var b pgx.Batch
+	b.Queue(`INSERT INTO layers (campaign_id, layer, price) SELECT $1, * FROM unnest($2::int[], $3::bigint[])`, id, numbers, prices)
+	b.Queue(`INSERT INTO prizes (campaign_id, number, layer, name) SELECT $1, * FROM unnest($2::int[], $3::int[], $4::text[])`,
+		id, prizeNumbers, prizeLayers, names)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("campaign.insertLayers: %w", err)
+	}
+	return nil
+}
+
+// Amend changes what may change in an active campaign: its name, a higher
+// purchase limit or none, a later end of the sale or none. Nil leaves a value as
+// it is.
+func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, a Amendment) error {
+	var faults []fault.Field
+	checkTime(a.SaleEndsAt, "/sale_ends_at", func(pointer, format string, args ...any) {
+		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	})
+	if len(faults) > 0 {
+		return fault.Invalid(faults...)
+	}
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns
+		SET name = coalesce($2, name),
+		    purchase_limit = CASE WHEN $5 THEN NULL ELSE coalesce($3, purchase_limit) END,
+		    sale_ends_at   = CASE WHEN $6 THEN NULL ELSE coalesce($4, sale_ends_at) END
+		WHERE id = $1 AND state = 'active'
+		  AND ($3::integer IS NULL OR $3 >= purchase_limit)
+		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)`,
+		id, a.Name, a.PurchaseLimit, a.SaleEndsAt, a.NoPurchaseLimit, a.NoSaleEnd)
+	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off")
+}
+
+// Rename changes the name, in any state.
+func Rename(ctx context.Context, tx pgx.Tx, id uuid.UUID, name string) error {
+	tag, err := tx.Exec(ctx, `UPDATE campaigns SET name = $2 WHERE id = $1`, id, name)
+	return refused(tag.RowsAffected(), err, "there is no such campaign")
+}
+
+// Activate moves a pending campaign to active, with what it binds itself to.
+func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns SET state = 'active', published_at = clock_timestamp()
+		WHERE id = $1 AND state = 'pending'`, id)
+	if err := refused(tag.RowsAffected(), err, "only a pending campaign can be published"); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment, sealed_secret) VALUES ($1, $2, $3, $4)`,
+		id, string(c.Rules), c.Commitment, c.SealedSecret)
+	if err != nil {
+		return fmt.Errorf("campaign.Activate: %w", err)
+	}
+	return nil
+}
+
+// Pause stops the sale of an active campaign; pausing twice is no error.
+func Pause(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns SET paused_at = coalesce(paused_at, clock_timestamp()) WHERE id = $1 AND state = 'active'`, id)
+	return refused(tag.RowsAffected(), err, "only an active campaign can be paused")
+}
+
+// Resume lets the sale of a paused campaign go on; resuming twice is no error.
+func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	tag, err := tx.Exec(ctx, `UPDATE campaigns SET paused_at = NULL WHERE id = $1 AND state = 'active'`, id)
+	return refused(tag.RowsAffected(), err, "only an active campaign can be resumed")
+}
+
+// refused turns "no row matched the guard" into a state conflict.
+func refused(rows int64, err error, message string) error {
+	if err != nil {
+		return fmt.Errorf("campaign: %w", err)
+	}
+	if rows != 1 {
+		return fault.New(fault.StateConflict, "%s", message)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package campaign_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// fullDraft is a draft that says something in every field.
+func fullDraft() campaign.Draft {
+	d := fixture.Draft(4)
+	d.Name, d.Currency, d.PurchaseLimit = "A campaign with everything", "EUR", pointer(3)
+	d.SaleStartsAt, d.SaleEndsAt = pointer(noon), pointer(noon.Add(time.Hour))
+	d.Policies = campaign.Policies{LatePayment: campaign.LatePaymentReassign, Unsold: campaign.UnsoldDraw, CancellationUntil: &noon}
+	d.Layers[1].Prizes = nil
+	d.Layers[3].Prizes = []campaign.PrizeGroup{{Name: "Gold", Count: 1}, {Name: "Silver", Count: 2}, {Name: "Gold", Count: 1}}
+	return d
+}
+
+// create creates a pending campaign.
+func create(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
+	t.Helper()
+	id := job.NewID()
+	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// expectDraft checks that a pending campaign is what its draft says.
+func expectDraft(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d campaign.Draft) {
+	t.Helper()
+	c := get(t, db, id)
+	want := campaign.Campaign{ID: id, Name: d.Name, BaseLength: d.BaseLength, Currency: d.Currency, PurchaseLimit: d.PurchaseLimit,
+		State: campaign.Pending, SaleStartsAt: d.SaleStartsAt, SaleEndsAt: d.SaleEndsAt, Policies: d.Policies,
+		Counts: campaign.Counts{Total: d.Positions()}, CreatedAt: c.CreatedAt}
+	if !reflect.DeepEqual(c, want) || c.CreatedAt.IsZero() {
+		t.Errorf("got %+v\nwant %+v", c, want)
+	}
+	layers, err := campaign.Layers(t.Context(), db, id)
+	if err != nil || !reflect.DeepEqual(layers, d.Layers) {
+		t.Errorf("got the layers %+v, %v\nwant %+v", layers, err, d.Layers)
+	}
+}
+
+func TestADraftIsStoredAsItIs(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for _, d := range []campaign.Draft{fullDraft(), fixture.Draft(3)} {
+		expectDraft(t, db, create(t, db, d), d)
+	}
+	without := fixture.Draft(3)
+	for i := range without.Layers {
+		without.Layers[i].Prizes = nil
+	}
+	expectDraft(t, db, create(t, db, without), without)
+}
+
+func TestADraftCanBeReplacedWithNothingOfTheOldOneLeft(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	other := create(t, db, fullDraft())
+	id := create(t, db, fullDraft())
+	for _, d := range []campaign.Draft{fixture.Draft(6), fixture.Draft(3), fullDraft()} {
+		if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Replace(t.Context(), tx, id, d) }); err != nil {
+			t.Fatal(err)
+		}
+		expectDraft(t, db, id, d)
+	}
+	expectDraft(t, db, other, fullDraft())
+}
+
+func TestPrizesAreNumberedInLayerOrder(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := create(t, db, fullDraft())
+	want := []campaign.Prize{{Number: 1, Layer: 1, Name: "A prize"}, {Number: 2, Layer: 3, Name: "A prize"},
+		{Number: 3, Layer: 4, Name: "Gold"}, {Number: 4, Layer: 4, Name: "Silver"}, {Number: 5, Layer: 4, Name: "Silver"}, {Number: 6, Layer: 4, Name: "Gold"}}
+	if got, err := campaign.Prizes(t.Context(), db, id); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestPublicationBindsTheCampaign(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := create(t, db, fullDraft())
+	if _, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || bound {
+		t.Errorf("before publication: %v, %v", bound, err)
+	}
+	want := campaign.Commitment{Rules: []byte(`{"b":1,"a":2}`), Commitment: make([]byte, 32), SealedSecret: []byte{0, 1, 255}}
+	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Activate(t.Context(), tx, id, want) }); err != nil {
+		t.Fatal(err)
+	}
+	if got, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || !bound || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, %v", got, bound, err)
+	}
+	if c := get(t, db, id); c.State != campaign.Active || c.PublishedAt == nil || c.PausedAt != nil {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestAnAmendmentOnlyWidens(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for _, c := range []struct {
+		name    string
+		limited bool // the campaign has a limit of 3 and ends at noon
+		change  campaign.Amendment
+		allowed bool
+	}{
+		{"nothing", true, campaign.Amendment{}, true},
+		{"nothing, without limits", false, campaign.Amendment{}, true},
+		{"the name", true, campaign.Amendment{Name: pointer("New")}, true},
+		{"the name, without limits", false, campaign.Amendment{Name: pointer("New")}, true},
+		{"a higher limit", true, campaign.Amendment{PurchaseLimit: pointer(4)}, true},
+		{"the same limit", true, campaign.Amendment{PurchaseLimit: pointer(3)}, true},
+		{"a lower limit", true, campaign.Amendment{PurchaseLimit: pointer(2)}, false},
+		{"a limit where there was none", false, campaign.Amendment{PurchaseLimit: pointer(1000)}, false},
+		{"a later end", true, campaign.Amendment{SaleEndsAt: pointer(noon.Add(time.Microsecond))}, true},
+		{"the same end", true, campaign.Amendment{SaleEndsAt: &noon}, true},
+		{"an earlier end", true, campaign.Amendment{SaleEndsAt: pointer(noon.Add(-time.Microsecond))}, false},
+		{"an end where there was none", false, campaign.Amendment{SaleEndsAt: pointer(noon.AddDate(100, 0, 0))}, false},
+		{"all of it", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(9), SaleEndsAt: pointer(noon.Add(time.Hour))}, true},
+		{"all of it, but a lower limit", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(2), SaleEndsAt: pointer(noon.Add(time.Hour))}, false},
+		{"all of it, but an earlier end", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(9), SaleEndsAt: pointer(noon.Add(-time.Hour))}, false},
+	} {
+		id := put(t, db, campaign.Active)
+		if c.limited {
+			exec(t, db, `UPDATE campaigns SET purchase_limit = 3, sale_ends_at = $2 WHERE id = $1`, id, noon)
+		}
+		before := get(t, db, id)
+		err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Amend(t.Context(), tx, id, c.change) })
+		want := before
+		if c.allowed {
+			want.Name = *either(c.change.Name, &before.Name)
+			want.PurchaseLimit = either(c.change.PurchaseLimit, before.PurchaseLimit)
+			want.SaleEndsAt = either(c.change.SaleEndsAt, before.SaleEndsAt)
+		} else if fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.allowed && err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if after := get(t, db, id); !reflect.DeepEqual(after, want) {
+			t.Errorf("%s: got %+v\nwant %+v", c.name, after, want)
+		}
+	}
+}
+
+// either returns a, or b when a is nil.
+func either[T any](a, b *T) *T {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func TestAPauseLastsFromTheFirstToTheResumption(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, other := put(t, db, campaign.Active), put(t, db, campaign.Active)
+	do := func(what func(tx pgx.Tx) error) campaign.Campaign {
+		t.Helper()
+		if err := attempt(t, db, what); err != nil {
+			t.Fatal(err)
+		}
+		return get(t, db, id)
+	}
+	pause := func(tx pgx.Tx) error { return campaign.Pause(t.Context(), tx, id) }
+	resume := func(tx pgx.Tx) error { return campaign.Resume(t.Context(), tx, id) }
+	if c := do(resume); c.PausedAt != nil {
+		t.Errorf("resumed without a pause: %v", c.PausedAt)
+	}
+	first := do(pause).PausedAt
+	if second := do(pause).PausedAt; first == nil || second == nil || !second.Equal(*first) {
+		t.Errorf("paused at %v, and again at %v", first, second)
+	}
+	if c := do(resume); c.PausedAt != nil || c.State != campaign.Active {
+		t.Errorf("after the resumption: %+v", c)
+	}
+	if again := do(pause).PausedAt; again == nil || !again.After(*first) {
+		t.Errorf("a new pause since %v", again)
+	}
+	if c := get(t, db, other); c.PausedAt != nil {
+		t.Error("another campaign was paused as well")
+	}
+}

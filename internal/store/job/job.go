@@ -1,0 +1,108 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+)
+
+// State is how far a job has come.
+type State string
+
+// The states; doc.go has the diagram.
+const (
+	Queued         State = "queued"
+	AwaitingAction State = "awaiting_action"
+	Succeeded      State = "succeeded"
+	Failed         State = "failed"
+)
+
+// Final tells whether a job in this state will never change again.
+func (s State) Final() bool { return s == Succeeded || s == Failed }
+
+// Kind is what a job is about; it also names the queue of its tasks.
+type Kind string
+
+// The kinds that workers handle.
+const (
+	KindPurchase     Kind = "purchase"
+	KindCancellation Kind = "cancellation"
+	KindDraw         Kind = "draw"
+)
+
+// Kinds lists them, the most urgent first: a draw waits behind no backlog, and a
+// cancellation, which gives back what others may want, behind none of purchases.
+var Kinds = []Kind{KindDraw, KindCancellation, KindPurchase}
+
+// System is the client of jobs that Triprize gives itself.
+const System = "system"
+
+// Job is one accepted piece of work.
+type Job struct {
+	ID         uuid.UUID
+	Client     string // who asked, and the scope of Key
+	Key        string // the idempotency key
+	Hash       [sha256.Size]byte
+	Kind       Kind
+	CampaignID *uuid.UUID
+	UserID     *string
+	State      State
+	Result     json.RawMessage
+	Problem    *Problem
+	HTTPStatus *int // of a command that was answered at once
+	Attempts   int
+	AcceptedAt time.Time
+	FinishedAt *time.Time
+}
+
+// Problem is why a job failed, as it is stored: the rest of a problem document follows from the code.
+type Problem struct {
+	Code   fault.Code    `json:"code"`
+	Detail string        `json:"detail"`
+	Fields []fault.Field `json:"fields,omitempty"`
+	About  string        `json:"about,omitempty"` // see fault.Error
+}
+
+// ProblemOf returns what is stored of an error. Of an internal error that is
+// nothing but its code: the rest is for the log.
+func ProblemOf(err error) Problem {
+	f := fault.From(err)
+	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About}
+}
+
+// Err returns the problem as the error it came from.
+func (p Problem) Err() *fault.Error {
+	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About}
+}
+
+// Request is what a job is made from.
+type Request struct {
+	ID         uuid.UUID // of the job, if this request is the first with its key
+	Client     string
+	Key        string
+	Hash       [sha256.Size]byte // fingerprint of the request
+	Kind       Kind
+	CampaignID uuid.UUID // zero: none
+	UserID     string    // empty: none
+	Payload    json.RawMessage
+	Keep       time.Duration // how long the job is kept at least
+}
+
+// NewID returns a UUIDv7: ids sort by the time they were made.
+func NewID() uuid.UUID {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic("job.NewID: the system has no random source: " + err.Error())
+	}
+	return id
+}
+
+// Ref is a job and the campaign it concerns.
+type Ref struct {
+	ID         uuid.UUID
+	CampaignID uuid.UUID
+}

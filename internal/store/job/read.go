@@ -1,0 +1,103 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
+	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at`
+
+func scan(row pgx.CollectableRow) (j Job, err error) {
+	var hash []byte
+	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
+		&j.Result, &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt)
+	copy(j.Hash[:], hash)
+	return j, err
+}
+
+// Get returns a job, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Job, error) {
+	jobs, err := GetAll(ctx, db, []uuid.UUID{id})
+	if err != nil {
+		return Job{}, err
+	}
+	if len(jobs) == 0 {
+		return Job{}, fault.New(fault.NotFound, "there is no job %s", id)
+	}
+	return jobs[0], nil
+}
+
+// GetAll returns those of the jobs that exist, in no particular order.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error) {
+	// The primary key is asked once per id; "id = ANY" tempts the planner to scan.
+	rows, err := db.Query(ctx, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("job.GetAll: %w", err)
+	}
+	jobs, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("job.GetAll: %w", err)
+	}
+	return jobs, nil
+}
+
+// OfKey returns the job of an earlier request with the same key, and false when
+// there is none.
+func OfKey(ctx context.Context, db postgres.DB, r Request) (Accepted, bool, error) {
+	rows, err := db.Query(ctx, `SELECT `+columns+` FROM jobs j WHERE client = $1 AND idempotency_key = $2`, r.Client, r.Key)
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
+	}
+	j, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Accepted{}, false, nil
+	}
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
+	}
+	return Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true, nil
+}
+
+// OfKeys returns the jobs of earlier requests with the same keys; where there is
+// none, ok[i] is false.
+func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []Accepted, ok []bool, err error) {
+	clients, keys := make([]string, len(requests)), make([]string, len(requests))
+	for i, r := range requests {
+		clients[i], keys[i] = r.Client, r.Key
+	}
+	rows, err := db.Query(ctx, byKeySQL, clients, keys)
+	if err != nil {
+		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
+	}
+	jobs := make(map[slot]Job, len(found))
+	for _, j := range found {
+		jobs[slot{j.Client, j.Key}] = j
+	}
+	earlier, ok = make([]Accepted, len(requests)), make([]bool, len(requests))
+	for i, r := range requests {
+		if j, known := jobs[slot{r.Client, r.Key}]; known {
+			earlier[i], ok[i] = Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true
+		}
+	}
+	return earlier, ok, nil
+}
+
+// byKeySQL reads the jobs of clients $1 text[] with keys $2 text[]: the unique
+// index is asked once per key.
+const byKeySQL = `
+		SELECT ` + columns + ` FROM unnest($1::text[], $2::text[]) AS k (client, key)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`

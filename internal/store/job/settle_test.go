@@ -1,0 +1,140 @@
+package job_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// accepted accepts n jobs and returns their ids.
+func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
+	t.Helper()
+	var requests []job.Request
+	var ids []uuid.UUID
+	for range n {
+		r := request(uuid.NewString(), "a")
+		requests, ids = append(requests, r), append(ids, r.ID)
+	}
+	if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func settle(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+	t.Helper()
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Settle(t.Context(), tx, o) })
+}
+
+func TestAJobIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := accepted(t, db, 1)[0]
+	if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]job.Outcome{
+		"again":       {ID: id, Result: json.RawMessage(`{}`)},
+		"as failed":   {ID: id, Problem: &job.Problem{Code: "sold-out"}},
+		"unknown job": {ID: uuid.New(), Result: json.RawMessage(`{}`)},
+	} {
+		if err := settle(t, db, o); !errors.Is(err, job.ErrSettled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	j := fixture.Job(t, db, id)
+	if j.State != job.Succeeded || string(j.Result) != `{"b": 1, "a": 2}` || j.FinishedAt == nil || j.Attempts != 1 {
+		t.Errorf("got %+v, result %s", j, j.Result)
+	}
+	if given, err := job.GiveUp(t.Context(), db, []uuid.UUID{id}, job.Problem{Code: "internal-error"}); err != nil || len(given) != 0 {
+		t.Errorf("a settled job was given up: %v, %v", given, err)
+	}
+}
+
+func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := accepted(t, db, 2)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
+			return err
+		}
+		if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by somebody else
+			return err
+		}
+		return job.Settle(t.Context(), tx, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
+	})
+	if !errors.Is(err, job.ErrSettled) {
+		t.Errorf("got %v", err)
+	}
+	if j := fixture.Job(t, db, ids[1]); *j.UserID == "the effect" {
+		t.Error("the effect stayed")
+	}
+}
+
+func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := accepted(t, db, 3)
+	campaignID := uuid.New()
+	expectWaiting := func(suspects int, order ...uuid.UUID) {
+		t.Helper()
+		refs := make([]job.Ref, len(ids))
+		for i, id := range ids {
+			refs[i] = job.Ref{ID: id, CampaignID: campaignID}
+		}
+		waiting, err := job.Waiting(t.Context(), db, refs)
+		if err != nil || len(waiting) != len(order) {
+			t.Fatal(waiting, err)
+		}
+		for i, one := range waiting {
+			if one.ID != order[i] || one.CampaignID != campaignID || one.Suspect() != (i >= len(order)-suspects) {
+				t.Errorf("of %v, place %d is %+v", order, i, one)
+			}
+		}
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	expectWaiting(0, ids...)
+	if n, err := job.Begin(t.Context(), db, ids[:2]); err != nil || n != 2 {
+		t.Fatalf("the second delivery is counted as %d, %v", n, err)
+	}
+	expectWaiting(2, ids[2], ids[0], ids[1]) // the least tried first
+	if n, err := job.Begin(t.Context(), db, ids[:1]); err != nil || n != 3 {
+		t.Fatalf("the third delivery is counted as %d, %v", n, err)
+	}
+	if err := job.Uncount(t.Context(), db, ids[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Job(t, db, ids[0]); j.Attempts != 2 {
+		t.Errorf("after a fault of the surroundings: %d attempts", j.Attempts)
+	}
+	if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := job.Begin(t.Context(), db, ids[:1]); err != nil || n != 0 {
+		t.Errorf("a delivery of a settled job is counted as %d, %v", n, err)
+	}
+	expectWaiting(1, ids[2], ids[1])
+}
+
+func TestAFailedJobSaysWhy(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := accepted(t, db, 1)[0]
+	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Job(t, db, id); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 positions are sold" || j.Result != nil {
+		t.Errorf("got %+v", j)
+	}
+}

@@ -1,0 +1,129 @@
+package purchase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// QueueInsert stores completed purchases with their items, in two statements.
+func QueueInsert(b *pgx.Batch, purchases []Purchase) {
+	n := len(purchases)
+	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n)
+	references, nonces := make([]*string, n), make([][]byte, n)
+	var owners []uuid.UUID
+	var layers, cols []int
+	var prices []int64
+	for i, p := range purchases {
+		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
+		amounts[i], currencies[i], methods[i] = p.Amount, p.Currency, p.PaymentMethod
+		references[i], nonces[i] = p.PaymentReference, p.Nonce[:]
+		for _, item := range p.Items {
+			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, item.Price)
+		}
+	}
+	b.Queue(`
+		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at)
+		SELECT p.*, 'completed', clock_timestamp()
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[]) AS p`,
+		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces)
+	b.Queue(`
+		INSERT INTO purchase_items (purchase_id, layer, col, price)
+		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
+}
+
+const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
+	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
+	(SELECT coalesce(json_agg(json_build_object('layer', layer, 'column', col, 'price', price) ORDER BY layer, col), '[]')
+	 FROM purchase_items WHERE purchase_id = p.id)`
+
+func scan(row pgx.CollectableRow) (p Purchase, err error) {
+	var nonce []byte
+	var cancelledAt *time.Time
+	var cancelledBy, reason *string
+	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
+		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Items)
+	copy(p.Nonce[:], nonce)
+	if cancelledAt != nil && cancelledBy != nil { // both or neither: a rule of the table
+		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}
+	}
+	return p, err
+}
+
+// Get returns a purchase, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
+	rows, err := db.Query(ctx, `SELECT `+columns+` FROM purchases p WHERE id = $1`, id)
+	if err != nil {
+		return Purchase{}, fmt.Errorf("purchase.Get(%s): %w", id, err)
+	}
+	p, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
+	}
+	if err != nil {
+		return Purchase{}, fmt.Errorf("purchase.Get(%s): %w", id, err)
+	}
+	return p, nil
+}
+
+// OfUser returns a user's purchases, newest first, after the given id (zero: from the start).
+func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID, limit int) ([]Purchase, error) {
+	rows, err := db.Query(ctx, `
+		SELECT `+columns+` FROM purchases p
+		WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2)
+		ORDER BY id DESC LIMIT $3`, userID, uuid.NullUUID{UUID: after, Valid: after != uuid.Nil}, limit)
+	if err != nil {
+		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
+	}
+	return list, nil
+}
+
+// SoldList returns every sold position of a campaign with what its leaf in the
+// frozen list is made of, by layer and column.
+func SoldList(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]fairdraw.Sold, error) {
+	rows, err := db.Query(ctx, `
+		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
+		FROM positions s JOIN purchases p ON p.id = s.purchase_id
+		WHERE s.campaign_id = $1 AND s.state = 'sold'
+		ORDER BY s.layer, s.col`, campaignID)
+	if err != nil {
+		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
+	}
+	sold, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s fairdraw.Sold, err error) {
+		var nonce []byte
+		err = row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
+		copy(s.Nonce[:], nonce)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
+	}
+	return sold, nil
+}
+
+// Fail makes a pending purchase failed and returns its job. ok is false when
+// the purchase is no longer pending.
+func Fail(ctx context.Context, tx pgx.Tx, id uuid.UUID, code fault.Code) (jobID uuid.UUID, ok bool, err error) {
+	err = tx.QueryRow(ctx, `
+		UPDATE purchases SET state = 'failed', failure = $2 WHERE id = $1 AND state = 'pending' RETURNING job_id`, id, code).Scan(&jobID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, false, nil
+	}
+	if err != nil {
+		return uuid.Nil, false, fmt.Errorf("purchase.Fail(%s): %w", id, err)
+	}
+	return jobID, true, nil
+}

@@ -1,0 +1,154 @@
+package wallet
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+)
+
+// Authorize holds money in a wallet until it is captured or voided, at most for ttl.
+func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authorization, error) {
+	a, err := b.account(id)
+	if err != nil {
+		return Authorization{}, err
+	}
+	if err := checkTTL(ttl); err != nil {
+		return Authorization{}, err
+	}
+	if err := b.admit(a, KindAuthorize, m); err != nil {
+		return Authorization{}, err
+	}
+	if a.active >= MaxActive {
+		b.expireDue(a)
+	}
+	if a.active >= MaxActive {
+		return Authorization{}, fault.New(fault.StateConflict, "the wallet has %d active authorizations, and may have no more", a.active)
+	}
+	if err := b.afford(a, m.Amount); err != nil {
+		return Authorization{}, err
+	}
+	h := &hold{fresh: true, Authorization: Authorization{ID: newID(), WalletID: id, Amount: m.Amount, State: Active,
+		Description: m.Description, CreatedAt: b.now, ExpiresAt: b.now.Add(ttl)}}
+	b.holds[h.ID] = h
+	a.active++
+	b.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
+	return h.Authorization, nil
+}
+
+// Capture takes what is held, or a part of it, and pays it out. Without an amount
+// it takes all that is left. What a part leaves stays held.
+func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, Entry, error) {
+	a, h, err := b.held(id, authorizationID)
+	if err != nil {
+		return Authorization{}, Entry{}, err
+	}
+	if m.Amount == 0 {
+		m.Amount = h.Remaining()
+	}
+	if h.State == Active {
+		if err := b.admit(a, KindCapture, m); err != nil {
+			return Authorization{}, Entry{}, err
+		}
+	}
+	if err := b.usable(a, h); err != nil {
+		return Authorization{}, Entry{}, err
+	}
+	if m.Amount > h.Remaining() {
+		return Authorization{}, Entry{}, fault.New(fault.StateConflict, "the authorization has %d minor units left, and %d are to be captured",
+			h.Remaining(), m.Amount)
+	}
+	h.Captured += m.Amount
+	if h.changed = true; h.Captured == h.Amount {
+		b.end(a, h, Captured)
+	}
+	e := b.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
+	return h.Authorization, e, nil
+}
+
+// Void gives back what is held. The movement has no amount.
+func (b *Book) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
+	a, h, err := b.held(id, authorizationID)
+	if err != nil {
+		return Authorization{}, err
+	}
+	if err := b.admitText(a, m); err != nil {
+		return Authorization{}, err
+	}
+	if err := b.usable(a, h); err != nil {
+		return Authorization{}, err
+	}
+	b.giveBack(KindVoid, Voided, a, h, m)
+	return h.Authorization, nil
+}
+
+// ExpireDue gives back what a wallet holds for authorizations whose time is over,
+// and returns how many these were.
+func (b *Book) ExpireDue(id uuid.UUID) (int, error) {
+	a, err := b.account(id)
+	if err != nil {
+		return 0, err
+	}
+	return b.expireDue(a), nil
+}
+
+func (b *Book) expireDue(a *account) (expired int) {
+	for _, h := range a.due {
+		if h.State == Active {
+			b.expire(a, h)
+			expired++
+		}
+	}
+	a.due = nil
+	return expired
+}
+
+// expire has a reference of its own making: it can be done once.
+func (b *Book) expire(a *account, h *hold) {
+	b.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
+}
+
+func (b *Book) giveBack(kind Kind, to AuthorizationState, a *account, h *hold, m Movement) {
+	m.Amount = h.Remaining()
+	b.end(a, h, to)
+	b.pending(kind, a, h, m, leg{a, 0, -m.Amount})
+}
+
+func (b *Book) end(a *account, h *hold, to AuthorizationState) {
+	h.State, h.changed = to, true
+	a.active--
+}
+
+// held finds a wallet and an authorization of it.
+func (b *Book) held(id, authorizationID uuid.UUID) (*account, *hold, error) {
+	a, err := b.account(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := b.holds[authorizationID]
+	if h == nil || h.WalletID != id {
+		return nil, nil, fault.New(fault.NotFound, "the wallet has no authorization %s", authorizationID)
+	}
+	return a, h, nil
+}
+
+// usable refuses an authorization that has ended. One whose time is over ends here.
+func (b *Book) usable(a *account, h *hold) error {
+	if h.over(b.now) {
+		b.expire(a, h)
+	}
+	if h.State != Active {
+		return fault.New(fault.StateConflict, "the authorization is %s", h.State)
+	}
+	return nil
+}
+
+// pending puts down an entry about an authorization. All have the same sides:
+// the wallet, and the world outside, where the money goes if it is captured.
+func (b *Book) pending(kind Kind, a *account, h *hold, m Movement, l leg) Entry {
+	e := b.entry(kind, a.Currency, m)
+	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID
+	b.post(e, l)
+	return e
+}

@@ -1,0 +1,209 @@
+package wallet_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestCommandsOfABookSeeEachOther(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	a, b := made(t, db, 100), made(t, db, 0)
+	on(t, db, func(book *wallet.Book) {
+		must(t)(book.Pay(a, wallet.Movement{Amount: 70}))
+		refused(t, fault.InsufficientFunds)(book.Pay(a, wallet.Movement{Amount: 31}))
+		must(t)(book.Transfer(a, b, wallet.Movement{Amount: 30}))
+		refused(t, fault.InsufficientFunds)(book.Debit(a, wallet.Movement{Amount: 1}))
+		must(t)(book.Debit(b, wallet.Movement{Amount: 30}))
+		must(t)(book.Refund(a, wallet.Movement{Amount: 70}))
+	}, b, a, b)
+	expect(t, db, a, 70, 0, 4)
+	expect(t, db, b, 0, 0, 2)
+	soundButForPurchases(t, db)
+}
+
+func TestARefusedCommandLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	a, euros, full := made(t, db, 100), madeIn(t, db, "EUR", 5), made(t, db, 0)
+	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
+		on(t, db, func(b *wallet.Book) { must(t)(b.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount})) }, full)
+	}
+	seven := int64(7)
+	nobody := uuid.New()
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(b *wallet.Book) {
+		invalid, missing := refused(t, fault.InvalidRequest), refused(t, fault.NotFound)
+		for _, amount := range []int64{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
+			m := wallet.Movement{Amount: amount}
+			invalid(b.Credit(a, m))
+			invalid(b.Debit(a, m))
+			invalid(b.Transfer(a, full, m))
+			invalid(b.Authorize(a, m, wallet.MinTTL))
+		}
+		one := wallet.Movement{Amount: 1}
+		for _, m := range []wallet.Movement{{Amount: 1, Description: "a\x00b"}, {Amount: 1, Description: "\xff"}, {Amount: 1, Description: strings.Repeat("é", 501)},
+			{Amount: 1, Reference: wallet.Reference{Text: strings.Repeat("r", 181)}}, {Amount: 1, Reference: wallet.Reference{Text: "\x00"}}} {
+			invalid(b.Credit(a, m))
+			invalid(b.Transfer(a, full, m))
+		}
+		invalid(b.Transfer(a, a, one))
+		invalid(b.Transfer(a, euros, one))
+		invalid(b.Transfer(a, full, one)) // it has all a wallet may have
+		invalid(b.Credit(full, one))
+		invalid(b.Authorize(a, one, 0))
+		invalid(b.Authorize(a, one, wallet.MaxTTL+1))
+		missing(b.Credit(nobody, one))
+		missing(b.Transfer(a, nobody, one))
+		missing(b.Transfer(nobody, a, one))
+		missing(b.Void(a, nobody, wallet.Movement{}))
+		refused(t, fault.VersionMismatch)(b.Credit(a, wallet.Movement{Amount: 1, IfVersion: &seven}))
+		must(t)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		refused(t, fault.StateConflict)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+	})
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(b *wallet.Book) {
+		refused(t, fault.StateConflict)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		must(t)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
+	})
+	expect(t, db, a, 102, 0, 3)
+	soundButForPurchases(t, db)
+}
+
+func TestACallerDecidesOnAVersion(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	a, b := made(t, db, 100), made(t, db, 100)
+	one := int64(1)
+	on(t, db, func(book *wallet.Book) {
+		must(t)(book.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
+		refused(t, fault.VersionMismatch)(book.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
+		must(t)(book.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
+	}, a, b)
+	expect(t, db, a, 100, 0, 3)
+}
+
+func TestABusyWalletHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	busy, free := made(t, db, 10), made(t, db, 10)
+	on(t, db, func(*wallet.Book) {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, false)
+			if err != nil {
+				return err
+			}
+			if got := b.Busy(); len(got) != 1 || got[0] != busy {
+				t.Errorf("busy are %v", got)
+			}
+			if _, err := b.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
+				t.Errorf("of the busy one: %v", err)
+			}
+			must(t)(b.Debit(free, wallet.Movement{Amount: 1}))
+			return b.Write(t.Context(), tx)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}, busy)
+	expect(t, db, busy, 10, 0, 1)
+	expect(t, db, free, 9, 0, 2)
+}
+
+// Whoever waited for a lock must decide on what the holder left.
+func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := made(t, db, 100)
+	var wg sync.WaitGroup
+	won := make(chan bool, 4)
+	on(t, db, func(b *wallet.Book) {
+		for range cap(won) {
+			wg.Go(func() {
+				err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(b *wallet.Book) {
+					_, err := b.Debit(id, wallet.Movement{Amount: 60})
+					won <- err == nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		fixture.AwaitBlocked(t, db, cap(won))
+		must(t)(b.Debit(id, wallet.Movement{Amount: 40}))
+	}, id)
+	wg.Wait()
+	close(won)
+	winners := 0
+	for w := range won {
+		if w {
+			winners++
+		}
+	}
+	if winners != 1 {
+		t.Errorf("%d debits of all that was left won", winners)
+	}
+	expect(t, db, id, 0, 0, 3)
+	fixture.Sound(t, db)
+}
+
+func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	var owners []wallet.Owner
+	for i := range 20 {
+		owners = append(owners, wallet.Owner{ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids, fresh := make(map[wallet.Owner]uuid.UUID), 0
+	for p := range 6 {
+		wg.Go(func() {
+			var mine []wallet.Owner
+			for i := range owners { // another order for each
+				mine = append(mine, owners[(i*7+p*3)%len(owners)])
+			}
+			err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+				created, err := wallet.Create(t.Context(), tx, mine)
+				mu.Lock()
+				defer mu.Unlock()
+				for o, c := range created {
+					if known, ok := ids[o]; ok && known != c.ID || c.ID == uuid.Nil {
+						t.Errorf("%v has %s and %s", o, known, c.ID)
+					}
+					if ids[o] = c.ID; c.Fresh {
+						fresh++
+					}
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(ids) != 20 || fresh != 20 {
+		t.Errorf("%d wallets for 20 owners, %d made", len(ids), fresh)
+	}
+	found, err := wallet.Find(t.Context(), db, append(owners[:3:3], wallet.Owner{ID: "nobody", Currency: "JPY"}))
+	if err != nil || len(found) != 3 || found[owners[2]] != ids[owners[2]] {
+		t.Errorf("found %v, %v", found, err)
+	}
+	of, err := wallet.OfOwner(t.Context(), db, "owner-1", "")
+	if err != nil || len(of) != 2 || of[0].Currency != "EUR" {
+		t.Errorf("of an owner: %+v, %v", of, err)
+	}
+	if of, err = wallet.OfOwner(t.Context(), db, "owner-1", "JPY"); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
+		t.Errorf("in a currency: %+v, %v", of, err)
+	}
+}

@@ -1,0 +1,102 @@
+package wallet
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+)
+
+// admit checks what every movement must keep to, whatever its wallet has: first
+// what can never be, then the version its caller has decided on.
+func (b *Book) admit(a *account, kind Kind, m Movement) error {
+	bound := MaxAmount
+	if kind == KindPurchase || kind == KindRefund {
+		bound = MaxBalance // many positions at once; the campaign bounds them
+	}
+	if m.Amount < 1 || m.Amount > bound {
+		return invalid("/amount", fmt.Sprintf("must be 1 to %d minor units", bound))
+	}
+	return b.admitText(a, m)
+}
+
+// admitText is admit without the amount.
+func (b *Book) admitText(a *account, m Movement) error {
+	if err := CheckDescription(m.Description); err != nil {
+		return err
+	}
+	if err := checkText("/reference", m.Reference.Text, maxReference); err != nil {
+		return err
+	}
+	if m.IfVersion != nil && *m.IfVersion != a.Version {
+		return fault.New(fault.VersionMismatch, "the wallet has version %d, not %d", a.Version, *m.IfVersion)
+	}
+	if b.references[m.Reference] {
+		return fault.New(fault.StateConflict, "the reference %q was used for another movement", m.Reference.Text)
+	}
+	return nil
+}
+
+// afford checks that a wallet may spend an amount. Before it may not, it gets
+// back what was held for authorizations whose time is over.
+func (b *Book) afford(a *account, amount int64) error {
+	if a.Available() < amount {
+		b.expireDue(a)
+	}
+	if a.Available() < amount {
+		return fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",
+			money.Currency(a.Currency).Format(a.Available()), money.Currency(a.Currency).Format(amount))
+	}
+	return nil
+}
+
+// room checks that a wallet can take an amount.
+func (a *account) room(amount int64) error {
+	if a.Balance > MaxBalance-amount {
+		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", MaxBalance))
+	}
+	return nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return invalid("/ttl_seconds", fmt.Sprintf("must be %d to %d", int(MinTTL.Seconds()), int(MaxTTL.Seconds())))
+	}
+	return nil
+}
+
+// checkText refuses what Postgres would refuse: one bad text must not fail the
+// commands that share its transaction. Empty is none.
+func checkText(pointer, text string, most int) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return invalid(pointer, "must be UTF-8 without NUL")
+	}
+	if utf8.RuneCountInString(text) > most {
+		return invalid(pointer, fmt.Sprintf("must have at most %d characters", most))
+	}
+	return nil
+}
+
+// Check refuses an owner that no wallet can have.
+func (o Owner) Check() error {
+	if o.ID == "" {
+		return invalid("/owner_id", "must have at least 1 character")
+	}
+	if err := checkText("/owner_id", o.ID, maxOwner); err != nil {
+		return err
+	}
+	if _, err := money.ParseCurrency(o.Currency); err != nil {
+		return invalid("/currency", "must be an ISO 4217 code in capitals")
+	}
+	return nil
+}
+
+// CheckDescription refuses a description that no entry can have.
+func CheckDescription(text string) error { return checkText("/description", text, maxDescription) }
+
+func invalid(pointer, detail string) error {
+	return fault.Invalid(fault.Field{Pointer: pointer, Detail: detail})
+}

@@ -1,0 +1,87 @@
+package wallet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// Created is the wallet of an owner.
+type Created struct {
+	ID    uuid.UUID
+	Fresh bool // it was made by this call
+}
+
+// Create makes empty wallets for those of the owners that have none in the
+// currency, and returns the wallet of each. Call it before Open, and with owners
+// that pass Check. Rows are inserted in the order of owners, so that of two
+// transactions that create the same wallets one waits for the other.
+func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, error) {
+	order := slices.Clone(owners)
+	slices.SortFunc(order, compareOwners)
+	order = slices.Compact(order)
+	n := len(order)
+	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	for i, o := range order {
+		fresh[i], names[i], currencies[i] = newID(), o.ID, o.Currency
+	}
+	rows, err := tx.Query(ctx, `
+		INSERT INTO wallets (id, owner_id, currency)
+		SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])
+		ON CONFLICT (owner_id, currency) DO NOTHING
+		RETURNING id, owner_id, currency`, fresh, names, currencies)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.Create: %w", err)
+	}
+	made := make(map[Owner]Created, n)
+	var id uuid.UUID
+	var o Owner
+	_, err = pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency}, func() error {
+		made[o] = Created{ID: id, Fresh: true}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wallet.Create: %w", err)
+	}
+	// What made the insert step back may be younger than its snapshot: a later statement sees it.
+	old, err := Find(ctx, tx, slices.DeleteFunc(order, func(o Owner) bool { return made[o].Fresh }))
+	for o, id := range old {
+		made[o] = Created{ID: id}
+	}
+	return made, err
+}
+
+func compareOwners(x, y Owner) int {
+	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency))
+}
+
+// Find returns the wallets of those of the owners that have one. It locks
+// nothing: whose a wallet is never changes.
+func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
+	found := make(map[Owner]uuid.UUID, len(owners))
+	if len(owners) == 0 {
+		return found, nil
+	}
+	names, currencies := make([]string, len(owners)), make([]string, len(owners))
+	for i, o := range owners {
+		names[i], currencies[i] = o.ID, o.Currency
+	}
+	rows, err := db.Query(ctx, `
+		SELECT w.id, w.owner_id, w.currency FROM unnest($1::text[], $2::text[]) AS o (owner_id, currency)
+		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency) w`, names, currencies)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.Find: %w", err)
+	}
+	var id uuid.UUID
+	var o Owner
+	if _, err := pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency}, func() error { found[o] = id; return nil }); err != nil {
+		return nil, fmt.Errorf("wallet.Find: %w", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,154 @@
+package wallet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+// A wallet whose read model disagrees with its events is touched by nobody, and
+// the others of the same book are.
+func TestABrokenWalletFailsAlone(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, damage := range map[string]string{
+		"a balance":     `UPDATE wallets SET balance = balance + 1 WHERE id = $1`,
+		"what it holds": `UPDATE wallets SET held = held + 1 WHERE id = $1`,
+		"a version":     `UPDATE wallets SET version = version + 1 WHERE id = $1`,
+		"a snapshot":    `INSERT INTO wallet_snapshots VALUES ($1, 1, 11, 0)`,
+		"a gap":         `INSERT INTO wallet_events VALUES ($1, 3, gen_random_uuid(), 0, 0 + 1)`,
+	} {
+		broken, sound := made(t, db, 10), made(t, db, 10)
+		exec(t, db, damage, broken)
+		on(t, db, func(b *wallet.Book) {
+			if _, err := b.Debit(broken, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBroken) {
+				t.Errorf("%s: %v", name, err)
+			}
+			must(t)(b.Debit(sound, wallet.Movement{Amount: 1}))
+		}, broken, sound)
+		expect(t, db, sound, 9, 0, 2)
+	}
+}
+
+// Somebody who writes without the lock breaks the rule. Then the whole book fails.
+func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, disturb := range map[string]string{
+		"the read model":   `UPDATE wallets SET version = version + 1 WHERE id = $1`,
+		"the events":       `INSERT INTO wallet_events VALUES ($1, 3, gen_random_uuid(), 1, 0)`,
+		"an authorization": `UPDATE authorizations SET captured = 1 WHERE wallet_id = $1`,
+		"its end":          `UPDATE authorizations SET state = 'voided', ended_at = now() WHERE wallet_id = $1`,
+	} {
+		id := made(t, db, 10)
+		a := authorized(t, db, id, 5)
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, true)
+			if err != nil {
+				return err
+			}
+			if _, _, err := b.Capture(id, a.ID, wallet.Movement{}); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(t.Context(), disturb, id); err != nil {
+				return err
+			}
+			return b.Write(t.Context(), tx)
+		})
+		if !wallet.Lost(err) {
+			t.Errorf("%s moved: %v", name, err)
+		}
+		expect(t, db, id, 10, 5, 2)
+	}
+	if wallet.Lost(errors.New("another")) || wallet.Lost(&pgconn.PgError{Code: "23505", ConstraintName: "wallets_pkey"}) {
+		t.Error("any error is a lost race")
+	}
+	fixture.Sound(t, db)
+}
+
+func TestTheLedgerIsAppendOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	made(t, db, 10)
+	for _, table := range []string{"ledger_entries", "wallet_events"} {
+		column := map[string]string{"ledger_entries": "amount", "wallet_events": "delta_balance"}[table]
+		for _, sql := range []string{"UPDATE %[1]s SET %[2]s = 1", "UPDATE %[1]s SET %[2]s = %[2]s", "DELETE FROM %[1]s", "TRUNCATE %[1]s"} {
+			sql = fmt.Sprintf(sql, table, column)
+			_, err := db.Exec(t.Context(), sql)
+			if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.ConstraintName != "append_only" {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+// A third transaction has the owner, or the reference, in the middle while two
+// use the same ones in opposite orders. Had each its own order, both would wait
+// there with what the other needs next.
+func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	create := func(_ uuid.UUID, names ...string) error {
+		return postgres.InTx(context.Background(), db, func(tx pgx.Tx) error {
+			var owners []wallet.Owner
+			for _, name := range names {
+				owners = append(owners, wallet.Owner{ID: name, Currency: "JPY"})
+			}
+			_, err := wallet.Create(context.Background(), tx, owners)
+			return err
+		})
+	}
+	refer := func(id uuid.UUID, names ...string) error {
+		err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(b *wallet.Book) {
+			for _, name := range names {
+				must(t)(b.Credit(id, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: name}}))
+			}
+		})
+		if wallet.Lost(err) { // one of the two must
+			return nil
+		}
+		return err
+	}
+	for sql, do := range map[string]func(uuid.UUID, ...string) error{
+		`INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'm', 'JPY')`: create,
+		`INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference)
+			VALUES (gen_random_uuid(), 'credit', 'funding', gen_random_uuid(), 1, 'JPY', 'shop', 'm')`: refer,
+	} {
+		one, other := made(t, db, 0), made(t, db, 0)
+		middle, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := middle.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := do(one, "a", "m", "z"); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if err := do(other, "z", "m", "a"); err != nil {
+				t.Error(err)
+			}
+		})
+		fixture.AwaitBlocked(t, db, 2)
+		if err := middle.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+	fixture.Sound(t, db)
+}

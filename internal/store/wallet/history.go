@@ -1,0 +1,102 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// Page is a part of a wallet's history.
+type Page struct {
+	From   int64 // the version to begin with; 0: the newest, or upward the first
+	Upward bool  // oldest first; otherwise newest first
+	Limit  int
+}
+
+// History returns a page of a wallet's events, with what the wallet had after
+// each. The next page begins with the version after the last one returned, in
+// the direction of the page. A wallet that does not exist has no events.
+func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Event, error) {
+	from, part := page.From, `v.version <= $2 ORDER BY v.version DESC`
+	switch {
+	case page.Upward:
+		part = `v.version >= $2 ORDER BY v.version`
+	case from == 0:
+		from = math.MaxInt64
+	}
+	rows, err := db.Query(ctx, `
+		SELECT v.version, v.delta_balance, v.delta_held, v.at,
+		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at
+		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
+		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
+		ORDER BY v.version`, id, from, page.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
+	}
+	events, err := pgx.CollectRows(rows, scanEvent)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
+	}
+	if len(events) == 0 {
+		return events, nil
+	}
+	sum, err := At(ctx, db, id, events[0].Version-1) // events never change: a second statement does not disagree
+	if err != nil {
+		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
+	}
+	for i := range events {
+		sum.Balance += events[i].DeltaBalance
+		sum.Held += events[i].DeltaHeld
+		events[i].Balance, events[i].Held = sum.Balance, sum.Held
+	}
+	if !page.Upward {
+		slices.Reverse(events)
+	}
+	return events, nil
+}
+
+func scanEvent(row pgx.CollectableRow) (v Event, err error) {
+	e := &v.Entry
+	var payer, payee, authorization uuid.NullUUID
+	err = row.Scan(&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
+		&e.ID, &e.Kind, &payer, &e.Debit.Account, &payee, &e.Credit.Account,
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &authorization, &e.CreatedAt)
+	e.Debit.Wallet, e.Credit.Wallet, e.Authorization = payer.UUID, payee.UUID, authorization.UUID
+	return v, err
+}
+
+// Sum is what the events of a wallet up to a version add up to.
+type Sum struct{ Balance, Held int64 }
+
+// At recomputes what a wallet had at a version, from the snapshot before it and
+// the events after that. A version that the wallet does not have is not-found.
+func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, error) {
+	var sum Sum
+	var last int64
+	err := db.QueryRow(ctx, `
+		SELECT coalesce(s.version, 0) + e.events, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held
+		FROM wallets w
+		LEFT JOIN LATERAL (
+			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = w.id AND version <= $2
+			ORDER BY version DESC LIMIT 1) s ON true
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS events, coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
+			FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0) AND version <= $2) e
+		WHERE w.id = $1`, id, version).Scan(&last, &sum.Balance, &sum.Held)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && last != version {
+		return Sum{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
+	}
+	if err != nil {
+		return Sum{}, fmt.Errorf("wallet.At(%s, %d): %w", id, version, err)
+	}
+	return sum, nil
+}

@@ -1,0 +1,143 @@
+package wallet
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/money"
+)
+
+const (
+	// MaxAmount bounds what one command moves, in minor units.
+	MaxAmount = money.MaxAmount
+	// MaxBalance bounds a wallet, in minor units. Programs that keep numbers as
+	// doubles can still count up to it.
+	MaxBalance int64 = 9_000_000_000_000_000
+	// MaxActive bounds the active authorizations of a wallet, and so what a
+	// command may have to expire.
+	MaxActive = 100
+	// MinTTL is the shortest life of an authorization.
+	MinTTL = time.Second
+	// MaxTTL is the longest.
+	MaxTTL = 30 * 24 * time.Hour
+	// SnapshotEvery bounds the events of a wallet after its last snapshot, and so
+	// what a command adds up: it has fewer. See docs/adr/0008 for the figures.
+	SnapshotEvery = 32
+
+	maxDescription = 500
+	maxReference   = 180
+	maxOwner       = 128
+)
+
+// Owner is whose a wallet is, and in which currency: one wallet for each.
+type Owner struct {
+	ID       string
+	Currency string
+}
+
+// Wallet is what the events of a wallet add up to.
+type Wallet struct {
+	ID uuid.UUID
+	Owner
+	Balance   int64 // minor units
+	Held      int64 // by active authorizations
+	Version   int64 // that of its last event; 0: none yet
+	CreatedAt time.Time
+}
+
+// Available is what the wallet may spend.
+func (w Wallet) Available() int64 { return w.Balance - w.Held }
+
+// Kind is what an entry is about.
+type Kind string
+
+// The kinds of entries. Those from KindAuthorize on concern an authorization.
+const (
+	KindCredit    Kind = "credit"
+	KindDebit     Kind = "debit"
+	KindTransfer  Kind = "transfer"
+	KindPurchase  Kind = "purchase"
+	KindRefund    Kind = "refund"
+	KindAuthorize Kind = "authorize"
+	KindCapture   Kind = "capture"
+	KindVoid      Kind = "void"
+	KindExpire    Kind = "expire"
+)
+
+// Account is an account of the system.
+type Account string
+
+// The accounts; doc.go says what goes where.
+const (
+	Funding Account = "funding"
+	Sales   Account = "sales"
+	Refunds Account = "refunds"
+)
+
+// Side is one end of an entry: a wallet or an account.
+type Side struct {
+	Wallet  uuid.UUID
+	Account Account
+}
+
+// Reference names a movement, so that it is not made twice. It is unique within
+// its scope: the client that gave it, or nothing for those we make ourselves.
+type Reference struct{ Scope, Text string }
+
+// Entry is one movement.
+type Entry struct {
+	ID            uuid.UUID
+	Kind          Kind
+	Debit, Credit Side // who gives, and who gets
+	Amount        int64
+	Currency      string
+	Reference     Reference
+	Description   string
+	Authorization uuid.UUID // zero: none
+	CreatedAt     time.Time
+}
+
+// Event is what an entry did to a wallet.
+type Event struct {
+	Version       int64
+	DeltaBalance  int64
+	DeltaHeld     int64
+	Balance, Held int64 // after it
+	At            time.Time
+	Entry         Entry
+}
+
+// AuthorizationState is how far an authorization has come.
+type AuthorizationState string
+
+// The states; doc.go has the diagram.
+const (
+	Active   AuthorizationState = "active"
+	Captured AuthorizationState = "captured"
+	Voided   AuthorizationState = "voided"
+	Expired  AuthorizationState = "expired"
+)
+
+// Authorization is money that a wallet holds for somebody.
+type Authorization struct {
+	ID          uuid.UUID
+	WalletID    uuid.UUID
+	Amount      int64
+	Captured    int64
+	State       AuthorizationState
+	Description string
+	CreatedAt   time.Time
+	ExpiresAt   time.Time
+}
+
+// Remaining is what it still holds.
+func (a Authorization) Remaining() int64 {
+	if a.State != Active {
+		return 0
+	}
+	return a.Amount - a.Captured
+}
+
+// newID returns a UUIDv7: ids sort by the time they were made.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
