@@ -35,8 +35,8 @@ const (
 	outcomes
 )
 
-// tally is what one buyer, or the crowd, has seen.
-type tally struct {
+// observed is what one buyer, or the crowd, has seen.
+type observed struct {
 	whole    [outcomes]int             // of the whole run: what the database is held against
 	measured [outcomes]int             // while the window was open
 	took     [outcomes][]time.Duration // of the measured ones
@@ -47,7 +47,7 @@ type tally struct {
 
 // buyer is one of the crowd.
 type buyer struct {
-	tally
+	observed
 	crowd   *crowd
 	window  *window
 	tickets *atomic.Int64
@@ -56,7 +56,7 @@ type buyer struct {
 
 // run lets the crowd buy until the window is over or all requests are made, and
 // returns what it saw. onSoldOut is called at every final refusal.
-func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *tally {
+func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *observed {
 	var tickets atomic.Int64
 	buyers := make([]*buyer, c.size)
 	var group sync.WaitGroup
@@ -71,9 +71,9 @@ func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *tally {
 		})
 	}
 	group.Wait()
-	sum := &tally{}
+	sum := &observed{}
 	for _, b := range buyers {
-		sum.add(&b.tally)
+		sum.add(&b.observed)
 	}
 	return sum
 }
@@ -150,7 +150,7 @@ func (a answer) outcome() outcome {
 	}
 }
 
-func (t *tally) add(other *tally) {
+func (t *observed) add(other *observed) {
 	for o := range outcomes {
 		t.whole[o] += other.whole[o]
 		t.measured[o] += other.measured[o]
@@ -164,7 +164,7 @@ func (t *tally) add(other *tally) {
 }
 
 // strangeness says what nobody expected, once each kind of outcome is counted.
-func (t *tally) strangeness() []string {
+func (t *observed) strangeness() []string {
 	if t.whole[strange] == 0 {
 		return nil
 	}

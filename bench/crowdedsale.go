@@ -49,11 +49,11 @@ func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) 
 
 // rush lets a crowd loose on all campaigns of the venue for one window, which
 // ends early when positions run out.
-func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*tally, error) {
+func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*observed, error) {
 	var once sync.Once
 	out := make(chan struct{})
 	c := &crowd{address: v.address, key: v.stage.appKey, campaigns: v.campaigns, size: connections, payers: v.payers}
-	var seen *tally
+	var seen *observed
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() { once.Do(func() { close(out) }) }) })
 	err := w.pass(ctx, measured, out)
@@ -62,7 +62,7 @@ func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*t
 }
 
 // finish stops the processes and holds the database against what the crowd saw.
-func (v *venue) finish(ctx context.Context, seen *tally) ([]string, error) {
+func (v *venue) finish(ctx context.Context, seen *observed) ([]string, error) {
 	wrong := append(seen.strangeness(), v.dismiss()...)
 	found, err := v.verify(ctx, expectation{bought: seen.whole[succeeded], jobs: seen.bought,
 		open: seen.whole[late] + seen.whole[refused] + seen.whole[strange]})

@@ -71,7 +71,7 @@ func runHolds(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	}
 	c := &crowd{address: v.address, key: s.appKey, campaigns: v.campaigns, size: shoppers, every: shopEvery}
 	w := &window{meter: v.meter()}
-	var seen *tally
+	var seen *observed
 	holds := &holdTally{}
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() {}) })

@@ -20,7 +20,7 @@ func runIdle(ctx context.Context, s *stage, measured time.Duration) (r result, e
 	}
 	c := &crowd{address: v.address, key: s.appKey, campaigns: v.campaigns, size: 1}
 	w := &window{meter: v.meter()}
-	var seen *tally
+	var seen *observed
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() {}) })
 	err = w.pass(ctx, measured, nil)

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 )
 
 // offer is the campaigns of one template database.
@@ -59,15 +59,15 @@ func baseLengthFor(positions, longest int) int {
 	}
 }
 
-// launch publishes campaigns directly: the limit on their size is one of the
+// publish publishes campaigns directly: the limit on their size is one of the
 // HTTP door's, the tables allow more.
-func (s *stage) launch(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
+func (s *stage) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
 	key, err := seal.ParseKey(s.drawKey)
 	if err != nil {
 		return err
 	}
 	for i, base := range baseLengths {
-		id := job.NewID()
+		id := uuidv7.New()
 		err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 			if err := campaign.Create(ctx, tx, id, draft(i, base)); err != nil {
 				return err
@@ -75,7 +75,7 @@ func (s *stage) launch(ctx context.Context, db *pgxpool.Pool, baseLengths []int)
 			return lifecycle.Publish(ctx, tx, key, id)
 		})
 		if err != nil {
-			return fmt.Errorf("launch a campaign of base %d: %w", base, err)
+			return fmt.Errorf("publish a campaign of base %d: %w", base, err)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
@@ -38,10 +39,10 @@ func (a agedWallet) run(ctx context.Context, s *stage, measured time.Duration) (
 	if err != nil {
 		return r, err
 	}
-	t := wallets.New(pool, wallets.Options{})
+	executor := newExecutor(pool, wallets.Options{})
 	once := func() error {
-		done, err := t.Do(ctx, []wallets.Command{{Deed: wallets.Credit{Wallet: found[owners(1)[0]], Details: wallets.Details{Amount: 1}},
-			Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}})
+		done, err := executor.Do(ctx, []wallets.Command{{Action: wallets.Credit{Wallet: found[owners(1)[0]], Details: wallets.Details{Amount: 1}},
+			Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}})
 		if err == nil && (done[0].Err != nil || done[0].Job.Problem != nil) {
 			err = fmt.Errorf("the credit was refused: %w %v", done[0].Err, done[0].Job.Problem)
 		}

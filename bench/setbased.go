@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
 )
 
@@ -34,7 +36,7 @@ func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r resul
 		return r, err
 	}
 	defer pool.Close()
-	seller := sale.NewSeller(pool, sale.Keep{Draws: v.settings.Retention.Jobs})
+	seller := sale.NewSeller(pool, v.settings.Retention.Jobs)
 
 	var jobs []job.Ref
 	sell := func() (sold int, took time.Duration, err error) {
@@ -44,7 +46,7 @@ func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r resul
 			}
 		}
 		start := time.Now()
-		report, err := seller.Sell(ctx, jobs[:saleBatch], true)
+		report, err := seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign)
 		took = time.Since(start)
 		jobs = jobs[saleBatch:]
 		if err == nil && report.Sold != saleBatch {
@@ -78,8 +80,8 @@ func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r resul
 func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, n int) ([]job.Ref, error) {
 	requests, refs := make([]job.Request, n), make([]job.Ref, n)
 	for i := range requests {
-		id := job.NewID()
-		order := sale.Order{UserID: "user-" + uuid.NewString(), Selection: sale.Selection{Quantity: 1}, Payment: sale.Payment{Method: purchase.External}}
+		id := uuidv7.New()
+		order := sale.Order{UserID: "user-" + uuid.NewString(), Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External}}
 		payload, err := json.Marshal(order)
 		if err != nil {
 			return nil, err
@@ -88,6 +90,6 @@ func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, 
 			UserID: order.UserID, Payload: payload, Keep: time.Hour}
 		refs[i] = job.Ref{ID: id, CampaignID: campaignID}
 	}
-	_, _, err := job.Accept(ctx, db, requests)
+	_, _, err := outbox.Accept(ctx, db, requests)
 	return refs, err
 }

@@ -73,7 +73,7 @@ func runStorm(ctx context.Context, s *stage, measured time.Duration) (r result, 
 
 // afterStorm checks that all positions were sold and everybody else was told,
 // and waits for the draw.
-func (v *venue) afterStorm(ctx context.Context, id uuid.UUID, positions int, seen *tally) (wrong []string, err error) {
+func (v *venue) afterStorm(ctx context.Context, id uuid.UUID, positions int, seen *observed) (wrong []string, err error) {
 	open := seen.whole[late] + seen.whole[refused] + seen.whole[strange]
 	if n := seen.whole[succeeded]; n > positions || n < positions-open {
 		wrong = append(wrong, fmt.Sprintf("%d buyers were told that they have one of %d positions", n, positions))

@@ -54,7 +54,7 @@ func (s *stage) openVenue(ctx context.Context, template string) (v *venue, err e
 
 // openSale is openVenue for a template with campaigns.
 func (s *stage) openSale(ctx context.Context, o offer) (*venue, error) {
-	if err := s.makeTemplate(ctx, o.name, func(db *pgxpool.Pool) error { return s.launch(ctx, db, o.baseLengths) }); err != nil {
+	if err := s.makeTemplate(ctx, o.name, func(db *pgxpool.Pool) error { return s.publish(ctx, db, o.baseLengths) }); err != nil {
 		return nil, err
 	}
 	v, err := s.openVenue(ctx, o.name)

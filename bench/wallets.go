@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/wallets"
@@ -24,13 +25,13 @@ import (
 // somebody who waits for the answer before the next.
 const callers = 256
 
-// walletCommands measures commands on wallets through the teller: in crowds, as
-// the api's desk gathers them, or as one transaction each.
+// walletCommands measures commands on wallets: in batches, as the api gathers
+// them, or as one transaction each.
 type walletCommands struct {
-	wallets int // 1: credits on one hot wallet; more: transfers between two of them
-	alone   bool
-	desks   int  // how many processes' worth of desks share the work; 0: one
-	locked  bool // they queue up in Redis for hot wallets, as processes do by default
+	wallets  int // 1: credits on one hot wallet; more: transfers between two of them
+	alone    bool
+	batchers int  // how many processes' worth of batchers share the work; 0: one
+	locked   bool // they queue up in Redis for hot wallets, as processes do by default
 }
 
 func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
@@ -44,18 +45,18 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 		return r, err
 	}
 	defer pool.Close()
-	tellers := make([]*wallets.Teller, max(c.desks, 1))
-	doers := make([]func(context.Context, wallets.Command) (job.Done, error), len(tellers))
-	for i := range tellers {
+	executors := make([]*wallets.Executor, max(c.batchers, 1))
+	doers := make([]func(context.Context, wallets.Command) (job.Done, error), len(executors))
+	for i := range executors {
 		var options wallets.Options
 		if c.locked {
-			options.Locker = turnstile{lock.New([]redis.UniversalClient{s.redis}, v.name, v.settings.Locks, prometheus.NewRegistry())}
+			options.Acquire = lock.New([]redis.UniversalClient{s.redis}, v.name, v.settings.Locks, prometheus.NewRegistry()).AcquireFunc()
 		}
-		t := wallets.New(pool, options)
-		tellers[i] = t
+		executor := newExecutor(pool, options)
+		executors[i] = executor
 		if c.alone {
 			doers[i] = func(ctx context.Context, command wallets.Command) (job.Done, error) {
-				done, err := t.Do(ctx, []wallets.Command{command})
+				done, err := executor.Do(ctx, []wallets.Command{command})
 				if err != nil {
 					return job.Done{}, err
 				}
@@ -63,40 +64,41 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 			}
 			continue
 		}
-		desk := wallets.NewDesk(t, v.settings.Wallets)
-		defer desk.Close()
-		doers[i] = desk.Do
+		batcher := wallets.NewBatcher(executor, v.settings.Wallets)
+		defer batcher.Close()
+		doers[i] = batcher.Do
 	}
 	w := &window{meter: v.meter()}
 	done, took, failures := ask(ctx, w, measured, func(ctx context.Context) error { return c.once(ctx, doers[rand.IntN(len(doers))], ids) })
 	r = newResult(done, w.elapsed, took)
-	for _, t := range tellers {
-		r.note("races lost", float64(t.Counts().Lost))
-		r.note("crowds without the lock", float64(t.Counts().Unlocked))
+	for _, e := range executors {
+		r.note("races lost", float64(e.Counts().Lost))
+		r.note("batches without the lock", float64(e.Counts().Unlocked))
 	}
 	r.noteUsage(w, done)
 	r.wrong = append(failures, v.unsound(ctx)...)
 	return r, ctx.Err()
 }
 
-// turnstile is how the api lets the teller queue up.
-type turnstile struct{ locks *lock.Locker }
-
-func (t turnstile) Acquire(ctx context.Context, names ...string) (release func(), err error) {
-	held, err := t.locks.Acquire(ctx, names...)
-	return func() { held.Release(ctx) }, err
+// newExecutor returns an executor that answers with the least that can be said.
+func newExecutor(db *pgxpool.Pool, options wallets.Options) *wallets.Executor {
+	return wallets.NewExecutor(db, wallets.Documents{
+		Wallet:        func(w wallet.Wallet) any { return w.ID },
+		Transfer:      func(e wallet.Entry) any { return e.ID },
+		Authorization: func(a wallet.Authorization) any { return a.ID },
+	}, options)
 }
 
 // once makes one command of a fresh key.
 func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallets.Details{Amount: 1}
-	var deed wallets.Deed = wallets.Credit{Wallet: ids[0], Details: details}
+	var action wallets.Action = wallets.Credit{Wallet: ids[0], Details: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)
-		deed = wallets.Transfer{From: ids[from], To: ids[to], Details: details}
+		action = wallets.Transfer{From: ids[from], To: ids[to], Details: details}
 	}
-	done, err := do(ctx, wallets.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}})
+	done, err := do(ctx, wallets.Command{Action: action, Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}})
 	if err == nil {
 		err = done.Err
 	}
@@ -172,15 +174,15 @@ const plenty = 1_000_000_000
 
 // fund opens a wallet for each owner, with money.
 func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
-	t := wallets.New(db, wallets.Options{})
+	executor := newExecutor(db, wallets.Options{})
 	for len(owners) > 0 {
 		n := min(len(owners), 256)
 		commands := make([]wallets.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = wallets.Command{Deed: wallets.Open{Owner: o, InitialBalance: plenty},
-				Request: job.Request{ID: job.NewID(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
+			commands[i] = wallets.Command{Action: wallets.Open{Owner: o, InitialBalance: plenty},
+				Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
 		}
-		if _, err := t.Do(ctx, commands); err != nil {
+		if _, err := executor.Do(ctx, commands); err != nil {
 			return err
 		}
 		owners = owners[n:]

@@ -12,7 +12,7 @@ import (
 // An api that is killed in the middle of a hold: its client gets no answer and
 // asks again with the same key, elsewhere.
 func TestAHoldOfAKilledAPIIsMadeOnce(t *testing.T) {
-	for moment, isKept := range map[string]bool{"holding.commit": false, "holding.committed": true} {
+	for moment, isKept := range map[string]bool{"holds.commit": false, "holds.committed": true} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, options{workers: -1, schedulers: -1})
@@ -54,7 +54,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, options{workers: -1, schedulers: -1, env: []string{"TRIPRIZE_LOCKS_TTL=500ms", "TRIPRIZE_LOCKS_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=30s"}})
-			stopped := s.startAPI("TRIPRIZE_TEST_FAILPOINTS=holding.commit@first=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT="+c.patience)
+			stopped := s.startAPI("TRIPRIZE_TEST_FAILPOINTS=holds.commit@first=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT="+c.patience)
 			id, at := s.campaign(4), place{3, 2}
 			mine := ask{campaign: id, user: "first", key: "k", at: []place{at}, api: 1}
 			first, second := make(chan held, 1), make(chan held, 1)

@@ -76,7 +76,7 @@ func TestHealthAndMetricsNeedNoKey(t *testing.T) {
 	api := s.do(0, "", http.MethodGet, "/metrics", nil, nil)
 	for _, want := range []string{"go_goroutines ", `triprize_http_request_duration_seconds_count{method="POST",route="/v1/campaigns/:campaign/purchases",status="200"}`,
 		`triprize_jobs_accepted_total{kind="purchase"} 7`, `asynq_tasks_processed_total{queue="` + s.settings.Redis.Namespace + `-purchase"}`,
-		"triprize_postgres_connections ", "triprize_idempotency_lookups_total{outcome=", "triprize_rings_missed_total 0"} {
+		"triprize_postgres_connections ", "triprize_idempotency_lookups_total{outcome=", "triprize_outbox_undispatched_total 0"} {
 		if !contains(api.body, want) {
 			t.Errorf("the api's metrics lack %s", want)
 		}
@@ -151,7 +151,7 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	}
 	// Without Redis nobody can say what is lost; the other sweeps run all the same.
 	s.buy(order{campaign: id, user: "a"})
-	if _, err := s.db.Exec(t.Context(), `UPDATE rings SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
+	if _, err := s.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
 		t.Fatal(err)
 	}
 	reports, status, _ = s.sweepOnce(nil, "TRIPRIZE_REDIS_URL=redis://127.0.0.1:1/0")

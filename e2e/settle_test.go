@@ -3,13 +3,13 @@ package e2e
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
 )
 
 // settleAll settles every queued purchase in this process, announcing nothing.
@@ -28,7 +28,7 @@ func settleAll(t *testing.T, s *system) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sale.NewSeller(s.db, sale.Keep{Draws: time.Hour}).Sell(t.Context(), refs, true); err != nil {
+	if _, err := fixture.Seller(s.db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
 }

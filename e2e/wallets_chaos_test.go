@@ -166,7 +166,7 @@ func (e *errands) check() {
 }
 
 func TestEveryKeyMovesMoneyOnceWhoeverIsKilled(t *testing.T) {
-	for moment, apiDies := range map[string]bool{"teller.written": true, "teller.committed": true, "sale.commit": false, "sale.committed": false} {
+	for moment, apiDies := range map[string]bool{"wallets.written": true, "wallets.committed": true, "sale.commit": false, "sale.committed": false} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, options{apis: 2, workers: -1})

@@ -22,7 +22,7 @@ import (
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 )
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 	once := flags.Bool("once", false, "run the sweeps once, whoever leads, print a report as JSON and exit")
 	only := flags.String("sweep", "", "with --once: run only the sweep of this name")
 	boot.Main("scheduler", flags, func(ctx context.Context, p *boot.Process) error {
-		sweeper := recovery.New(p.Settings, p.DB, p.Redis, hold.NewMetrics(p.Registry), p.Logger)
+		sweeper := recovery.New(p.Settings, p.DB, p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
 		s := scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry)
 		if *once {
 			return runOnce(ctx, s, sweeper.Sweeps(), *only)

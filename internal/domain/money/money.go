@@ -11,9 +11,12 @@ import (
 	"golang.org/x/text/currency"
 )
 
-// MaxAmount bounds every single amount, in minor units. It leaves room to add
-// up a million of them in an int64.
-const MaxAmount int64 = 1_000_000_000_000
+// Amount is an amount of money in minor units of its currency.
+type Amount int64
+
+// MaxAmount bounds every single amount. It leaves room to add up a million of
+// them.
+const MaxAmount Amount = 1_000_000_000_000
 
 // Currency is an ISO 4217 code in capitals.
 type Currency string
@@ -37,13 +40,13 @@ func (c Currency) Digits() int {
 	return digits
 }
 
-// Format writes an amount of minor units for people: "500 JPY", "5.00 EUR".
-func (c Currency) Format(amount int64) string {
+// Format writes an amount for people: "500 JPY", "5.00 EUR".
+func (c Currency) Format(amount Amount) string {
 	digits := c.Digits()
 	if digits == 0 {
-		return strconv.FormatInt(amount, 10) + " " + string(c)
+		return strconv.FormatInt(int64(amount), 10) + " " + string(c)
 	}
-	sign, text := "", strconv.FormatInt(amount, 10)
+	sign, text := "", strconv.FormatInt(int64(amount), 10)
 	if amount < 0 {
 		sign, text = "-", text[1:]
 	}

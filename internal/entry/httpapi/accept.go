@@ -10,35 +10,38 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/watch"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // acceptor makes jobs of requests: concurrent ones share a statement.
 type acceptor struct {
-	db       *pgxpool.Pool
-	requests *batch.Coalescer[job.Request, job.Accepted]
-	ringer   *job.Ringer
-	known    *idempotency.Requests
-	remember *batch.Coalescer[job.Accepted, struct{}]
-	accepted *prometheus.CounterVec
-	replayed prometheus.Counter
+	db         *pgxpool.Pool
+	requests   *batch.Coalescer[job.Request, job.Accepted]
+	dispatcher *outbox.Dispatcher
+	known      *idempotency.Requests
+	remember   *batch.Coalescer[job.Accepted, struct{}]
+	accepted   *prometheus.CounterVec
+	replayed   prometheus.Counter
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, ringer *job.Ringer, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *outbox.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, ringer: ringer, known: known,
+		db: db, dispatcher: dispatcher, known: known,
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
 	registry.MustRegister(a.accepted, a.replayed)
 	a.requests = batch.New(batch.Options{
 		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: settings.InFlight,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsSurroundings,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
 		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
@@ -53,15 +56,15 @@ const acceptDrain = 2 * time.Second
 // flush commits requests as jobs. What follows the commit is done by others, in
 // the background: no request waits for Redis.
 func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
-	accepted, rings, err := job.Accept(ctx, a.db, requests)
+	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead before: a new one may do
-		accepted, rings, err = job.Accept(ctx, a.db, requests)
+		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
 	}
 	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit("accept.committed", nil)
-	a.ringer.Ring(rings)
+	a.dispatcher.Dispatch(messages)
 	for _, one := range accepted {
 		if one.Replayed {
 			a.replayed.Inc()
@@ -134,7 +137,7 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 	if err != nil {
 		return jobAnswer{}, err
 	}
-	request.ID, request.Client, request.Key, request.Hash = job.NewID(), c.client, c.key, c.fingerprint
+	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.client, c.key, c.fingerprint
 	wait := preferredWait(c.prefer, s.settings.API.MaxWait)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
@@ -157,9 +160,9 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		}
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
-	var waiter *job.Waiter
+	var waiter *watch.Waiter
 	if wait > 0 { // before the job exists, so that its end cannot be missed
-		waiter = s.watch.Waiter(request.ID)
+		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
 	}
 	accepted, err := s.acceptor.requests.Do(ctx, request)
@@ -188,7 +191,7 @@ func finalStatus(wait time.Duration) int {
 
 // answerJob waits for a job as long as the client prefers and answers a POST
 // with it. A waiter that was registered before the job existed spares a look.
-func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter, replayed bool) (jobAnswer, error) {
+func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter, replayed bool) (jobAnswer, error) {
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return jobAnswer{}, err
@@ -202,14 +205,14 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, w
 }
 
 // await returns the job when it is final, or as it was when the time is over.
-func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *job.Waiter) (job.Job, error) {
+func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter) (job.Job, error) {
 	if wait <= 0 || j.State.Final() {
 		return j, nil
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	if waiter == nil {
-		waiter = s.watch.Waiter(j.ID)
+		waiter = s.jobs.Waiter(j.ID)
 		defer waiter.Stop()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()

@@ -46,7 +46,7 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	defer ticker.Stop()
 	for {
 		var longest time.Duration
-		for _, kind := range job.Kinds { // one by one: a queue that was never used is an error
+		for _, kind := range job.QueueKinds { // one by one: a queue that was never used is an error
 			waiting, err := b.finder.Wait(string(kind))
 			if err != nil {
 				logger.Debug("a queue cannot be looked at", "kind", kind, "error", err)

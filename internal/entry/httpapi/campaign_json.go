@@ -1,17 +1,14 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/hex"
 
-	"github.com/google/uuid"
 	"github.com/oapi-codegen/nullable"
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/store/board"
+	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
 
@@ -23,61 +20,29 @@ func draftOf(body contract.CampaignDraft) campaign.Draft {
 		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies), Layers: layersOf(body.Layers)}
 }
 
-// patched lays a change over a draft: what is left out stays, null empties.
-func patched(d campaign.Draft, change contract.CampaignPatch) campaign.Draft {
-	if change.Name != nil {
-		d.Name = *change.Name
-	}
-	if change.BaseLength != nil {
-		d.BaseLength = *change.BaseLength
-	}
+// patchOf is a change as it was asked for: what is left out stays, null empties.
+func patchOf(change contract.CampaignPatch) campaign.Patch {
+	p := campaign.Patch{Name: change.Name, BaseLength: change.BaseLength, PurchaseLimit: optional(change.PurchaseLimit),
+		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt)}
 	if change.Currency != nil {
-		d.Currency = money.Currency(*change.Currency)
+		currency := money.Currency(*change.Currency)
+		p.Currency = &currency
 	}
 	if change.Layers != nil {
-		d.Layers = layersOf(*change.Layers)
+		p.Layers = layersOf(*change.Layers)
 	}
 	if change.Policies != nil {
-		d.Policies = policiesOf(change.Policies)
+		policies := policiesOf(change.Policies)
+		p.Policies = &policies
 	}
-	if change.PurchaseLimit.IsSpecified() {
-		d.PurchaseLimit = valueOf(change.PurchaseLimit)
-	}
-	if change.SaleStartsAt.IsSpecified() {
-		d.SaleStartsAt = valueOf(change.SaleStartsAt)
-	}
-	if change.SaleEndsAt.IsSpecified() {
-		d.SaleEndsAt = valueOf(change.SaleEndsAt)
-	}
-	return d
+	return p
 }
 
-// fixedFields lists the fields of a change that a campaign in this state keeps.
-func fixedFields(change contract.CampaignPatch, state campaign.State) []string {
-	active := state == campaign.Active
-	var fixed []string
-	for _, f := range []struct {
-		name string
-		set  bool
-		free bool
-	}{
-		{"base_length", change.BaseLength != nil, false}, {"currency", change.Currency != nil, false}, {"layers", change.Layers != nil, false},
-		{"sale_starts_at", change.SaleStartsAt.IsSpecified(), false}, {"policies", change.Policies != nil, false},
-		{"purchase_limit", change.PurchaseLimit.IsSpecified(), active}, {"sale_ends_at", change.SaleEndsAt.IsSpecified(), active},
-	} {
-		if f.set && !f.free {
-			fixed = append(fixed, f.name)
-		}
-	}
-	return fixed
-}
-
-// valueOf returns what was sent, or nil for null and for nothing.
-func valueOf[T any](n nullable.Nullable[T]) *T {
+func optional[T any](n nullable.Nullable[T]) campaign.Optional[T] {
 	if value, err := n.Get(); err == nil {
-		return &value
+		return campaign.Optional[T]{Set: true, Value: &value}
 	}
-	return nil
+	return campaign.Optional[T]{Set: n.IsSpecified()}
 }
 
 func policiesOf(draft *contract.PoliciesDraft) campaign.Policies {
@@ -101,7 +66,7 @@ func policiesOf(draft *contract.PoliciesDraft) campaign.Policies {
 func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 	layers := make([]campaign.Layer, len(drafts))
 	for i, d := range drafts {
-		layers[i] = campaign.Layer{Layer: d.Layer, Price: d.Price}
+		layers[i] = campaign.Layer{Layer: d.Layer, Price: money.Amount(d.Price)}
 		for _, p := range d.Prizes {
 			layers[i].Prizes = append(layers[i].Prizes, campaign.PrizeGroup{Name: p.Name, Count: p.Count})
 		}
@@ -118,43 +83,28 @@ func summaryJSON(c campaign.Campaign) contract.CampaignSummary {
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt}
 }
 
-// loadCampaign reads a campaign with its layers, counts and commitment.
-func loadCampaign(ctx context.Context, db postgres.DB, id uuid.UUID) (contract.Campaign, error) {
-	c, err := campaign.Get(ctx, db, id)
-	if err != nil {
-		return contract.Campaign{}, err
-	}
-	layers, err := campaign.Layers(ctx, db, id)
-	if err != nil {
-		return contract.Campaign{}, err
-	}
-	counts, err := board.CountByLayer(ctx, db, id)
-	if err != nil {
-		return contract.Campaign{}, err
-	}
-	bound, published, err := campaign.CommitmentOf(ctx, db, id)
-	if err != nil {
-		return contract.Campaign{}, err
-	}
-	summary := summaryJSON(c)
+// campaignJSON is a campaign with its layers, counts and commitment.
+func campaignJSON(c lifecycle.Details) contract.Campaign {
+	summary := summaryJSON(c.Campaign)
 	document := contract.Campaign{ID: summary.ID, Name: summary.Name, BaseLength: summary.BaseLength, Currency: summary.Currency,
 		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
 		SaleEndsAt: summary.SaleEndsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt}
-	for i, l := range layers {
-		d := contract.Layer{Layer: l.Layer, Price: l.Price, Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
+	for i, l := range c.Layers {
+		d := contract.Layer{Layer: l.Layer, Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
 			Positions: contract.Counts{Total: triangle.InLayer(l.Layer), Available: triangle.InLayer(l.Layer)}}
 		for _, p := range l.Prizes {
 			d.Prizes = append(d.Prizes, contract.PrizeGroup{Name: p.Name, Count: p.Count})
 		}
-		if i < len(counts) { // none before publication
-			d.Positions.Available, d.Positions.Reserved, d.Positions.Sold = counts[i].Available, counts[i].Reserved, counts[i].Sold
+		if i < len(c.Counts) { // none before publication
+			counts := c.Counts[i]
+			d.Positions.Available, d.Positions.Reserved, d.Positions.Sold = counts.Available, counts.Reserved, counts.Sold
 		}
 		document.Layers = append(document.Layers, d)
 	}
-	if published {
-		commitment := hex.EncodeToString(bound.Commitment)
-		document.Rules, document.Commitment = bound.Rules, &commitment
+	if c.Commitment != nil {
+		commitment := hex.EncodeToString(c.Commitment.Commitment)
+		document.Rules, document.Commitment = c.Commitment.Rules, &commitment
 	}
-	return document, nil
+	return document
 }

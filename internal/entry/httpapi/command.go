@@ -6,31 +6,36 @@ import (
 	"net/http"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
 )
 
-// command runs something that is answered at once, exactly once per key, and
-// answers with what it returned: now, or when it was first asked for.
-func (s *Server) command(ctx context.Context, kind job.Kind, campaignID uuid.UUID,
-	do func(tx pgx.Tx) (status int, body any, err error),
-) (commandAnswer, error) {
+// Where what commands create is found.
+const (
+	campaignsPath = "/v1/campaigns/"
+	holdsPath     = "/v1/holds/"
+	walletsPath   = "/v1/wallets/"
+)
+
+// command is the request of a call for something that is answered at once, with
+// the status that it is answered with when it succeeds.
+func (s *Server) command(ctx context.Context, kind job.Kind, status int) (job.Request, error) {
 	c, err := callOf(ctx)
 	if err != nil {
-		return commandAnswer{}, err
+		return job.Request{}, err
 	}
-	done, err := job.Once(ctx, s.db, job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint,
-		Kind: kind, CampaignID: campaignID, Keep: s.settings.Retention.Jobs}, do)
+	return job.Request{ID: uuidv7.New(), Client: c.client, Key: c.key, Hash: c.fingerprint, Kind: kind,
+		Keep: s.settings.Retention.Jobs, HTTPStatus: status}, nil
+}
+
+// commandDone answers with what became of a command, now or when it was first
+// asked for. What it created is found below path, by the id in its body; an empty
+// path is for what cannot be read again.
+func (s *Server) commandDone(done job.Accepted, err error, path string) (commandAnswer, error) {
 	if err != nil {
 		return commandAnswer{}, err
 	}
-	return s.commandDone(done, "/v1/campaigns/")
-}
-
-// commandDone answers with what became of a command. What it created is found
-// below path, by the id in its body; an empty path is for what cannot be read again.
-func (s *Server) commandDone(done job.Accepted, path string) (commandAnswer, error) {
 	if done.Replayed && !done.Reused {
 		s.acceptor.replayed.Inc()
 	}

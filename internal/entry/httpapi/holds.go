@@ -8,23 +8,22 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/holds"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
-func holdJSON(h hold.Hold) contract.Hold {
+func holdJSON(h inventory.Hold) contract.Hold {
 	d := contract.Hold{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, State: contract.HoldState(h.State), ExpiresAt: h.ExpiresAt,
 		Extensions: h.Extensions, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt,
 		Positions: make([]contract.PurchaseItem, len(h.Positions))}
 	for i, p := range h.Positions {
-		d.Positions[i] = contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Price: p.Price}
-		d.Amount += p.Price
+		d.Positions[i] = contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Price: int64(p.Price)}
+		d.Amount += int64(p.Price)
 	}
 	return d
 }
@@ -39,7 +38,7 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if !c.mayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := s.checkPlaces(body.Positions, body.Quantity, body.Layer, "", s.settings.Holds.MaxPositions); err != nil {
+	if err := s.checkSelection(body.Positions, body.Quantity, body.Layer, "", s.settings.Holds.MaxPositions); err != nil {
 		return nil, err
 	}
 	if (len(body.Positions) > 0) == (body.Quantity > 0) {
@@ -52,25 +51,18 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	done, err := s.desk.Hold(ctx, holds.Ask{
-		Job: job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint, Kind: kindHold, CampaignID: r.Campaign,
-			UserID: body.UserID, Keep: s.settings.Retention.Jobs},
-		Positions: placesOf(body.Positions), Layer: body.Layer, Quantity: body.Quantity, TTL: ttl,
-	})
+	request, err := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
 	if err != nil {
 		return nil, err
 	}
-	if done.Err != nil {
-		return nil, done.Err
+	request.CampaignID, request.UserID = r.Campaign, body.UserID
+	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl,
+		Selection: inventory.Selection{Layer: body.Layer, Quantity: body.Quantity, Positions: positionsOf(body.Positions)}})
+	if err == nil {
+		err = done.Err
 	}
-	return s.commandDone(done.Accepted, "/v1/holds/")
+	return s.commandDone(done.Accepted, err, holdsPath)
 }
-
-// The kinds of the jobs that commands on holds leave behind.
-const (
-	kindHold   = job.Kind("create-hold")
-	kindExtend = job.Kind("extend-hold")
-)
 
 // holdTTL returns how long to hold, within what this server allows.
 func (s *Server) holdTTL(seconds int) (time.Duration, error) {
@@ -86,8 +78,8 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 	return ttl, nil
 }
 
-// checkPlaces checks what the contract cannot say of chosen positions and numbers.
-func (s *Server) checkPlaces(positions []contract.PlaceDraft, quantity, layer int, at string, most int) error {
+// checkSelection checks what the contract cannot say of chosen positions and numbers.
+func (s *Server) checkSelection(positions []contract.PlaceDraft, quantity, layer int, at string, most int) error {
 	switch {
 	case quantity > most:
 		return fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
@@ -104,23 +96,23 @@ func (s *Server) checkPlaces(positions []contract.PlaceDraft, quantity, layer in
 	return nil
 }
 
-func placesOf(drafts []contract.PlaceDraft) []triangle.Position {
-	places := make([]triangle.Position, len(drafts))
+func positionsOf(drafts []contract.PlaceDraft) []triangle.Position {
+	positions := make([]triangle.Position, len(drafts))
 	for i, d := range drafts {
-		places[i] = triangle.Position{Layer: d.Layer, Column: d.Column}
+		positions[i] = triangle.Position{Layer: d.Layer, Column: d.Column}
 	}
-	return places
+	return positions
 }
 
 // visibleHold returns a hold that the caller may see.
-func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (hold.Hold, error) {
+func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold, error) {
 	who, err := callOf(ctx)
 	if err != nil {
-		return hold.Hold{}, err
+		return inventory.Hold{}, err
 	}
-	h, err := hold.Get(ctx, s.db, id)
+	h, err := inventory.GetHold(ctx, s.db, id)
 	if err == nil && !who.mayActFor(h.UserID) {
-		return hold.Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
+		return inventory.Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
 	}
 	return h, err
 }
@@ -139,12 +131,8 @@ func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequest
 	if _, err := s.visibleHold(ctx, r.Hold); err != nil {
 		return nil, err
 	}
-	h, released, err := holds.Release(ctx, s.db, r.Hold)
-	if err != nil {
+	if _, err := s.holds.Release(ctx, r.Hold); err != nil {
 		return nil, err
-	}
-	if released {
-		s.desk.Released(h)
 	}
 	return noContent{}, nil
 }
@@ -167,12 +155,11 @@ func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestOb
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.command(ctx, kindExtend, h.CampaignID, func(tx pgx.Tx) (int, any, error) {
-		extended, err := holds.Extend(ctx, tx, r.Hold, ttl, s.settings.Holds.MaxExtensions)
-		return http.StatusOK, holdJSON(extended), err
-	})
-	if err == nil && !answer.replayed {
-		s.holds.Count(hold.EventExtended, 1)
+	request, err := s.command(ctx, job.KindHoldExtend, http.StatusOK)
+	if err != nil {
+		return nil, err
 	}
-	return answer, err
+	request.CampaignID = h.CampaignID
+	done, err := s.holds.Extend(ctx, request, r.Hold, ttl)
+	return s.commandDone(done, err, holdsPath)
 }

@@ -5,19 +5,19 @@ import (
 
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/store/board"
+	"triprize/internal/store/inventory"
 )
 
 // positionJSON is one position; whose it is, is for operators and for the user itself.
-func positionJSON(p board.Position, who caller) contract.Position {
-	d := contract.Position{Layer: p.Layer, Column: p.Column, Price: p.Price, State: contract.PositionState(p.State)}
+func positionJSON(p inventory.Position, who caller) contract.Position {
+	d := contract.Position{Layer: p.Layer, Column: p.Column, Price: int64(p.Price), State: contract.PositionState(p.State)}
 	if who.seesOwners() || p.UserID != nil && who.user != "" && *p.UserID == who.user {
 		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
 	}
 	return d
 }
 
-// ListPositions answers with the board. Operators get it as it is; for everybody
+// ListPositions answers with the inventory. Operators get it as it is; for everybody
 // else a copy of up to a second ago will do, with what the caller's own user has
 // laid over it as it is now.
 func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsRequestObject) (contract.ListPositionsResponseObject, error) {
@@ -29,27 +29,27 @@ func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsReq
 		return nil, err
 	}
 	if c.seesOwners() {
-		all, err := board.All(ctx, s.db, r.Campaign)
+		all, err := inventory.All(ctx, s.db, r.Campaign)
 		if err != nil {
 			return nil, err
 		}
-		return tagged(boardJSON(all, c.caller), r.Params.IfNoneMatch)
+		return tagged(positionsJSON(all, c.caller), r.Params.IfNoneMatch)
 	}
-	shared, err := s.boards.get(ctx, r.Campaign)
+	shared, err := s.positions.get(ctx, r.Campaign)
 	if err != nil {
 		return nil, err
 	}
 	if c.user == "" {
 		return shared.public.matched(r.Params.IfNoneMatch), nil
 	}
-	own, err := board.OfUser(ctx, s.db, r.Campaign, c.user)
+	own, err := inventory.OfUser(ctx, s.db, r.Campaign, c.user)
 	if err != nil {
 		return nil, err
 	}
-	return tagged(boardJSON(board.Overlay(shared.positions, own, c.user), c.caller), r.Params.IfNoneMatch)
+	return tagged(positionsJSON(inventory.Overlay(shared.positions, own, c.user), c.caller), r.Params.IfNoneMatch)
 }
 
-func boardJSON(all []board.Position, who caller) contract.Board {
+func positionsJSON(all []inventory.Position, who caller) contract.Board {
 	document := contract.Board{Positions: make([]contract.Position, len(all))}
 	for i, p := range all {
 		document.Positions[i] = positionJSON(p, who)
@@ -63,7 +63,7 @@ func (s handlers) GetPosition(ctx context.Context, r contract.GetPositionRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := board.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
+	p, err := inventory.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func classify(err error) *fault.Error {
 		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
 	case errors.Is(err, batch.ErrClosed):
 		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")
-	case postgres.IsSurroundings(err):
+	case postgres.IsTransient(err):
 		return fault.Wrap(fault.Unavailable, err, "the outcome is unknown; retry with the same Idempotency-Key")
 	default:
 		return fault.From(err)

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
@@ -35,7 +36,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		return nil, err
 	}
 	order := sale.Order{UserID: body.UserID, Selection: selection,
-		Payment: sale.Payment{Method: string(body.Payment.Method), Reference: body.Payment.Reference}}
+		Payment: sale.Payment{Method: purchase.PaymentMethod(body.Payment.Method), Reference: body.Payment.Reference}}
 	payload, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
@@ -56,27 +57,27 @@ func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection,
 	if ways != 1 {
 		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
 	}
-	selection = sale.Selection{Quantity: body.Quantity, Positions: placesOf(body.Positions)}
+	selection = sale.Selection{Selection: inventory.Selection{Quantity: body.Quantity, Positions: positionsOf(body.Positions)}}
 	if body.Layer != nil {
 		selection.Layer = *body.Layer
 	}
 	if body.HoldID != nil {
 		selection.HoldID = *body.HoldID
 	}
-	return selection, s.checkPlaces(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
+	return selection, s.checkSelection(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
 }
 
 func purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: string(p.State),
-		Amount: p.Amount, Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
-		Payment: contract.Payment{Method: p.PaymentMethod, Reference: p.PaymentReference},
+		Amount: int64(p.Amount), Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
+		Payment: contract.Payment{Method: string(p.PaymentMethod), Reference: p.PaymentReference},
 		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: []contract.TimelineEntry{{At: p.CreatedAt, Event: "created"}}}
 	if p.Failure != nil {
 		code := string(*p.Failure)
 		d.Failure = &code
 	}
 	for i, item := range p.Items {
-		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: item.Price}
+		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: int64(item.Price)}
 	}
 	if p.CompletedAt != nil {
 		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: "completed"})

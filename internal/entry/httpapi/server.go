@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -26,42 +27,43 @@ import (
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/holds"
+	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/wallets"
+	"triprize/internal/service/watch"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
-	"triprize/internal/store/job"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/outbox"
 )
 
 // Server is the HTTP API.
 type Server struct {
 	settings config.Settings
 	db       *pgxpool.Pool
-	key      seal.Key
 	logger   *slog.Logger
 	registry *prometheus.Registry
 	checks   []telemetry.Check
 
-	app      *fiber.App
-	contract *openapi.Document
-	keys     *apikey.Verifier
-	tokens   *token.Verifier
-	limiter  *ratelimit.Limiter
-	known    *knownCampaigns
-	boards   *boards
-	backlog  *backlog
-	streams  *stream.Limit
-	scores   *campaign.Watch
-	sweeper  *recovery.Sweeper
-	desk     *holds.Desk
-	holds    *hold.Metrics
-	tellers  *wallets.Desk
-	acceptor *acceptor
-	ringer   *job.Ringer
-	watch    *job.Watch
-	metrics  *httpMetrics
-	inFlight atomic.Int64  // requests being served
-	draining chan struct{} // closed when waits should end
+	app        *fiber.App
+	contract   *openapi.Document
+	keys       *apikey.Verifier
+	tokens     *token.Verifier
+	limiter    *ratelimit.Limiter
+	known      *knownCampaigns
+	positions  *positionsCache
+	backlog    *backlog
+	streams    *stream.Limit
+	campaigns  *watch.Campaigns
+	sweeper    *recovery.Sweeper
+	lifecycle  *lifecycle.Service
+	holds      *holds.Service
+	wallets    *wallets.Batcher
+	acceptor   *acceptor
+	dispatcher *outbox.Dispatcher
+	jobs       *watch.Jobs
+	metrics    *httpMetrics
+	inFlight   atomic.Int64  // requests being served
+	draining   chan struct{} // closed when waits should end
 }
 
 // requestTimeout bounds what one request does in the database, waits apart.
@@ -80,35 +82,36 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, err
 	}
-	holdMetrics := hold.NewMetrics(registry)
-	var forWallets wallets.Options
+	holdMetrics := inventory.NewHoldMetrics(registry)
+	var walletOptions wallets.Options
 	if settings.Locks.Wallets {
-		forWallets.Locker = queueAt(locks, settings.Locks)
+		walletOptions.Acquire = locks.AcquireFunc()
 	}
-	tellers := wallets.New(db, forWallets)
-	registerTeller(registry, tellers)
+	executor := wallets.NewExecutor(db, walletDocuments, walletOptions)
+	registerWallets(registry, executor)
 	s := &Server{
-		settings: settings, db: db, key: key, logger: logger, registry: registry, checks: checks,
-		contract: document,
-		keys:     apikey.NewVerifier(db, settings.API.KeyCacheTTL),
-		tokens:   tokens,
-		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
-		known:    newKnownCampaigns(db),
-		boards:   newBoards(db),
-		backlog:  newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
-		streams:  stream.NewLimit(settings.Streams, registry),
-		scores:   campaign.NewWatch(db, settings.Streams.Interval, logger),
-		sweeper:  recovery.New(settings, db, rdb, holdMetrics, logger),
-		desk:     holds.NewDesk(db, settings.Holds, queueAt(locks, settings.Locks), holdMetrics, func(h hold.Hold) any { return holdJSON(h) }),
-		holds:    holdMetrics,
-		tellers:  wallets.NewDesk(tellers, settings.Wallets),
+		settings: settings, db: db, logger: logger, registry: registry, checks: checks,
+		contract:  document,
+		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		tokens:    tokens,
+		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
+		known:     newKnownCampaigns(db),
+		positions: newPositionsCache(db),
+		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
+		streams:   stream.NewLimit(settings.Streams, registry),
+		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
+		sweeper:   recovery.New(settings, db, rdb, holdMetrics, logger),
+		lifecycle: lifecycle.New(db, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
+			func(c lifecycle.Details) any { return campaignJSON(c) }),
+		holds:   holds.New(db, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
+		wallets: wallets.NewBatcher(executor, settings.Wallets),
 
-		ringer:   job.NewRinger(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
-		watch:    job.NewWatch(db, job.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
-		draining: make(chan struct{}),
+		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
+		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
+		draining:   make(chan struct{}),
 	}
-	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.watch.Waiting)
-	s.acceptor = newAcceptor(db, settings.Accept, s.ringer,
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting)
+	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.app = fiber.New(fiber.Config{
 		AppName:                  "Triprize",
@@ -131,7 +134,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
 	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app, rdb)
-	s.mountPages(s.app)
+	s.mountDocs(s.app)
 	s.mount(s.app)
 	return s, nil
 }
@@ -145,8 +148,8 @@ func (s *Server) Run(ctx context.Context) error {
 	s.logger.Info("listening", "address", listener.Addr().String())
 	var background sync.WaitGroup
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
-	background.Go(func() { s.watch.Run(watching) })
-	background.Go(func() { s.scores.Run(watching) })
+	background.Go(func() { s.jobs.Run(watching) })
+	background.Go(func() { s.campaigns.Run(watching) })
 	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
@@ -154,11 +157,11 @@ func (s *Server) Run(ctx context.Context) error {
 		close(s.draining)
 		s.shutdown() //nolint:contextcheck // ours has just ended
 		s.acceptor.close()
-		s.desk.Close()
-		s.tellers.Close()
+		s.holds.Close()
+		s.wallets.Close()
 		s.limiter.Close()
 		s.tokens.Close()
-		s.ringer.Close()
+		s.dispatcher.Close()
 		stopWatching()
 	})
 	err = s.app.Listener(listener)

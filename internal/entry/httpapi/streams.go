@@ -47,7 +47,7 @@ func (a streamAnswer) VisitStreamCampaignResponse(c *fiber.Ctx) error { return a
 // VisitStreamJobResponse implements contract.StreamJobResponseObject.
 func (a streamAnswer) VisitStreamJobResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// StreamCampaign follows a campaign: a snapshot at once, and whenever it changes.
+// StreamCampaign follows a campaign: its progress at once, and whenever it changes.
 func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignRequestObject) (contract.StreamCampaignResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
@@ -61,24 +61,24 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if r.Params.LastEventID != nil {
 		seen = *r.Params.LastEventID
 	}
-	if now := campaign.SnapshotOf(found); over(now) && now.Version == seen {
+	if now := campaign.ProgressOf(found); over(now) && now.Version == seen {
 		return streamAnswer{over: true}, nil
 	}
 	release, err := s.streams.Acquire(who.client)
 	if err != nil {
 		return nil, err
 	}
-	subscription := s.scores.Subscribe(r.Campaign, seen)
+	subscription := s.campaigns.Subscribe(r.Campaign, seen)
 	return streamAnswer{stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer) {
-		_ = stream.Relay(w, s.settings.Streams, subscription.Snapshots(), campaignEvent, s.draining) // the client is gone
+		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), campaignEvent, s.draining) // the client is gone
 	}}, nil
 }
 
-func over(snapshot campaign.Snapshot) bool {
-	return snapshot.State == campaign.Completed || snapshot.State == campaign.Cancelled
+func over(p campaign.Progress) bool {
+	return p.State == campaign.Completed || p.State == campaign.Cancelled
 }
 
-func campaignEvent(now campaign.Snapshot) stream.Event {
+func campaignEvent(now campaign.Progress) stream.Event {
 	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // nothing in it can fail
 		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}, BoardVersion: now.Board})
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
@@ -90,7 +90,7 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 	if err != nil {
 		return nil, err
 	}
-	waiter := s.watch.Waiter(r.Job) // before the look, so that the end cannot be missed
+	waiter := s.jobs.Waiter(r.Job) // before the look, so that the end cannot be missed
 	now, err := s.visibleJob(ctx, r.Job)
 	if err != nil {
 		waiter.Stop()

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
@@ -33,71 +35,67 @@ func versionOf(ifMatch *string) *int64 {
 	return &version
 }
 
-// registerTeller shows what the teller has met.
-func registerTeller(registry prometheus.Registerer, t *wallets.Teller) {
+// registerWallets shows what the executor of wallet commands has met.
+func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
-			Help: "Crowds of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(t.Counts().Lost) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_crowds_unlocked_total",
-			Help: "Crowds on a hot wallet that went on without the lock in Redis."}, func() float64 { return float64(t.Counts().Unlocked) }))
+			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Counts().Lost) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_batches_unlocked_total",
+			Help: "Batches on a hot wallet that went on without the lock in Redis."}, func() float64 { return float64(e.Counts().Unlocked) }))
 }
 
-// tell carries out a command on wallets, and answers with what it came to.
-func (s *Server) tell(ctx context.Context, kind job.Kind, deed wallets.Deed, path string) (commandAnswer, error) {
-	c, err := callOf(ctx)
+// execute carries out a command on wallets and answers with what it came to.
+func (s *Server) execute(ctx context.Context, kind job.Kind, status int, action wallets.Action, path string) (commandAnswer, error) {
+	request, err := s.command(ctx, kind, status)
 	if err != nil {
 		return commandAnswer{}, err
 	}
-	done, err := s.tellers.Do(ctx, wallets.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: c.client, Key: c.key, Hash: c.fingerprint,
-		Kind: kind, Keep: s.settings.Retention.Jobs}})
-	if err != nil {
-		return commandAnswer{}, err
+	done, err := s.wallets.Do(ctx, wallets.Command{Action: action, Request: request})
+	if err == nil {
+		err = done.Err
 	}
-	if done.Err != nil {
-		return commandAnswer{}, done.Err
-	}
-	return s.commandDone(done.Accepted, path)
+	return s.commandDone(done.Accepted, err, path)
 }
 
-// tellWallet is tell for commands that answer with the wallet.
-func (s *Server) tellWallet(ctx context.Context, kind job.Kind, deed wallets.Deed) (commandAnswer, error) {
-	answer, err := s.tell(ctx, kind, deed, "/v1/wallets/")
+// executeOn is execute for commands that are answered with the wallet: its version
+// is the entity tag.
+func (s *Server) executeOn(ctx context.Context, kind job.Kind, action wallets.Action) (commandAnswer, error) {
+	answer, err := s.execute(ctx, kind, http.StatusOK, action, walletsPath)
 	if err != nil {
 		return answer, err
 	}
-	var told struct{ Version int64 }
-	if err := json.Unmarshal(answer.body, &told); err != nil {
+	var document struct{ Version int64 }
+	if err := json.Unmarshal(answer.body, &document); err != nil {
 		return answer, err
 	}
-	answer.version = &told.Version
+	answer.version = &document.Version
 	return answer, nil
 }
 
 // OpenWallet opens a wallet for an owner.
 func (s handlers) OpenWallet(ctx context.Context, r contract.OpenWalletRequestObject) (contract.OpenWalletResponseObject, error) {
-	answer, err := s.tell(ctx, "open-wallet", wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
-		InitialBalance: r.Body.InitialBalance, Description: r.Body.Description}, "/v1/wallets/")
-	return answer, err
+	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
+		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s handlers) CreditWallet(ctx context.Context, r contract.CreditWalletRequestObject) (contract.CreditWalletResponseObject, error) {
-	return s.tellWallet(ctx, "credit-wallet", wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletCredit, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s handlers) DebitWallet(ctx context.Context, r contract.DebitWalletRequestObject) (contract.DebitWalletResponseObject, error) {
-	return s.tellWallet(ctx, "debit-wallet", wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletDebit, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 func details(m contract.Movement, ifMatch *string) wallets.Details {
-	return wallets.Details{Amount: m.Amount, Description: m.Description, Reference: m.Reference, IfVersion: versionOf(ifMatch)}
+	return wallets.Details{Amount: money.Amount(m.Amount), Description: m.Description, Reference: m.Reference, IfVersion: versionOf(ifMatch)}
 }
 
 // Transfer moves money between two wallets.
 func (s handlers) Transfer(ctx context.Context, r contract.TransferRequestObject) (contract.TransferResponseObject, error) {
 	b := r.Body
-	return s.tell(ctx, "transfer", wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: b.Amount, Description: b.Description,
+	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
 		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
@@ -108,26 +106,44 @@ func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObje
 	if b.ExpiresInSeconds > 0 {
 		ttl = time.Duration(b.ExpiresInSeconds) * time.Second
 	}
-	return s.tell(ctx, "authorize", wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: b.Amount, Description: b.Description,
-		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "/v1/wallets/"+r.Wallet.String()+"/authorizations/")
+	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
+		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out what an authorization holds, or a part of it.
 func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAuthorizationRequestObject) (contract.CaptureAuthorizationResponseObject, error) {
 	b := r.Body
-	return s.tell(ctx, "capture-authorization", wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: wallets.Details{Amount: b.Amount, Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
+		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // VoidAuthorization gives back what an authorization holds.
 func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthorizationRequestObject) (contract.VoidAuthorizationResponseObject, error) {
 	b := r.Body
-	return s.tell(ctx, "void-authorization", wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
+// walletDocuments make the bodies of commands on wallets.
+var walletDocuments = wallets.Documents{
+	Wallet:        func(w wallet.Wallet) any { return walletJSON(w) },
+	Transfer:      func(e wallet.Entry) any { return transferJSON(e) },
+	Authorization: func(a wallet.Authorization) any { return authorizationJSON(a) },
+}
+
 func walletJSON(w wallet.Wallet) contract.Wallet {
-	return contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: w.Balance, Held: w.Held, Available: w.Available(), Version: w.Version}
+	return contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: int64(w.Balance), Held: int64(w.Held),
+		Available: int64(w.Available()), Version: w.Version}
+}
+
+func transferJSON(e wallet.Entry) contract.Transfer {
+	return contract.Transfer{ID: e.ID, From: e.Debit.Wallet, To: e.Credit.Wallet, Amount: int64(e.Amount), Currency: e.Currency,
+		Description: e.Description, Reference: e.Reference.Text, CreatedAt: e.CreatedAt}
+}
+
+func authorizationJSON(a wallet.Authorization) contract.Authorization {
+	return contract.Authorization{ID: a.ID, WalletID: a.WalletID, Amount: int64(a.Amount), Captured: int64(a.Captured),
+		State: contract.AuthorizationState(a.State), Description: a.Description, ExpiresAt: a.ExpiresAt, CreatedAt: a.CreatedAt}
 }
 
 // visibleWallet returns a wallet that the caller may see.
@@ -191,8 +207,7 @@ func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizat
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetAuthorization200JSONResponse{Body: contract.Authorization{ID: a.ID, WalletID: a.WalletID, Amount: a.Amount, Captured: a.Captured,
-		State: contract.AuthorizationState(a.State), Description: a.Description, ExpiresAt: a.ExpiresAt, CreatedAt: a.CreatedAt}}, nil
+	return contract.GetAuthorization200JSONResponse{Body: authorizationJSON(a)}, nil
 }
 
 // ListWalletEvents answers with one page of a wallet's history. Pages go on in
@@ -230,8 +245,8 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 }
 
 func eventJSON(e wallet.Event) contract.WalletEvent {
-	d := contract.WalletEvent{Version: e.Version, Kind: contract.WalletEventKind(e.Entry.Kind), EntryID: e.Entry.ID, DeltaBalance: e.DeltaBalance,
-		DeltaHeld: e.DeltaHeld, Balance: e.Balance, Held: e.Held, From: sideJSON(e.Entry.Debit), To: sideJSON(e.Entry.Credit), Amount: e.Entry.Amount,
+	d := contract.WalletEvent{Version: e.Version, Kind: contract.WalletEventKind(e.Entry.Kind), EntryID: e.Entry.ID, DeltaBalance: int64(e.DeltaBalance),
+		DeltaHeld: int64(e.DeltaHeld), Balance: int64(e.Balance), Held: int64(e.Held), From: sideJSON(e.Entry.Debit), To: sideJSON(e.Entry.Credit), Amount: int64(e.Entry.Amount),
 		Reference: e.Entry.Reference.Text, Description: e.Entry.Description, At: e.At}
 	if e.Entry.Authorization != uuid.Nil {
 		d.AuthorizationID = &e.Entry.Authorization

@@ -22,8 +22,8 @@ func maxDeliveries(n int) func(s *config.Settings) {
 
 // heldBack tells whether a batch would have to wait now.
 func heldBack(w *Worker) bool {
-	if w.crowd.TryRLock() {
-		w.crowd.RUnlock()
+	if w.exclusive.TryRLock() {
+		w.exclusive.RUnlock()
 		return false
 	}
 	return true
@@ -49,7 +49,7 @@ func TestASuspectIsCountedFirstAndTriedWithAllElseHeldBack(t *testing.T) {
 	}
 }
 
-func TestAnAttemptCountsUnlessTheSurroundingsFailed(t *testing.T) {
+func TestAnAttemptCountsUnlessTheFaultWasTransient(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	for name, c := range map[string]struct {

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // claims keeps this worker's claims on jobs fresh in Redis. They spare two
@@ -27,19 +28,19 @@ func newClaims(redis *idempotency.Claims, ttl time.Duration, logger *slog.Logger
 	return &claims{Claims: redis, every: ttl / 3, logger: logger, mine: make(map[uuid.UUID]time.Time)}
 }
 
-// take claims the jobs of a ring and returns those to work on, and whether some
-// were left out because another worker is at them. The holder is the ring: a
-// ring that is delivered again meets its own claims and passes.
-func (c *claims) take(ctx context.Context, ring job.Ring) (jobs []job.Ref, leftOut bool) {
-	ids := make([]uuid.UUID, len(ring.Jobs))
-	for i, j := range ring.Jobs {
+// take claims the jobs of a message and returns those to work on, and whether
+// some were left out because another worker is at them. The owner of a claim is
+// the message: one that is delivered again finds its own claims.
+func (c *claims) take(ctx context.Context, message outbox.Message) (jobs []job.Ref, leftOut bool) {
+	ids := make([]uuid.UUID, len(message.Jobs))
+	for i, j := range message.Jobs {
 		ids[i] = j.ID
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	busy, err := c.Claim(ctx, ring.ID.String(), ids)
+	busy, err := c.Claim(ctx, message.ID.String(), ids)
 	if err != nil {
-		c.logger.Debug("jobs not claimed in Redis; Postgres decides", "ring", ring.ID, "error", err)
+		c.logger.Debug("jobs not claimed in Redis; Postgres decides", "message", message.ID, "error", err)
 	}
 	elsewhere := make(map[uuid.UUID]bool, len(busy))
 	for _, id := range busy {
@@ -48,7 +49,7 @@ func (c *claims) take(ctx context.Context, ring job.Ring) (jobs []job.Ref, leftO
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, j := range ring.Jobs {
+	for _, j := range message.Jobs {
 		if !elsewhere[j.ID] {
 			jobs = append(jobs, j)
 			c.mine[j.ID] = now

@@ -10,125 +10,127 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 )
 
 var errPanicked = errors.New("panicked")
 
-// ringFor returns a ring for n new jobs and some that others have.
-func ringFor(n int, others ...job.Ref) job.Ring {
-	ring := job.Ring{ID: job.NewID(), Kind: job.KindPurchase, Number: 1, Jobs: others}
+// ringFor returns a message for n new jobs and some that others have.
+func ringFor(n int, others ...job.Ref) outbox.Message {
+	message := outbox.Message{ID: uuidv7.New(), Kind: job.KindPurchase, Delivery: 1, Jobs: others}
 	for range n {
-		ring.Jobs = append(ring.Jobs, job.Ref{ID: job.NewID(), CampaignID: uuid.New()})
+		message.Jobs = append(message.Jobs, job.Ref{ID: uuidv7.New(), CampaignID: uuid.New()})
 	}
-	return ring
+	return message
 }
 
 func TestJobsThatAnotherWorkerIsAtAreLeftToIt(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Settings(t)
 	first, second := newWorkerWith(t, settings), newWorkerWith(t, settings)
-	ring := ringFor(3)
-	if jobs, leftOut := first.claims.take(t.Context(), ring); !slices.Equal(jobs, ring.Jobs) || leftOut {
+	message := ringFor(3)
+	if jobs, leftOut := first.claims.take(t.Context(), message); !slices.Equal(jobs, message.Jobs) || leftOut {
 		t.Fatalf("the first took %v, left some out: %v", jobs, leftOut)
 	}
-	overlapping := ringFor(2, ring.Jobs[1])
+	overlapping := ringFor(2, message.Jobs[1])
 	if jobs, leftOut := second.claims.take(t.Context(), overlapping); !slices.Equal(jobs, overlapping.Jobs[1:]) || !leftOut {
 		t.Errorf("the second took %v, left some out: %v", jobs, leftOut)
 	}
-	if jobs, leftOut := second.claims.take(t.Context(), ring); !slices.Equal(jobs, ring.Jobs) || leftOut {
-		t.Errorf("a ring that is delivered again met its own claims: %v, %v", jobs, leftOut)
+	if jobs, leftOut := second.claims.take(t.Context(), message); !slices.Equal(jobs, message.Jobs) || leftOut {
+		t.Errorf("a message that is delivered again met its own claims: %v, %v", jobs, leftOut)
 	}
-	whole := ringFor(0, ring.Jobs...)
+	whole := ringFor(0, message.Jobs...)
 	if jobs, leftOut := second.claims.take(t.Context(), whole); len(jobs) != 0 || !leftOut {
 		t.Errorf("all of it is with another: %v, %v", jobs, leftOut)
 	}
 }
 
-func TestARingIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
+func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Settings(t)
 	first, second := newWorkerWith(t, settings), newWorkerWith(t, settings)
 	id := fixture.Campaign(t, first.db, fixture.Draft(4))
-	ring := order(t, first, id, "a", "b", "c")
-	elsewhere := ringFor(0, ring.Jobs[1])
+	message := order(t, first, id, "a", "b", "c")
+	elsewhere := ringFor(0, message.Jobs[1])
 	if _, leftOut := first.claims.take(t.Context(), elsewhere); leftOut {
 		t.Fatal("not taken")
 	}
-	err := deliver(t, second, second.settlePurchases, ring, false)
+	err := deliver(t, second, second.settlePurchases, message, false)
 	if !errors.Is(err, errElsewhere) || !errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
 	for i, want := range []job.State{job.Succeeded, job.Queued, job.Succeeded} {
-		if j := fixture.Job(t, first.db, ring.Jobs[i].ID); j.State != want {
+		if j := fixture.Job(t, first.db, message.Jobs[i].ID); j.State != want {
 			t.Errorf("job %d is %s", i, j.State)
 		}
 	}
 	stop(second)
-	if n := rings(t, first); n != 1 {
-		t.Errorf("%d rings while a job is with another worker", n)
+	if n := messages(t, first); n != 1 {
+		t.Errorf("%d messages while a job is with another worker", n)
 	}
 	if err := first.settlePurchases(t.Context(), elsewhere.Jobs, false); err != nil {
 		t.Fatal(err)
 	}
 	first.claims.drop(elsewhere.Jobs)
 	eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
-		return deliver(t, first, first.settlePurchases, ring, true) == nil
+		return deliver(t, first, first.settlePurchases, message, true) == nil
 	})
 	stop(first)
-	if n := rings(t, first); n != 0 {
-		t.Errorf("%d rings when all is done", n)
+	if n := messages(t, first); n != 0 {
+		t.Errorf("%d messages when all is done", n)
 	}
 	fixture.Sound(t, first.db)
 }
 
-func TestAFailedDeliveryLeavesTheRingInTheOutbox(t *testing.T) {
+func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	ring := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a")
+	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a")
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		redelivered bool
 		number      int
 		again       bool
 	}{{false, 1, false}, {true, 1, true}, {false, 2, true}, {true, 3, true}} {
-		ring.Number = c.number
+		message.Delivery = c.number
 		err := deliver(t, w, func(_ context.Context, jobs []job.Ref, again bool) error {
-			if again != c.again || !slices.Equal(jobs, ring.Jobs) {
-				t.Errorf("redelivered %v, ring number %d: again is %v, the jobs %v", c.redelivered, c.number, again, jobs)
+			if again != c.again || !slices.Equal(jobs, message.Jobs) {
+				t.Errorf("redelivered %v, message number %d: again is %v, the jobs %v", c.redelivered, c.number, again, jobs)
 			}
 			return broken
-		}, ring, c.redelivered)
+		}, message, c.redelivered)
 		if !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := w.handle(w.settlePurchases)(t.Context(), queue.Task{ID: ring.ID, Kind: "purchase", Payload: []byte("{")}, false); err == nil {
+	if err := w.handle(w.settlePurchases)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte("{")}, false); err == nil {
 		t.Error("a torn task went well")
 	}
 	stop(w)
-	if n := rings(t, w); n != 1 {
-		t.Errorf("%d rings", n)
+	if n := messages(t, w); n != 1 {
+		t.Errorf("%d messages", n)
 	}
 }
 
 func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Redis.URL = "redis://127.0.0.1:1/0" })
-	ring := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
-	if err := deliver(t, w, w.settlePurchases, ring, false); err != nil {
+	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
+	if err := deliver(t, w, w.settlePurchases, message, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, ref := range ring.Jobs {
+	for _, ref := range message.Jobs {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}
 	stop(w)
-	if n := rings(t, w); n != 0 {
-		t.Errorf("%d rings are left", n)
+	if n := messages(t, w); n != 0 {
+		t.Errorf("%d messages are left", n)
 	}
 }
 

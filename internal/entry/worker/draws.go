@@ -12,7 +12,7 @@ import (
 
 // settleDraws brings draw jobs to their end, one after the other.
 func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.settleSingly(ctx, job.KindDraw, jobs, again, w.draw)
+	return w.settleSerially(ctx, job.KindDraw, jobs, again, w.draw)
 }
 
 // draw runs one draw job. That another worker is at it, or has taken over, is no

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
@@ -18,7 +19,7 @@ import (
 // ask accepts a draw job as an operator would.
 func ask(t *testing.T, w *Worker, campaignID uuid.UUID) job.Ref {
 	t.Helper()
-	id := job.NewID()
+	id := uuidv7.New()
 	return fixture.Accept(t, w.db, job.Request{ID: id, Client: "ops", Key: id.String(), Kind: job.KindDraw, CampaignID: campaignID, Keep: time.Hour})[0]
 }
 
@@ -124,16 +125,7 @@ func TestADrawThatFailsStandsInTheWayOfNoOther(t *testing.T) {
 	}
 }
 
-func TestTheAgeOfAJobIsReadFromItsID(t *testing.T) {
-	t.Parallel()
-	before := time.Now().Truncate(time.Millisecond)
-	made := madeAt(job.NewID())
-	if after := time.Now(); made.Before(before) || made.After(after.Add(time.Millisecond)) {
-		t.Errorf("made between %s and %s, read as %s", before, after, made)
-	}
-}
-
-// What cannot be counted because of the surroundings is nobody's fault, for a
+// What cannot be counted because of a transient fault is nobody's fault, for a
 // draw as for a purchase.
 func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 	t.Parallel()
@@ -149,11 +141,11 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.settleDraws(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
-		t.Errorf("a fault of the surroundings counts as a failure of the task: %v", err)
+		t.Errorf("a transient fault counts as a failure of the task: %v", err)
 	}
 }
 
-// A failure is a failure even if another job of the ring was put off: otherwise
+// A failure is a failure even if another job of the message was put off: otherwise
 // the next delivery counts as a first one, and the draw that fails is never counted.
 func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	t.Parallel()

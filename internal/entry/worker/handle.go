@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 var (
@@ -26,62 +25,41 @@ type settle func(ctx context.Context, jobs []job.Ref, again bool) error
 // handle wraps what every kind of task has in common.
 func (w *Worker) handle(settle settle) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
-		ring, err := job.RingOf(task)
+		message, err := outbox.MessageOf(task)
 		if err != nil {
 			return err
 		}
-		w.hold(ctx, ring.ID)
-		defer w.letGo(ctx, ring.ID)
-		jobs, leftOut := w.claims.take(ctx, ring)
+		w.started(ctx, message.ID)
+		defer w.finished(ctx, message.ID)
+		jobs, leftOut := w.claims.take(ctx, message)
 		defer w.claims.drop(jobs)
 		if len(jobs) > 0 {
-			if err := settle(ctx, jobs, redelivered || ring.Number > 1); err != nil {
+			if err := settle(ctx, jobs, redelivered || message.Delivery > 1); err != nil {
 				return err
 			}
 		}
 		if leftOut {
 			return queue.Later(errElsewhere)
 		}
-		w.aftermath.finished(ring.ID)
+		w.afterCommit.finished(message.ID)
 		return nil
 	}
 }
 
-func (w *Worker) hold(ctx context.Context, ring uuid.UUID) {
+// started says that this worker is at work on a task.
+func (w *Worker) started(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if err := w.presence.Hold(ctx, ring); err != nil {
-		w.logger.Debug("task not noted as held", "ring", ring, "error", err)
+	if err := w.heartbeat.Started(ctx, task); err != nil {
+		w.logger.Debug("the start of a task was not noted", "task", task, "error", err)
 	}
 }
 
-func (w *Worker) letGo(ctx context.Context, ring uuid.UUID) {
+func (w *Worker) finished(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
-	if err := w.presence.Drop(ctx, ring); err != nil {
-		w.logger.Debug("task not noted as let go", "ring", ring, "error", err)
-	}
-}
-
-// newDelay returns the delays of attempts against faults of the surroundings:
-// 1, 2, 4 … 30 s, each with a jitter.
-func newDelay() *backoff.ExponentialBackOff {
-	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval, delay.Multiplier, delay.MaxInterval = time.Second, 2, 30*time.Second
-	return delay
-}
-
-// pause waits, or returns why there is no point in waiting.
-func (w *Worker) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return queue.Later(ctx.Err())
-	case <-w.draining:
-		return queue.Later(errDraining)
+	if err := w.heartbeat.Finished(ctx, task); err != nil {
+		w.logger.Debug("the end of a task was not noted", "task", task, "error", err)
 	}
 }
 

@@ -9,67 +9,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
-// waiting returns items of a campaign that were passed over so often.
-func waiting(campaignID uuid.UUID, passedOver ...int) []*item {
-	items := make([]*item, len(passedOver))
-	for i, n := range passedOver {
-		items[i] = &item{Ref: job.Ref{ID: job.NewID(), CampaignID: campaignID}, passedOver: n}
-	}
-	return items
-}
-
-func TestSeveralCampaignsAreSoldInACrowdAndASingleOneWaitsItsTurn(t *testing.T) {
-	t.Parallel()
-	a, b, c := uuid.New(), uuid.New(), uuid.New()
-	for name, want := range map[string]struct {
-		items []*item
-		crowd []int // indexes of items
-		turns map[uuid.UUID][]int
-	}{
-		"nothing":                  {nil, nil, nil},
-		"one job":                  {waiting(a, 0), nil, map[uuid.UUID][]int{a: {0}}},
-		"one campaign":             {waiting(a, 0, 1, patience-1), nil, map[uuid.UUID][]int{a: {0, 1, 2}}},
-		"two campaigns":            {slices.Concat(waiting(a, 0), waiting(b, 0), waiting(a, 0)), []int{0, 1, 2}, nil},
-		"shortly before patience":  {slices.Concat(waiting(a, patience-1), waiting(b, 0)), []int{0, 1}, nil},
-		"one lost patience":        {slices.Concat(waiting(a, patience), waiting(b, 0), waiting(c, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
-		"long after patience":      {slices.Concat(waiting(a, 2*patience), waiting(b, 0), waiting(c, 0)), []int{1, 2}, nil},
-		"shortly before":           {slices.Concat(waiting(a, 2*patience-1), waiting(b, 0), waiting(c, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
-		"one lost it, one is left": {slices.Concat(waiting(a, patience), waiting(b, 0, 1)), nil, map[uuid.UUID][]int{a: {0}, b: {1, 2}}},
-		"all lost it":              {slices.Concat(waiting(a, patience, patience), waiting(b, patience)), nil, map[uuid.UUID][]int{a: {0, 1}, b: {2}}},
-		"only some jobs lost it":   {slices.Concat(waiting(a, patience, 0), waiting(b, 0)), []int{1, 2}, map[uuid.UUID][]int{a: {0}}},
-		"of one campaign, some":    {waiting(a, 0, patience, 0), nil, map[uuid.UUID][]int{a: {1, 0, 2}}},
-	} {
-		refs := func(indexes []int) (refs []job.Ref) {
-			for _, i := range indexes {
-				refs = append(refs, want.items[i].Ref)
-			}
-			return refs
-		}
-		crowd, turns, overdue := queueUp(want.items)
-		if lost := name == "long after patience"; lost != (len(overdue) == 1) || lost && !slices.Equal(overdue[a], refs([]int{0})) {
-			t.Errorf("%s: those that wait for a wallet are %v", name, overdue)
-		}
-		if !slices.Equal(crowd, refs(want.crowd)) {
-			t.Errorf("%s: the crowd is %v of %v", name, crowd, want.items)
-		}
-		if len(turns) != len(want.turns) {
-			t.Errorf("%s: the turns are %v", name, turns)
-		}
-		for id, indexes := range want.turns {
-			if !slices.Equal(turns[id], refs(indexes)) {
-				t.Errorf("%s: the turn of %s is %v", name, id, turns[id])
-			}
-		}
-	}
-}
-
-func TestALockedCampaignIsPassedOverAndWaitedForWhenPatienceEnds(t *testing.T) {
+func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -86,10 +33,10 @@ func TestALockedCampaignIsPassedOverAndWaitedForWhenPatienceEnds(t *testing.T) {
 		}
 		return verdicts, passer.ID
 	}
-	for i := range patience {
+	for i := range turnAfter {
 		verdicts, passer := flush()
-		if !slices.Equal(verdicts, []verdict{busy, done, busy}) || held[0].passedOver != i+1 || held[1].passedOver != i+1 {
-			t.Errorf("batch %d: %v, passed over %d and %d times", i, verdicts, held[0].passedOver, held[1].passedOver)
+		if !slices.Equal(verdicts, []verdict{busy, done, busy}) || held[0].putOff != i+1 || held[1].putOff != i+1 {
+			t.Errorf("batch %d: %v, put off %d and %d times", i, verdicts, held[0].putOff, held[1].putOff)
 		}
 		expect(t, w.db, passer, job.Succeeded, 1)
 		expect(t, w.db, held[0].ID, job.Queued, 0)
@@ -136,7 +83,7 @@ func TestACampaignThatStaysLockedHoldsUpNoOther(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-func TestAFaultOfTheSurroundingsIsWaitedOut(t *testing.T) {
+func TestATransientFaultIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	settings := fixture.Settings(t)
@@ -147,7 +94,7 @@ func TestAFaultOfTheSurroundingsIsWaitedOut(t *testing.T) {
 	jobs := order(t, w, locked, "a").Jobs
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), jobs, false) }()
-	eventually(t, "an attempt fails", func() bool { return counter(t, registry, "triprize_surroundings_faults_total") > 0 })
+	eventually(t, "an attempt fails", func() bool { return counter(t, registry, "triprize_transient_faults_total") > 0 })
 	unlock()
 	if err := <-settled; err != nil {
 		t.Error(err)
@@ -155,7 +102,7 @@ func TestAFaultOfTheSurroundingsIsWaitedOut(t *testing.T) {
 	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
 }
 
-func TestABatchThatTheSurroundingsFailedIsNotTriedInHalves(t *testing.T) {
+func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	settings := fixture.Settings(t)
@@ -165,15 +112,15 @@ func TestABatchThatTheSurroundingsFailedIsNotTriedInHalves(t *testing.T) {
 	locked := fixture.Campaign(t, w.db, fixture.Draft(5))
 	lock(t, w, locked)
 	l := w.lanes[0]
-	w.crowd.Lock() // until all are there: the first batch may have taken some of them
+	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
 	for _, ref := range order(t, w, locked, "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
 		if err := l.items.Submit(&item{Ref: ref}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.crowd.Unlock()
+	w.exclusive.Unlock()
 	l.close()
-	if n := counter(t, registry, "triprize_surroundings_faults_total"); n < 1 || n > 2 {
+	if n := counter(t, registry, "triprize_transient_faults_total"); n < 1 || n > 2 {
 		t.Errorf("8 jobs of a locked campaign were tried %v times", n)
 	}
 }
@@ -266,7 +213,7 @@ func TestACampaignIsAlwaysInTheSameLane(t *testing.T) {
 	w := &Worker{lanes: []*lane{{}, {}, {}}}
 	jobs := make(map[*lane]int)
 	for range 300 {
-		id := job.NewID()
+		id := uuidv7.New()
 		l := w.laneOf(id)
 		if again := w.laneOf(id); again != l {
 			t.Fatalf("%s is in two lanes", id)

@@ -1,12 +1,11 @@
 package worker
 
 import (
-	"encoding/binary"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
 )
 
@@ -44,7 +43,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to the next batch because somebody else had their campaign or their wallet locked.",
 		}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_surroundings_faults_total", Help: "Attempts put off by a fault of the surroundings, such as a lost connection.",
+			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",
 		}),
 		givenUp: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_jobs_given_up_total", Help: "Jobs settled as internal-error after too many deliveries. Must stay 0.",
@@ -63,13 +62,6 @@ func (m *metrics) settled(kind job.Kind, outcomes []job.Outcome) {
 			outcome = string(o.Problem.Code)
 		}
 		m.jobs.WithLabelValues(string(kind), outcome).Inc()
-		m.latency.WithLabelValues(string(kind)).Observe(now.Sub(madeAt(o.ID)).Seconds())
+		m.latency.WithLabelValues(string(kind)).Observe(now.Sub(uuidv7.MadeAt(o.ID)).Seconds())
 	}
-}
-
-// madeAt returns when a UUIDv7 was made, to the millisecond.
-func madeAt(id uuid.UUID) time.Time {
-	var ms [8]byte
-	copy(ms[2:], id[:6])
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))) //nolint:gosec // 48 bits fit
 }

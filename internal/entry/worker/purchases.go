@@ -2,30 +2,21 @@ package worker
 
 import (
 	"context"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"triprize/internal/store/job"
 )
 
-// busyDelay is about how long a batch of another worker takes.
-const busyDelay = 2 * time.Millisecond
-
-// walletDelay is how long a job that has waited for its wallet in vain leaves its
-// campaign to the others: the campaign stands still while it waits.
-const walletDelay = time.Second
-
 // settlePurchases brings purchase jobs to their end through the lanes.
 func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
 	if again {
-		return w.settleWarily(ctx, jobs)
+		return w.settleRedelivered(ctx, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	delay := newDelay()
+	delays := newBackoff()
 	for len(items) > 0 {
 		ready, resting := awake(items, time.Now())
 		if len(ready) == 0 {
@@ -34,44 +25,27 @@ func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool
 			}
 			continue
 		}
-		left, wait, err := w.pass(ctx, ready)
+		left, transient, err := w.pass(ctx, ready)
 		if err != nil {
 			return err
 		}
-		d := busyDelay + rand.N(busyDelay) //nolint:gosec // a jitter is no secret
-		if wait {
-			d = delay.NextBackOff()
+		var backoff time.Duration
+		if transient {
+			backoff = delays.NextBackOff()
 		}
 		now := time.Now()
 		for _, it := range left {
-			it.restsUntil = now.Add(d)
-			if it.passedOver > 2*patience {
-				it.restsUntil = now.Add(max(d, walletDelay))
-			}
+			it.rest(now, backoff)
 		}
 		items = append(left, resting...)
 	}
 	return nil
 }
 
-// awake tells the items that may be tried now from those that rest, of which the
-// first to wake comes first.
-func awake(items []*item, now time.Time) (ready, resting []*item) {
-	for _, it := range items {
-		if it.restsUntil.After(now) {
-			resting = append(resting, it)
-		} else {
-			ready = append(ready, it)
-		}
-	}
-	slices.SortFunc(resting, func(a, b *item) int { return a.restsUntil.Compare(b.restsUntil) })
-	return ready, resting
-}
-
 // pass sends items through their lanes once and returns those that are not
-// final, and whether a fault of the surroundings is to be waited out. A job that
-// failed by itself is an error, after the others of the pass have had their turn.
-func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, wait bool, err error) {
+// final, and whether there was a transient fault. A job that failed by itself is
+// an error, after the others of the pass have had their turn.
+func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, transient bool, err error) {
 	byLane := make(map[*lane][]*item)
 	for _, it := range items {
 		l := w.laneOf(it.CampaignID)
@@ -98,8 +72,8 @@ func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, wait bo
 			case a.errs[i] == nil && a.verdicts[i] == done:
 			case a.errs[i] == nil:
 				left = append(left, it)
-			case waitsOut(a.errs[i]):
-				left, wait = append(left, it), true
+			case isTransient(a.errs[i]):
+				left, transient = append(left, it), true
 			default:
 				broken++
 				first = a.errs[i]
@@ -109,5 +83,5 @@ func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, wait bo
 	if broken > 0 {
 		return nil, false, failed(broken, first)
 	}
-	return left, wait, ctx.Err()
+	return left, transient, ctx.Err()
 }

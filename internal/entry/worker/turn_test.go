@@ -50,7 +50,7 @@ func TestABatchThatIsHeldBackDoesNotHaveTheTurn(t *testing.T) {
 	back := takeBack(t, w, id, 1)
 	deliveredBefore(t, w, 2, back[0].ID)
 	flushed := make(chan error, 1)
-	w.crowd.Lock()
+	w.exclusive.Lock()
 	go func() {
 		_, err := w.lanes[0].flush(t.Context(), []*item{it})
 		flushed <- err
@@ -62,7 +62,7 @@ func TestABatchThatIsHeldBackDoesNotHaveTheTurn(t *testing.T) {
 	} else {
 		t.Error("it has the turn")
 	}
-	w.crowd.Unlock()
+	w.exclusive.Unlock()
 	if err := <-flushed; err != nil {
 		t.Error(err)
 	}

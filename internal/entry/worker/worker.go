@@ -16,8 +16,10 @@ import (
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/hold"
+	"triprize/internal/service/watch"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // Worker settles jobs.
@@ -27,19 +29,19 @@ type Worker struct {
 	db       *pgxpool.Pool
 	logger   *slog.Logger
 	metrics  *metrics
-	holds    *hold.Metrics
+	holds    *inventory.HoldMetrics
 
-	server    *queue.Server
-	presence  *queue.Presence
-	claims    *claims
-	ringer    *job.Ringer
-	aftermath *aftermath
-	seller    *sale.Seller
-	drawer    *draw.Drawer
-	lanes     []*lane
+	server      *queue.Server
+	heartbeat   *queue.Heartbeat
+	claims      *claims
+	dispatcher  *outbox.Dispatcher
+	afterCommit *afterCommit
+	seller      *sale.Seller
+	drawer      *draw.Drawer
+	lanes       []*lane
 
-	crowd    sync.RWMutex  // batches hold it for reading; a suspect's attempt, alone, for writing
-	draining chan struct{} // closed when handlers should give back what they only wait for
+	exclusive sync.RWMutex  // batches hold it for reading; an attempt that is made alone, for writing
+	draining  chan struct{} // closed when handlers should give back what they only wait for
 }
 
 // New returns a Worker; Run runs it.
@@ -47,20 +49,20 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	client := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout)
 	w := &Worker{
-		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: hold.NewMetrics(registry),
-		ringer:   job.NewRinger(client, logger, registry),
-		seller:   sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
-		drawer:   draw.NewDrawer(db, key, settings.Draw, logger),
-		draining: make(chan struct{}),
+		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
+		dispatcher: outbox.NewDispatcher(client, logger, registry),
+		seller:     sale.NewSeller(db, settings.Retention.Jobs),
+		drawer:     draw.NewDrawer(db, key, settings.Draw, logger),
+		draining:   make(chan struct{}),
 	}
-	w.presence = queue.NewPresence(rdb, namespace, w.id, settings.Worker.HeartbeatInterval, settings.Worker.HeartbeatTTL)
+	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
-	w.aftermath = newAftermath(rdb, db, w.claims, job.NewAnnouncements(rdb, namespace), logger)
+	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w))
 	}
-	kinds := make([]string, len(job.Kinds))
-	for i, kind := range job.Kinds {
+	kinds := make([]string, len(job.QueueKinds))
+	for i, kind := range job.QueueKinds {
 		kinds[i] = string(kind)
 	}
 	w.server = queue.NewServer(rdb, namespace, settings.Worker, logger,
@@ -75,9 +77,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 // Run takes tasks until ctx ends, then finishes what it holds, within the
 // shutdown timeout, and gives back the rest.
 func (w *Worker) Run(ctx context.Context) error {
-	alive, farewell := context.WithCancel(context.WithoutCancel(ctx))
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
-	background.Go(func() { w.presence.Run(alive, w.logger) })
+	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
 	background.Go(func() { w.claims.run(alive) })
 	err := w.server.Start()
 	if err == nil {
@@ -89,9 +91,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, l := range w.lanes {
 		l.close()
 	}
-	w.ringer.Close()
-	w.aftermath.close()
-	farewell()
+	w.dispatcher.Close()
+	w.afterCommit.close()
+	end()
 	background.Wait()
 	return err
 }

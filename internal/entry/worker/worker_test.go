@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -47,8 +48,8 @@ func stop(w *Worker) {
 	for _, l := range w.lanes {
 		l.close()
 	}
-	w.ringer.Close()
-	w.aftermath.close()
+	w.dispatcher.Close()
+	w.afterCommit.close()
 }
 
 // patient lets waits for locks end only when the test lets them end.
@@ -59,24 +60,24 @@ func patient(s *config.Settings) {
 // impatient ends waits for locks soon.
 func impatient(s *config.Settings) { s.Postgres.LockTimeout = 50 * time.Millisecond }
 
-// order accepts an order of each user for one position and returns the ring.
-func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) job.Ring {
+// order accepts an order of each user for one position and returns the message.
+func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbox.Message {
 	t.Helper()
 	requests := make([]job.Request, len(users))
 	for i, user := range users {
 		requests[i] = fixture.PurchaseRequest(t, campaignID, user, 0, 1)
 	}
-	_, rings, err := job.Accept(t.Context(), w.db, requests)
-	if err != nil || len(rings) != 1 {
-		t.Fatal(rings, err)
+	_, messages, err := outbox.Accept(t.Context(), w.db, requests)
+	if err != nil || len(messages) != 1 {
+		t.Fatal(messages, err)
 	}
-	return rings[0]
+	return messages[0]
 }
 
-// deliver hands a ring to the worker's handler as the queue does.
-func deliver(t *testing.T, w *Worker, settle settle, ring job.Ring, redelivered bool) error {
+// deliver hands a message to the worker's handler as the queue does.
+func deliver(t *testing.T, w *Worker, settle settle, message outbox.Message, redelivered bool) error {
 	t.Helper()
-	task, err := ring.Task()
+	task, err := message.Task()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +124,10 @@ func expect(t *testing.T, db postgres.DB, id uuid.UUID, state job.State, attempt
 	}
 }
 
-// rings counts the rings in the outbox.
-func rings(t *testing.T, w *Worker) (n int) {
+// messages counts the messages in the outbox.
+func messages(t *testing.T, w *Worker) (n int) {
 	t.Helper()
-	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM rings`).Scan(&n); err != nil {
+	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM outbox_messages`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -163,8 +164,8 @@ func TestAWorkerDoesWhatIsRungForUntilItIsToldToStop(t *testing.T) {
 	w := newWorkerWith(t, settings)
 	client := queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
-	ring := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
-	if err := job.Enqueue(t.Context(), client, ring); err != nil {
+	message := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
+	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
 		t.Fatal(err)
 	}
 	ctx, tell := context.WithCancel(t.Context())
@@ -178,8 +179,8 @@ func TestAWorkerDoesWhatIsRungForUntilItIsToldToStop(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if n := rings(t, w); n != 0 {
-		t.Errorf("%d rings are left", n)
+	if n := messages(t, w); n != 0 {
+		t.Errorf("%d messages are left", n)
 	}
 	fixture.Sound(t, w.db)
 	late := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)), "late")

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/service/sale"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -22,7 +21,7 @@ func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 	cancelled := func() (purchase, jobID uuid.UUID) {
 		purchase = fixture.Buy(t, db, id, "a", 0, 1)
 		ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, purchase))[0]
-		if _, err := sale.NewSeller(db, sale.Keep{Draws: time.Hour}).Cancel(t.Context(), ref); err != nil {
+		if _, err := fixture.Seller(db).Cancel(t.Context(), ref, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		return purchase, ref.ID

@@ -89,7 +89,7 @@ var invariants = []invariant{
 		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
 	{"a queued job is in the outbox", `
 		SELECT format('job %s', j.id) FROM jobs j
-		WHERE j.state = 'queued' AND j.id NOT IN (SELECT unnest(jobs) FROM rings)`},
+		WHERE j.state = 'queued' AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
 	{"what refers to a campaign refers to one that exists", `
 		SELECT format('%s of campaign %s', what, campaign_id)
 		FROM (SELECT DISTINCT 'positions' AS what, campaign_id FROM positions

@@ -86,7 +86,7 @@ func rich(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 			return err
 		}
 		id = created[owners[0]].ID
-		b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id, created[owners[1]].ID}}, true)
+		b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id, created[owners[1]].ID}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}

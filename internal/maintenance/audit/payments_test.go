@@ -45,20 +45,20 @@ var paidDamages = map[string]string{
 func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	campaign, seller := fixture.Campaign(t, db, fixture.Draft(4)), sale.NewSeller(db, sale.Keep{Draws: time.Hour})
+	campaign, seller := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Seller(db)
 	for _, user := range []string{"alice", "bob", "carol"} {
 		fixture.Wallet(t, db, user, 1000)
 	}
 	fixture.Buy(t, db, campaign, "dora", 4, 1)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, campaign, "alice", 2, 2), fixture.WalletRequest(t, campaign, "bob", 3, 1))
-	if report, err := seller.Sell(t.Context(), refs, true); err != nil || report.Sold != 3 {
+	if report, err := seller.Sell(t.Context(), refs, sale.WaitForCampaign); err != nil || report.Sold != 3 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	var bought uuid.UUID
 	if err := db.QueryRow(t.Context(), `SELECT id FROM purchases WHERE user_id = 'bob'`).Scan(&bought); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought))[0]); err != nil || outcome.Problem != nil {
+	if outcome, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought))[0], time.Second); err != nil || outcome.Problem != nil {
 		t.Fatalf("%+v, %v", outcome, err)
 	}
 	fixture.Sound(t, db)

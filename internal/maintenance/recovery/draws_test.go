@@ -67,7 +67,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for run, want := range []int{1, 0} { // the second run finds the new job on its way
-		if got := p.sweep("stuck-draws"); got["found"] != want || got["rung"] != want {
+		if got := p.sweep("stuck-draws"); got["found"] != want || got["enqueued"] != want {
 			t.Errorf("run %d: %v", run, got)
 		}
 	}

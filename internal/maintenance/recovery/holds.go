@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/service/holds"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 )
 
 // expiredHolds ends holds that are over, campaign by campaign, each in short
@@ -17,7 +17,7 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 	var failures []error
 	broken := []uuid.UUID{} // they would be found again and again
 	err := s.batches(func(limit int) (int, error) {
-		campaigns, err := hold.CampaignsWithDue(ctx, s.db, broken, limit)
+		campaigns, err := inventory.CampaignsWithHoldsOver(ctx, s.db, broken, limit)
 		if err != nil {
 			return 0, err
 		}
@@ -36,7 +36,7 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 			counts["expired"] += holds
 			counts["freed"] += positions
 		}
-		s.holds.Count(hold.EventExpired, done)
+		s.holds.Count(inventory.HoldsExpired, done)
 		if failed { // its holds filled the batch: others may be behind them
 			done = max(done, limit)
 		}

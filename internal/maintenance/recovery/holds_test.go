@@ -10,16 +10,16 @@ import (
 
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
 
 // lapse makes n holds of two positions in a campaign and lets the time of all of them be over.
-func (p *place) lapse(id uuid.UUID, n int) (holds []hold.Hold) {
+func (p *place) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
 	p.t.Helper()
-	desk := fixture.Desk(p.t, p.db, nil, nil)
+	desk := fixture.Holds(p.t, p.db, nil, nil)
 	for i := range n {
-		holds = append(holds, fixture.Hold(p.t, desk, fixture.AskForAny(id, fmt.Sprint("user-", i), 0, 2)))
+		holds = append(holds, fixture.Hold(p.t, desk, fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 0, 2)))
 	}
 	for _, h := range holds {
 		fixture.EndHold(p.t, p.db, h)
@@ -40,17 +40,17 @@ func TestASweepEndsWhatIsOverAndNothingElse(t *testing.T) {
 	if got := p.sweep("expired-holds"); got["campaigns"] != 0 || got["expired"] != 0 || got["freed"] != 0 || got["failed"] != 0 {
 		t.Errorf("with none: %v", got)
 	}
-	fresh := fixture.Hold(t, fixture.Desk(t, p.db, nil, nil), fixture.AskForAny(id, "in time", 0, 3))
+	fresh := fixture.Hold(t, fixture.Holds(t, p.db, nil, nil), fixture.HoldAnyRequest(id, "in time", 0, 3))
 	over := append(p.lapse(id, 3), p.lapse(other, 1)...)
 	if got := p.sweep("expired-holds"); got["campaigns"] != 2 || got["expired"] != 4 || got["freed"] != 8 || got["failed"] != 0 {
 		t.Errorf("got %v", got)
 	}
 	for _, h := range over {
-		if now := fixture.HoldNow(t, p.db, h.ID); now.State != hold.Expired || now.EndedAt == nil {
+		if now := fixture.HoldNow(t, p.db, h.ID); now.State != inventory.HoldExpired || now.EndedAt == nil {
 			t.Errorf("one that is over is %+v", now)
 		}
 	}
-	if now := fixture.HoldNow(t, p.db, fresh.ID); now.State != hold.Active {
+	if now := fixture.HoldNow(t, p.db, fresh.ID); now.State != inventory.HoldActive {
 		t.Errorf("one that is not is %+v", now)
 	}
 	if c, err := campaign.Get(t.Context(), p.db, id); err != nil || c.Counts.Reserved != 3 {
@@ -137,7 +137,7 @@ func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 	id := fixture.Campaign(t, p.db, fixture.Draft(8))
 	ended := p.lapse(id, 5)
 	p.sweep("expired-holds")
-	active := fixture.Hold(t, fixture.Desk(t, p.db, nil, nil), fixture.AskForAny(id, "a", 0, 1))
+	active := fixture.Hold(t, fixture.Holds(t, p.db, nil, nil), fixture.HoldAnyRequest(id, "a", 0, 1))
 	due := p.lapse(id, 1)[0]
 	if got := p.sweep("old-records"); got["holds_deleted"] != 0 {
 		t.Errorf("young ones: %v", got)
@@ -152,7 +152,7 @@ func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 			t.Errorf("old ones: %v, want %d", got, want)
 		}
 	}
-	if _, err := hold.Get(t.Context(), p.db, ended[0].ID); err == nil {
+	if _, err := inventory.GetHold(t.Context(), p.db, ended[0].ID); err == nil {
 		t.Error("an old one is still there")
 	}
 	fixture.HoldNow(t, p.db, active.ID)

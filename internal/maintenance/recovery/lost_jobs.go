@@ -9,97 +9,98 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
-// lostJobs looks once at every ring that has been in the outbox for longer than
-// its backoff. One that waits in the queue is noted as seen; one that a live
-// worker holds is left alone; any other is lost, and rung for again in bundles
-// with what is still to be done of it.
+// lostJobs looks once at every message that has been in the outbox for longer
+// than its backoff. One whose task waits in the queue is noted as seen; one that
+// a live worker is at work on is left alone; any other is lost, and issued again
+// in bundles with what is still to be done of it.
 //
-// Rings that are held stay overdue, and the oldest: so a run goes on behind
-// them, and ends before its time only when it has changed max_batches full
-// batches. How many are held is bounded by what the workers can hold.
+// Messages that workers are at stay overdue, and are the oldest: so a run goes on
+// behind them, and ends before its time only when it has changed max_batches full
+// batches. How many they are is bounded by what the workers can take.
 //
 // When Redis cannot say where tasks are, nothing is lost yet: the run fails and
 // changes nothing, so that an outage does not double a backlog.
 func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
-	counts := Counts{"looked_at": 0, "waiting": 0, "held": 0, "lost": 0, "jobs_rung": 0}
-	overdue, err := job.FindOverdue(ctx, s.db, s.lostJobsBackoff())
+	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0}
+	overdue, err := outbox.FindOverdue(ctx, s.db, s.lostJobsBackoff())
 	if err != nil {
 		return counts, err
 	}
 	limit := s.settings.Scheduler.BatchSize
 	for changed := 0; changed < limit*s.settings.Scheduler.MaxBatches; {
-		rings, err := overdue.Next(ctx, limit)
-		if err != nil || len(rings) == 0 {
+		messages, err := overdue.Next(ctx, limit)
+		if err != nil || len(messages) == 0 {
 			return counts, err
 		}
-		found, err := s.find(ctx, rings)
+		found, err := s.find(ctx, messages)
 		if err != nil {
 			return counts, err
 		}
-		counts["looked_at"] += len(rings)
-		counts["waiting"] += len(found[queue.Waiting])
-		counts["held"] += len(found[queue.Held])
-		counts["lost"] += len(found[queue.Gone]) + len(found[queue.Abandoned])
-		if err := job.Seen(ctx, s.db, found[queue.Waiting]); err != nil {
+		counts["looked_at"] += len(messages)
+		counts["pending"] += len(found[queue.Pending])
+		counts["active"] += len(found[queue.Active])
+		counts["lost"] += len(found[queue.Missing]) + len(found[queue.Orphaned])
+		if err := outbox.MarkSeen(ctx, s.db, found[queue.Pending]); err != nil {
 			return counts, err
 		}
-		rung, err := s.ringAgain(ctx, found[queue.Gone], found[queue.Abandoned])
-		counts["jobs_rung"] += rung
+		reissued, err := s.reissue(ctx, found[queue.Missing], found[queue.Orphaned])
+		counts["jobs_reissued"] += reissued
 		if err != nil {
 			return counts, err
 		}
-		changed += len(rings) - len(found[queue.Held])
+		changed += len(messages) - len(found[queue.Active])
 	}
 	return counts, nil
 }
 
-func (s *Sweeper) lostJobsBackoff() job.Backoff {
-	return job.Backoff{First: s.settings.Sweeps.LostJobsBackoff, Longest: s.settings.Sweeps.LostJobsMaxBackoff, Deaths: s.settings.Worker.MaxDeliveries}
+func (s *Sweeper) lostJobsBackoff() outbox.Backoff {
+	return outbox.Backoff{First: s.settings.Sweeps.LostJobsBackoff, Longest: s.settings.Sweeps.LostJobsMaxBackoff, Deaths: s.settings.Worker.MaxDeliveries}
 }
 
-// find sorts rings by where their tasks are.
-func (s *Sweeper) find(ctx context.Context, rings []job.OverdueRing) (map[queue.Place][]uuid.UUID, error) {
+// find sorts messages by the states of their tasks.
+func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (map[queue.TaskState][]uuid.UUID, error) {
 	kinds := make(map[job.Kind][]uuid.UUID)
-	for _, ring := range rings {
-		kinds[ring.Kind] = append(kinds[ring.Kind], ring.ID)
+	for _, m := range messages {
+		kinds[m.Kind] = append(kinds[m.Kind], m.ID)
 	}
-	found := make(map[queue.Place][]uuid.UUID)
+	found := make(map[queue.TaskState][]uuid.UUID)
 	for kind, ids := range kinds {
-		places, err := s.finder.Find(ctx, string(kind), ids)
+		states, err := s.finder.Find(ctx, string(kind), ids)
 		if err != nil {
 			return nil, err
 		}
-		for id, place := range places {
-			found[place] = append(found[place], id)
+		for id, state := range states {
+			found[state] = append(found[state], id)
 		}
 	}
 	return found, nil
 }
 
-// ringAgain replaces lost rings and enqueues the new ones; it returns how many
-// jobs it has rung for. A new ring that cannot be enqueued is found gone by a
+// reissue replaces lost messages and enqueues the new ones; it returns how many
+// jobs these are for. A new one that cannot be enqueued is found missing by a
 // later run.
-func (s *Sweeper) ringAgain(ctx context.Context, gone, abandoned []uuid.UUID) (jobs int, err error) {
-	lost := append(gone[:len(gone):len(gone)], abandoned...)
+func (s *Sweeper) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (jobs int, err error) {
+	lost := append(missing[:len(missing):len(missing)], orphaned...)
 	if len(lost) == 0 {
 		return 0, nil
 	}
-	var rings []job.Ring
+	var messages []outbox.Message
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		rings, err = job.RingAgain(ctx, tx, lost, abandoned)
+		messages, err = outbox.Reissue(ctx, tx, lost, orphaned)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	enqueued, err := s.enqueue(ctx, rings)
-	for _, ring := range rings[:enqueued] {
-		jobs += len(ring.Jobs)
+	enqueued, err := s.enqueue(ctx, messages)
+	for _, m := range messages[:enqueued] {
+		jobs += len(m.Jobs)
 	}
 	if jobs > 0 {
-		s.logger.Info("lost jobs are rung for again", "rings_lost", len(lost), "rings", enqueued, "jobs", jobs)
+		s.logger.Info("lost jobs are issued again", "lost", len(lost), "messages", enqueued, "jobs", jobs)
 	}
 	if err != nil {
 		return jobs, err

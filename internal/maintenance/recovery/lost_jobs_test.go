@@ -11,28 +11,30 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 )
 
 // holdAll runs a worker that takes every task that is enqueued and keeps it
 // until the test ends.
-func (p *place) holdAll(rings []job.Ring) {
+func (p *place) holdAll(messages []outbox.Message) {
 	p.t.Helper()
-	presence := queue.NewPresence(p.rdb, p.settings.Redis.Namespace, uuid.NewString(), 100*time.Millisecond, time.Minute)
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, uuid.NewString(), config.Worker{HeartbeatInterval: 100 * time.Millisecond, HeartbeatTTL: time.Minute})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
-	beating.Go(func() { presence.Run(ctx, fixture.Logger(p.t)) })
+	beating.Go(func() { heartbeat.Run(ctx, fixture.Logger(p.t)) })
 	p.t.Cleanup(func() { end(); beating.Wait() })
 
-	took, release := make(chan struct{}, len(rings)), make(chan struct{})
+	took, release := make(chan struct{}, len(messages)), make(chan struct{})
 	settings := p.settings.Worker
-	settings.Concurrency, settings.ShutdownTimeout = len(rings)+1, 100*time.Millisecond
+	settings.Concurrency, settings.ShutdownTimeout = len(messages)+1, 100*time.Millisecond
 	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
 		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
-			if err := presence.Hold(ctx, task.ID); err != nil {
+			if err := heartbeat.Started(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}
 			took <- struct{}{}
@@ -43,7 +45,7 @@ func (p *place) holdAll(rings []job.Ring) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { close(release); server.Shutdown() })
-	for range rings {
+	for range messages {
 		select {
 		case <-took:
 		case <-time.After(30 * time.Second):
@@ -52,22 +54,22 @@ func (p *place) holdAll(rings []job.Ring) {
 	}
 }
 
-func TestRingsThatAreHeldHideNothingBehindThem(t *testing.T) {
+func TestMessagesThatWorkersAreAtHideNothingBehindThem(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
 	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
 	const held, lost = 45, 15
-	rings := p.accept(held, 1, true)
-	p.holdAll(rings)
+	messages := p.accept(held, 1, true)
+	p.holdAll(messages)
 	p.accept(lost, 1, false)
-	if _, err := p.db.Exec(t.Context(), `UPDATE rings SET seen_at = seen_at - interval '1 minute'`); err != nil { // the held ones stay the oldest
+	if _, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = seen_at - interval '1 minute'`); err != nil { // the held ones stay the oldest
 		t.Fatal(err)
 	}
-	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["held"] != held || got["lost"] != lost || got["jobs_rung"] != lost {
+	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["active"] != held || got["lost"] != lost || got["jobs_reissued"] != lost {
 		t.Errorf("got %v", got)
 	}
-	if got := p.sweep("lost-jobs"); got["looked_at"] != held || got["held"] != held {
+	if got := p.sweep("lost-jobs"); got["looked_at"] != held || got["active"] != held {
 		t.Errorf("the second run: %v", got)
 	}
 }
@@ -81,7 +83,7 @@ func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
 	p.accept(50, 1, true)
 	p.age()
 	for run, want := range []int{20, 20, 10, 0} {
-		if got := p.sweep("lost-jobs"); got["looked_at"] != want || got["waiting"] != want {
+		if got := p.sweep("lost-jobs"); got["looked_at"] != want || got["pending"] != want {
 			t.Errorf("run %d: %v", run+1, got)
 		}
 	}
@@ -131,25 +133,25 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	for run := range 4 {
 		p.age()
 		report, err := p.run("lost-jobs")
-		if err == nil || report.Counts["lost"] != 1 || report.Counts["jobs_rung"] != 0 {
+		if err == nil || report.Counts["lost"] != 1 || report.Counts["jobs_reissued"] != 0 {
 			t.Fatalf("run %d: %+v, %v", run+1, report, err)
 		}
-		if n := p.number(); n != 1 {
-			t.Fatalf("after run %d the ring has number %d, and nothing was ever enqueued", run+1, n)
+		if n := p.delivery(); n != 1 {
+			t.Fatalf("after run %d the message has delivery %d, and nothing was ever enqueued", run+1, n)
 		}
 	}
 	refuse(false)
 	p.age()
-	if got := p.sweep("lost-jobs"); got["jobs_rung"] != 3 {
+	if got := p.sweep("lost-jobs"); got["jobs_reissued"] != 3 {
 		t.Errorf("got %v", got)
 	}
 	tasks, err := asynq.NewInspectorFromRedisClient(p.rdb).ListPendingTasks(queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)))
 	if err != nil || len(tasks) != 1 {
 		t.Fatal(tasks, err)
 	}
-	ring, err := job.RingOf(queue.Task{ID: uuid.MustParse(tasks[0].ID), Kind: tasks[0].Type, Payload: tasks[0].Payload})
-	if err != nil || ring.Number != 1 || len(ring.Jobs) != 3 {
-		t.Errorf("the first delivery has number %d, %v", ring.Number, err)
+	message, err := outbox.MessageOf(queue.Task{ID: uuid.MustParse(tasks[0].ID), Kind: tasks[0].Type, Payload: tasks[0].Payload})
+	if err != nil || message.Delivery != 1 || len(message.Jobs) != 3 {
+		t.Errorf("the first delivery is number %d, %v", message.Delivery, err)
 	}
 	fixture.Sound(t, p.db)
 }

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -60,36 +61,36 @@ func (p *place) run(name string) (recovery.Report, error) {
 	return recovery.Report{}, nil
 }
 
-// accept accepts n purchase jobs of a campaign that does not exist, in rings of
-// the given size, and enqueues the rings when told to.
-func (p *place) accept(n, ringSize int, enqueue bool) (rings []job.Ring) {
+// accept accepts n purchase jobs of a campaign that does not exist, in messages of
+// the given size, and enqueues the messages when told to.
+func (p *place) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	p.t.Helper()
 	campaign := uuid.New()
-	for done := 0; done < n; done += ringSize {
+	for done := 0; done < n; done += size {
 		var requests []job.Request
-		for range min(ringSize, n-done) {
+		for range min(size, n-done) {
 			requests = append(requests, fixture.PurchaseRequest(p.t, campaign, "u", 0, 1))
 		}
-		_, made, err := job.Accept(p.t.Context(), p.db, requests)
+		_, made, err := outbox.Accept(p.t.Context(), p.db, requests)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		rings = append(rings, made...)
+		messages = append(messages, made...)
 	}
 	if enqueue {
-		for _, r := range rings {
-			if err := job.Enqueue(p.t.Context(), p.client, r); err != nil {
+		for _, r := range messages {
+			if err := outbox.Enqueue(p.t.Context(), p.client, r); err != nil {
 				p.t.Fatal(err)
 			}
 		}
 	}
-	return rings
+	return messages
 }
 
-// age makes every ring look as if it had been seen a minute ago.
+// age makes every message look as if it had been seen a minute ago.
 func (p *place) age() {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE rings SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
+	if _, err := p.db.Exec(p.t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -103,32 +104,32 @@ func (p *place) pending() int {
 	return info.Pending
 }
 
-// number returns the number of the only ring.
-func (p *place) number() (n int) {
+// delivery returns the delivery of the only message.
+func (p *place) delivery() (n int) {
 	p.t.Helper()
-	if err := p.db.QueryRow(p.t.Context(), `SELECT number FROM rings`).Scan(&n); err != nil {
+	if err := p.db.QueryRow(p.t.Context(), `SELECT delivery FROM outbox_messages`).Scan(&n); err != nil {
 		p.t.Fatal(err)
 	}
 	return n
 }
 
-func TestALostRingIsRungAgain(t *testing.T) {
+func TestALostMessageIsIssuedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.accept(3, 3, false) // committed, and then the api died
 	if got := p.sweep("lost-jobs"); got["looked_at"] != 0 {
-		t.Errorf("a fresh ring was looked for: %v", got)
+		t.Errorf("a fresh message was looked for: %v", got)
 	}
 	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_rung"] != 3 {
+	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_reissued"] != 3 {
 		t.Errorf("got %v", got)
 	}
 	if n := p.pending(); n != 1 {
 		t.Errorf("%d tasks are pending", n)
 	}
 	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["waiting"] != 1 {
-		t.Errorf("the new ring: %v", got)
+	if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["pending"] != 1 {
+		t.Errorf("the new message: %v", got)
 	}
 	fixture.Sound(t, p.db)
 }
@@ -136,34 +137,34 @@ func TestALostRingIsRungAgain(t *testing.T) {
 func TestABacklogIsNotDoubled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const jobs, ringSize = 20_000, 10
-	p.accept(jobs, ringSize, true)
+	const jobs, size = 20_000, 10
+	p.accept(jobs, size, true)
 	for range 3 {
 		p.age()
 		var sweeps sync.WaitGroup // two at once do no harm either
 		for range 2 {
 			sweeps.Go(func() {
-				if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["jobs_rung"] != 0 {
+				if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["jobs_reissued"] != 0 {
 					t.Errorf("got %v", got)
 				}
 			})
 		}
 		sweeps.Wait()
 	}
-	if n := p.pending(); n != jobs/ringSize {
-		t.Errorf("%d tasks are pending, there were %d", n, jobs/ringSize)
+	if n := p.pending(); n != jobs/size {
+		t.Errorf("%d tasks are pending, there were %d", n, jobs/size)
 	}
 }
 
-func TestABacklogThatRedisForgotIsRungForInBundles(t *testing.T) {
+func TestABacklogThatRedisForgotIsIssuedAgainInBundles(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.accept(5_000, 1, false)
 	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 5_000 || got["jobs_rung"] != 5_000 {
+	if got := p.sweep("lost-jobs"); got["lost"] != 5_000 || got["jobs_reissued"] != 5_000 {
 		t.Errorf("got %v", got)
 	}
-	if n := p.pending(); n > 5_000/job.MaxRing+20 {
+	if n := p.pending(); n > 5_000/outbox.MaxJobs+20 {
 		t.Errorf("%d tasks for 5000 jobs", n)
 	}
 	fixture.Sound(t, p.db)
@@ -181,20 +182,20 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if n := p.number(); n != 1 {
-		t.Errorf("the ring has number %d", n)
+	if n := p.delivery(); n != 1 {
+		t.Errorf("the message has delivery %d", n)
 	}
 }
 
 // hold runs a worker that takes one task and keeps it.
-func (p *place) hold(presence *queue.Presence) (letGo func()) {
+func (p *place) hold(heartbeat *queue.Heartbeat) (letGo func()) {
 	p.t.Helper()
 	took, release := make(chan struct{}), make(chan struct{})
 	settings := p.settings.Worker
 	settings.ShutdownTimeout = 100 * time.Millisecond
 	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
 		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
-			if err := presence.Hold(ctx, task.ID); err != nil {
+			if err := heartbeat.Started(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}
 			close(took)
@@ -212,29 +213,29 @@ func (p *place) hold(presence *queue.Presence) (letGo func()) {
 	return sync.OnceFunc(func() { close(release); server.Shutdown() })
 }
 
-func TestARingWithALiveWorkerIsLeftAloneAndWithADeadOneRungAgain(t *testing.T) {
+func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.accept(2, 2, true)
-	presence := queue.NewPresence(p.rdb, p.settings.Redis.Namespace, "worker-1", 50*time.Millisecond, 500*time.Millisecond)
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, "worker-1", config.Worker{HeartbeatInterval: 50 * time.Millisecond, HeartbeatTTL: 500 * time.Millisecond})
 	alive, die := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
-	beating.Go(func() { presence.Run(alive, fixture.Logger(t)) })
-	letGo := p.hold(presence)
+	beating.Go(func() { heartbeat.Run(alive, fixture.Logger(t)) })
+	letGo := p.hold(heartbeat)
 	defer letGo()
 	p.age()
-	if got := p.sweep("lost-jobs"); got["held"] != 1 || got["lost"] != 0 {
+	if got := p.sweep("lost-jobs"); got["active"] != 1 || got["lost"] != 0 {
 		t.Errorf("with a live worker: %v", got)
 	}
 	die() // the heart stops; the task stays active in asynq
 	beating.Wait()
-	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_rung"] != 2 {
+	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_reissued"] != 2 {
 		t.Errorf("with a dead worker: %v", got)
 	}
-	if n := p.number(); n != 2 {
-		t.Errorf("a worker died with these jobs, and their ring has number %d", n)
+	if n := p.delivery(); n != 2 {
+		t.Errorf("a worker died with these jobs, and their message has delivery %d", n)
 	}
-	_, err := p.db.Exec(t.Context(), `UPDATE rings SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
+	_, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestOldRecordsGo(t *testing.T) {
 	if got := p.sweep("old-records"); got["jobs_deleted"] != 5 {
 		t.Errorf("old records: %v", got)
 	}
-	if got := p.sweep("lost-jobs"); got["jobs_rung"] != 0 { // rings of deleted jobs
+	if got := p.sweep("lost-jobs"); got["jobs_reissued"] != 0 { // messages of deleted jobs
 		t.Errorf("got %v", got)
 	}
 	fixture.Sound(t, p.db)

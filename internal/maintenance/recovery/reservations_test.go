@@ -24,8 +24,8 @@ func TestAnExpiredReservationFreesEverythingItHeld(t *testing.T) {
 	_, fresh := fixture.Reserve(t, p.db, id, "in time", 1, time.Hour)
 
 	refused := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "late", 0, 1))
-	seller := sale.NewSeller(p.db, sale.Keep{Draws: time.Hour})
-	if _, err := seller.Sell(t.Context(), refused, false); err != nil {
+	seller := fixture.Seller(p.db)
+	if _, err := seller.Sell(t.Context(), refused, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, p.db, refused[0].ID); j.Problem == nil || j.Problem.Code != fault.PurchaseLimitExceeded {
@@ -49,7 +49,7 @@ func TestAnExpiredReservationFreesEverythingItHeld(t *testing.T) {
 		t.Errorf("counters %+v, %v", c.Counts, err)
 	}
 	again := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "late", 0, 2))
-	if _, err := seller.Sell(t.Context(), again, false); err != nil {
+	if _, err := seller.Sell(t.Context(), again, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, p.db, again[0].ID); j.State != job.Succeeded {
@@ -65,7 +65,7 @@ func TestAReservedPositionIsNotSoldOut(t *testing.T) {
 	fixture.Reserve(t, p.db, id, "undecided", 1, time.Hour)
 	fixture.Sell(t, p.db, id, 9)
 	refs := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "a", 0, 3))
-	if _, err := sale.NewSeller(p.db, sale.Keep{Draws: time.Hour}).Sell(t.Context(), refs, false); err != nil {
+	if _, err := fixture.Seller(p.db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range refs {

@@ -14,8 +14,9 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
-	"triprize/internal/store/hold"
-	"triprize/internal/store/job"
+	"triprize/internal/service/watch"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/outbox"
 )
 
 // Counts is what a run of a sweep found and did, by name.
@@ -46,21 +47,21 @@ type Sweeper struct {
 	finder    *queue.Finder
 	seller    *sale.Seller
 	rdb       redis.UniversalClient
-	announced *job.Announcements
-	holds     *hold.Metrics
-	teller    *wallets.Teller
+	announced *watch.Announcements
+	holds     *inventory.HoldMetrics
+	wallets   *wallets.Executor
 }
 
 // New returns a Sweeper; what it does to holds is counted in holds.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *hold.Metrics, logger *slog.Logger) *Sweeper {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
 		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:    queue.NewFinder(rdb, namespace),
-		seller:    sale.NewSeller(db, sale.Keep{Draws: settings.Retention.Jobs}),
-		announced: job.NewAnnouncements(rdb, namespace),
-		teller:    wallets.New(db, wallets.Options{}), // a sweep passes over wallets that are busy: it needs no lock
+		seller:    sale.NewSeller(db, settings.Retention.Jobs),
+		announced: watch.NewAnnouncements(rdb, namespace),
+		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // a sweep passes over wallets that are busy: it needs no lock
 	}
 }
 
@@ -131,11 +132,11 @@ func (s *Sweeper) announce(ctx context.Context, ids []uuid.UUID) {
 	}
 }
 
-// enqueue rings for jobs whose rings are committed. A ring that cannot be
+// enqueue puts messages that are committed in the queue. One that cannot be
 // enqueued stays in the outbox for the next run.
-func (s *Sweeper) enqueue(ctx context.Context, rings []job.Ring) (enqueued int, err error) {
-	for _, ring := range rings {
-		if err := job.Enqueue(ctx, s.client, ring); err != nil {
+func (s *Sweeper) enqueue(ctx context.Context, messages []outbox.Message) (enqueued int, err error) {
+	for _, m := range messages {
+		if err := outbox.Enqueue(ctx, s.client, m); err != nil {
 			return enqueued, err
 		}
 		enqueued++

@@ -128,7 +128,7 @@ type Limits struct {
 
 // Accept batches requests into jobs.
 type Accept struct {
-	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=256"` // job.MaxRing: a batch makes one task
+	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=256"` // outbox.MaxJobs: a batch makes one task
 	BatchLinger time.Duration `mapstructure:"batch_linger" validate:"min=0,max=1s"`
 	InFlight    int           `mapstructure:"in_flight"    validate:"min=1,max=64"`
 	MaxPending  int           `mapstructure:"max_pending"  validate:"min=1,max=1000000"`

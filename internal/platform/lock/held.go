@@ -132,7 +132,7 @@ func (h *Held) extendAll(ctx context.Context) bool {
 	for i, mutex := range h.mutexes {
 		all.Go(func() {
 			if extended, err := mutex.ExtendContext(ctx); !extended {
-				gone[i] = tally(err).gone(len(h.locker.clients), h.locker.quorum())
+				gone[i] = countVotes(err).gone(len(h.locker.clients), h.locker.quorum())
 			}
 		})
 	}

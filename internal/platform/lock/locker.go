@@ -56,7 +56,7 @@ func (l *Locker) patience() time.Duration { return l.settings.Timeout / 4 }
 func (l *Locker) quorum() int { return len(l.clients)/2 + 1 }
 
 // Acquire takes all of the named locks, or none, in ascending order, so that no
-// two who want overlapping sets wait for each other in a circle. It returns
+// two who want overlapping sets block each other. It returns
 // ErrTaken when somebody else holds one of them after all tries, ErrNoQuorum
 // when nobody can say, and the error of ctx when that has ended. The first two
 // are no reason to refuse the caller's work: what decides is in SQL. With an
@@ -67,6 +67,23 @@ func (l *Locker) Acquire(ctx context.Context, names ...string) (*Held, error) {
 		return nil, fmt.Errorf("lock.Acquire: %w", err)
 	}
 	return held, nil
+}
+
+// AcquireFunc takes all of the named locks, or none, as Acquire does, and returns
+// how to give them back. Whoever has one goes on without the locks when it fails:
+// they spare waiting elsewhere, and guard nothing.
+type AcquireFunc func(ctx context.Context, names ...string) (release func(), err error)
+
+// AcquireFunc returns Acquire for those who need no more of the locks, or nil
+// where locks are disabled.
+func (l *Locker) AcquireFunc() AcquireFunc {
+	if !l.settings.Enabled {
+		return nil
+	}
+	return func(ctx context.Context, names ...string) (func(), error) {
+		held, err := l.Acquire(ctx, names...)
+		return func() { held.Release(ctx) }, err
+	}
 }
 
 // While runs do for as long as it holds the named lock, which it keeps alive.
@@ -166,7 +183,7 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 		if err == nil {
 			return nil
 		}
-		if !tally(err).taken(len(l.clients), l.quorum()) {
+		if !countVotes(err).taken(len(l.clients), l.quorum()) {
 			if last != nil && ctx.Err() != nil {
 				return last // the time was up in the middle of this try; the one before knew
 			}

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (o *Operation) sentence(k jsonschema.ErrorKind) string {
 	case *kind.Format:
 		return formats[k.Want]
 	case *kind.Pattern:
-		return o.patterns[k.Want]
+		return cmp.Or(o.patterns[k.Want], "must match "+k.Want)
 	default:
 		return "is not what the contract says"
 	}

@@ -49,9 +49,9 @@ var methods = []string{"get", "post", "put", "patch", "delete"}
 // node is an object of the document.
 type node = map[string]any
 
-// Load reads an OpenAPI 3.1 document in YAML. patterns has, for every regular
-// expression in its schemas, the sentence that people read when a value does not
-// match it.
+// Load reads an OpenAPI 3.1 document in YAML. patterns has, for regular
+// expressions in its schemas, the sentence that people read when a value does not
+// match it; for others they read the expression.
 func Load(source []byte, patterns map[string]string) (*Document, error) {
 	var root node
 	if err := yaml.Unmarshal(source, &root); err != nil {

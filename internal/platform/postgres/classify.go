@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// surroundings are the SQLSTATE prefixes of faults that the statement did not
+// transientStates are the SQLSTATE prefixes of faults that the statement did not
 // cause: the same statement may well succeed in a moment.
 //
 // statement_timeout (57014) is among them, although a statement can also be slow
@@ -22,7 +22,7 @@ import (
 // cannot do one; and then each of its jobs would have failed by itself, and be
 // given up for good after a few such minutes. A batch that is tried again whole
 // waits the trouble out.
-var surroundings = []string{
+var transientStates = []string{
 	"08",    // connection exceptions
 	"25006", // read-only transaction: we talk to a standby after a failover
 	"25P03", // idle-in-transaction timeout: we were paused, and our transaction is gone
@@ -32,15 +32,15 @@ var surroundings = []string{
 	"57",    // operator intervention: cancelled, shut down, starting up, statement_timeout
 }
 
-// IsSurroundings tells whether err is a fault of the surroundings: connection,
-// timeout, deadlock, restart. Such a fault says nothing about the work; it is
+// IsTransient tells whether err is transient: a lost connection, a
+// timeout, a deadlock, a restart. Such a fault says nothing about the work; it is
 // tried again and never counted against a job.
-func IsSurroundings(err error) bool {
+func IsTransient(err error) bool {
 	if err == nil {
 		return false
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		for _, prefix := range surroundings {
+		for _, prefix := range transientStates {
 			if strings.HasPrefix(pg.Code, prefix) {
 				return true
 			}

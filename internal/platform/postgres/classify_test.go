@@ -19,7 +19,7 @@ import (
 
 // expect checks how an error is classified, bare and wrapped, and that it is
 // the error the test means. state is empty for an error that has none.
-func expect(t *testing.T, err error, state string, surroundings bool) {
+func expect(t *testing.T, err error, state string, transient bool) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error: the test does not test")
@@ -29,8 +29,8 @@ func expect(t *testing.T, err error, state string, surroundings bool) {
 		t.Fatalf("got %v, want %s: the test does not test", err, state)
 	}
 	for _, e := range []error{err, fmt.Errorf("sale.Sell: %w", err), errors.Join(errors.New("rollback"), err)} {
-		if postgres.IsSurroundings(e) != surroundings {
-			t.Errorf("%v: surroundings %v", e, !surroundings)
+		if postgres.IsTransient(e) != transient {
+			t.Errorf("%v: transient %v", e, !transient)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func begin(t *testing.T, db *pgxpool.Pool, sql string) pgx.Tx {
 	return tx
 }
 
-func TestAFaultOfTheStatementIsNotOfTheSurroundings(t *testing.T) {
+func TestAFaultOfTheStatementIsNotTransient(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, unchanged)
 	for sql, state := range map[string]string{
@@ -80,15 +80,15 @@ func TestAFaultOfTheStatementIsNotOfTheSurroundings(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		expect(t, err, state, false)
 	}
-	if postgres.IsSurroundings(nil) {
+	if postgres.IsTransient(nil) {
 		t.Error("no error is a fault")
 	}
-	if postgres.IsSurroundings(pgx.ErrNoRows) || postgres.IsSurroundings(errors.New("57014 in words only")) {
+	if postgres.IsTransient(pgx.ErrNoRows) || postgres.IsTransient(errors.New("57014 in words only")) {
 		t.Error("an error that has nothing to do with it is")
 	}
 }
 
-func TestALockThatIsNotGivenInTimeIsOfTheSurroundings(t *testing.T) {
+func TestALockThatIsNotGivenInTimeIsTransient(t *testing.T) {
 	t.Parallel()
 	db, other := open(t, func(p *config.Postgres) { p.LockTimeout = 100 * time.Millisecond })
 	begin(t, other, `UPDATE marks SET note = 'c' WHERE n = 1`)
@@ -98,14 +98,14 @@ func TestALockThatIsNotGivenInTimeIsOfTheSurroundings(t *testing.T) {
 	expect(t, err, "55P03", true)
 }
 
-func TestAStatementThatTakesTooLongIsOfTheSurroundings(t *testing.T) {
+func TestAStatementThatTakesTooLongIsTransient(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, func(p *config.Postgres) { p.StatementTimeout = 100 * time.Millisecond })
 	_, err := db.Exec(t.Context(), `SELECT pg_sleep(60)`)
 	expect(t, err, "57014", true)
 }
 
-func TestADeadlockIsOfTheSurroundings(t *testing.T) {
+func TestADeadlockIsTransient(t *testing.T) {
 	t.Parallel()
 	db, other := open(t, func(p *config.Postgres) { p.LockTimeout, p.StatementTimeout = time.Minute, time.Minute })
 	a := begin(t, db, `UPDATE marks SET note = 'a' WHERE n = 1`)
@@ -133,7 +133,7 @@ func TestADeadlockIsOfTheSurroundings(t *testing.T) {
 	}
 }
 
-func TestALostRaceOfSerializableTransactionsIsOfTheSurroundings(t *testing.T) {
+func TestALostRaceOfSerializableTransactionsIsTransient(t *testing.T) {
 	t.Parallel()
 	db, other := open(t, unchanged)
 	late, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
@@ -151,7 +151,7 @@ func TestALostRaceOfSerializableTransactionsIsOfTheSurroundings(t *testing.T) {
 	expect(t, err, "40001", true)
 }
 
-func TestAStandbyIsOfTheSurroundings(t *testing.T) {
+func TestAStandbyIsTransient(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, unchanged)
 	tx, err := db.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly}) // as every transaction there is
@@ -169,12 +169,12 @@ func TestAStandbyIsOfTheSurroundings(t *testing.T) {
 func TestStatesAreToldApart(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, unchanged)
-	for state, surroundings := range map[string]bool{
+	for state, transient := range map[string]bool{
 		"08006": true, "08P01": true, "53100": true, "53200": true, "53300": true, "57P01": true, "57P03": true, "57014": true, "40001": true,
 		"55P03": true, "25006": true, "25P03": true, "40002": true,
 		"55006": false, "25001": false, "25P02": false, "23503": false, "23514": false, "22021": false, "P0001": false, "54000": false, "58030": false, "XX000": false,
 	} {
 		_, err := db.Exec(t.Context(), fmt.Sprintf(`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '%s'; END $$`, state))
-		expect(t, err, state, surroundings)
+		expect(t, err, state, transient)
 	}
 }

@@ -49,19 +49,19 @@ func terminate(t *testing.T, db *pgxpool.Pool, pid uint32) {
 	}
 }
 
-// expectSurroundings is expect for errors whose form depends on what the kernel
+// expectTransient is expect for errors whose form depends on what the kernel
 // delivers first: the server's last words or the end of the connection.
-func expectSurroundings(t *testing.T, err error) {
+func expectTransient(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error: the test does not test")
 	}
-	if !postgres.IsSurroundings(err) {
-		t.Errorf("%v (%T) is not of the surroundings", err, err)
+	if !postgres.IsTransient(err) {
+		t.Errorf("%v (%T) is not transient", err, err)
 	}
 }
 
-func TestASessionThatIsTerminatedIsOfTheSurroundings(t *testing.T) {
+func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 	t.Parallel()
 	db, other := open(t, unchanged)
 	t.Run("between two statements", func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestASessionThatIsTerminatedIsOfTheSurroundings(t *testing.T) {
 		terminate(t, other, pid)
 		awaitGone(t, other, pid)
 		_, err := conn.Exec(t.Context(), `SELECT 1`)
-		expectSurroundings(t, err)
+		expectTransient(t, err)
 		_, err = conn.Exec(t.Context(), `SELECT 1`) // now the client knows that it is dead
 		expect(t, err, "", true)
 		if !postgres.NothingSent(err) {
@@ -101,7 +101,7 @@ func TestASessionThatIsTerminatedIsOfTheSurroundings(t *testing.T) {
 		pid := tx.Conn().PgConn().PID()
 		terminate(t, other, pid)
 		awaitGone(t, other, pid)
-		expectSurroundings(t, tx.Commit(t.Context()))
+		expectTransient(t, tx.Commit(t.Context()))
 		var note string
 		if err := other.QueryRow(t.Context(), `SELECT note FROM marks WHERE n = 1`).Scan(&note); err != nil || note != "a" {
 			t.Errorf("the note is %q, %v", note, err)
@@ -109,7 +109,7 @@ func TestASessionThatIsTerminatedIsOfTheSurroundings(t *testing.T) {
 	})
 }
 
-func TestATransactionThatWasIdleTooLongIsOfTheSurroundings(t *testing.T) {
+func TestATransactionThatWasIdleTooLongIsTransient(t *testing.T) {
 	t.Parallel()
 	db, other := open(t, func(p *config.Postgres) { p.IdleInTransactionTimeout = 100 * time.Millisecond })
 	tx, err := db.Begin(t.Context())
@@ -119,14 +119,14 @@ func TestATransactionThatWasIdleTooLongIsOfTheSurroundings(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	awaitGone(t, other, tx.Conn().PgConn().PID())
 	_, err = tx.Exec(t.Context(), `SELECT 1`)
-	expectSurroundings(t, err)
+	expectTransient(t, err)
 	// The pool has another one ready.
 	if err := db.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAPostgresThatIsAwayIsOfTheSurroundings(t *testing.T) {
+func TestAPostgresThatIsAwayIsTransient(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), away(t), "test")
 	if err != nil {
@@ -141,7 +141,7 @@ func TestAPostgresThatIsAwayIsOfTheSurroundings(t *testing.T) {
 	expect(t, err, "", true)
 }
 
-func TestTheEndOfAContextIsOfTheSurroundings(t *testing.T) {
+func TestTheEndOfAContextIsTransient(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, unchanged)
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -171,7 +171,7 @@ func TestTheEndOfAContextIsOfTheSurroundings(t *testing.T) {
 }
 
 // A server that is stopped, comes up again, and was crashed in between.
-func TestARestartOfPostgresIsOfTheSurroundings(t *testing.T) {
+func TestARestartOfPostgresIsTransient(t *testing.T) {
 	t.Parallel()
 	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestARestartOfPostgresIsOfTheSurroundings(t *testing.T) {
 			if err != nil {
 				failed++
 			}
-			if err != nil && !postgres.IsSurroundings(err) {
+			if err != nil && !postgres.IsTransient(err) {
 				over <- err
 				return
 			}
@@ -212,7 +212,7 @@ func TestARestartOfPostgresIsOfTheSurroundings(t *testing.T) {
 	}
 	close(stop)
 	if err := <-over; err != nil {
-		t.Errorf("%v (%T) is not of the surroundings", err, err)
+		t.Errorf("%v (%T) is not transient", err, err)
 	}
 	if failed == 0 {
 		t.Error("nobody noticed: the test does not test")

@@ -1,5 +1,5 @@
 // Package postgres opens the connection pool with the timeouts of the settings,
-// runs transactions, and tells faults of the surroundings (a lost connection, a
+// runs transactions, and tells transient faults (a lost connection, a
 // deadlock, a server that restarts) from faults of the statement.
 //
 // It knows no table. Packages that own tables take a DB and stand their SQL

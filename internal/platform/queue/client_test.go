@@ -97,14 +97,14 @@ func (o *office) failures() int {
 	return info.FailedTotal
 }
 
-// places finds purchase tasks.
-func (o *office) places(ids ...uuid.UUID) map[uuid.UUID]queue.Place {
+// states finds purchase tasks.
+func (o *office) states(ids ...uuid.UUID) map[uuid.UUID]queue.TaskState {
 	o.t.Helper()
-	places, err := o.finder.Find(o.t.Context(), purchase, ids)
+	states, err := o.finder.Find(o.t.Context(), purchase, ids)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return places
+	return states
 }
 
 // eventually waits until done, or fails the test.
@@ -219,7 +219,7 @@ func TestAfterAFlushAClientMakesItsQueueVisibleAgain(t *testing.T) {
 		last = o.enqueue(purchase)
 		return visible()
 	})
-	if place := o.places(last)[last]; place != queue.Waiting {
-		t.Errorf("a task enqueued then is %v", place)
+	if state := o.states(last)[last]; state != queue.Pending {
+		t.Errorf("a task enqueued then is %v", state)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Place is where a task is.
-type Place int
+// TaskState is what has become of a task.
+type TaskState int
 
-// The places of a task.
+// The states of a task.
 const (
-	Gone      Place = iota // not in Redis: forgotten, or never enqueued
-	Waiting                // in the queue, or waiting for its next delivery
-	Held                   // with a worker that is alive
-	Abandoned              // delivered, and then nothing: its worker is dead, or asynq has given it up
+	Missing  TaskState = iota // not in Redis: forgotten, or never enqueued
+	Pending                   // in the queue, or waiting for its next delivery
+	Active                    // with a worker that is alive
+	Orphaned                  // delivered, and then nothing: its worker is dead, or asynq has given it up
 )
 
 // Finder looks tasks up.
@@ -34,10 +34,10 @@ func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
 	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
 }
 
-// Find tells where tasks of one kind are. An error means that Redis could not
+// Find returns the states of tasks of one kind. An error means that Redis could not
 // say, which is no reason to think that a task is lost.
-func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]Place, error) {
-	places := make(map[uuid.UUID]Place, len(ids))
+func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]TaskState, error) {
+	states := make(map[uuid.UUID]TaskState, len(ids))
 	var active []uuid.UUID
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
@@ -46,25 +46,25 @@ func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 		info, err := f.inspector.GetTaskInfo(Name(f.namespace, kind), id.String())
 		switch {
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-			places[id] = Gone
+			states[id] = Missing
 		case err != nil:
 			return nil, fmt.Errorf("queue.Find(%s %s): %w", kind, id, err)
 		case info.State == asynq.TaskStateActive:
 			active = append(active, id)
 		case info.State == asynq.TaskStatePending, info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry:
-			places[id] = Waiting
+			states[id] = Pending
 		default: // archived or completed: asynq will not deliver it again
-			places[id] = Abandoned
+			states[id] = Orphaned
 		}
 	}
-	if err := f.findHolders(ctx, active, places); err != nil {
+	if err := f.findWorkers(ctx, active, states); err != nil {
 		return nil, err
 	}
-	return places, nil
+	return states, nil
 }
 
-// findHolders tells, of tasks that asynq has handed out, whether the worker they went to is alive.
-func (f *Finder) findHolders(ctx context.Context, active []uuid.UUID, places map[uuid.UUID]Place) error {
+// findWorkers tells, of tasks that asynq has handed out, whether the worker they went to is alive.
+func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map[uuid.UUID]TaskState) error {
 	if len(active) == 0 {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (f *Finder) findHolders(ctx context.Context, active []uuid.UUID, places map
 	for i, id := range active {
 		fields[i] = id.String()
 	}
-	workers, err := f.rdb.HMGet(ctx, holdsKey(f.namespace), fields...).Result()
+	workers, err := f.rdb.HMGet(ctx, activeTasksKey(f.namespace), fields...).Result()
 	if err != nil {
-		return fmt.Errorf("queue.Find: who holds tasks: %w", err)
+		return fmt.Errorf("queue.Find: who is at work on tasks: %w", err)
 	}
 	alive := make(map[string]*redis.IntCmd)
 	_, err = f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -91,9 +91,9 @@ func (f *Finder) findHolders(ctx context.Context, active []uuid.UUID, places map
 	for i, id := range active {
 		worker, ok := workers[i].(string)
 		if ok && alive[worker].Val() == 1 {
-			places[id] = Held
+			states[id] = Active
 		} else {
-			places[id] = Abandoned
+			states[id] = Orphaned
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 	for i, id := range ids {
 		fields[i] = id.String()
 	}
-	return f.rdb.HDel(ctx, holdsKey(f.namespace), fields...).Err()
+	return f.rdb.HDel(ctx, activeTasksKey(f.namespace), fields...).Err()
 }
 
 // Wait returns how long the task of a kind that has waited longest has been

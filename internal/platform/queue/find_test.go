@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 )
 
@@ -46,8 +47,8 @@ func TestATaskThatWillBeDeliveredIsWaiting(t *testing.T) {
 		if s := o.info(id).State; s != state {
 			t.Fatalf("asynq says %v, want %v: the test does not test", s, state)
 		}
-		if place := o.places(id)[id]; place != queue.Waiting {
-			t.Errorf("a task that is %v is %v", state, place)
+		if state := o.states(id)[id]; state != queue.Pending {
+			t.Errorf("a task that is %v is %v", state, state)
 		}
 	}
 }
@@ -56,19 +57,19 @@ func TestATaskThatNobodyWillDeliverIsGoneOrAbandoned(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	unknown := uuid.New()
-	if place, ok := o.places(unknown)[unknown]; place != queue.Gone || !ok {
-		t.Errorf("in a queue that does not exist it is %v, %v", place, ok)
+	if state, ok := o.states(unknown)[unknown]; state != queue.Missing || !ok {
+		t.Errorf("in a queue that does not exist it is %v, %v", state, ok)
 	}
 	archived := o.enqueue(purchase)
 	if err := o.inspector.ArchiveTask(queue.Name(o.namespace, purchase), archived.String()); err != nil {
 		t.Fatal(err)
 	}
-	places := o.places(unknown, archived)
-	if place, ok := places[unknown]; place != queue.Gone || !ok {
-		t.Errorf("an unknown task is %v, %v", place, ok)
+	states := o.states(unknown, archived)
+	if state, ok := states[unknown]; state != queue.Missing || !ok {
+		t.Errorf("an unknown task is %v, %v", state, ok)
 	}
-	if place, ok := places[archived]; place != queue.Abandoned || !ok { // it was delivered
-		t.Errorf("an archived task is %v, %v", place, ok)
+	if state, ok := states[archived]; state != queue.Orphaned || !ok { // it was delivered
+		t.Errorf("an archived task is %v, %v", state, ok)
 	}
 }
 
@@ -76,61 +77,61 @@ func TestATaskThatNobodyWillDeliverIsGoneOrAbandoned(t *testing.T) {
 func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
-	live := o.present(10*time.Millisecond, time.Minute)
-	stopped := o.present(time.Hour, 300*time.Millisecond) // beats once
-	unheard := queue.NewPresence(o.rdb, o.namespace, "never heard of", time.Second, time.Minute)
+	live := o.beat(10*time.Millisecond, time.Minute)
+	stopped := o.beat(time.Hour, 300*time.Millisecond) // beats once
+	unheard := queue.NewHeartbeat(o.rdb, o.namespace, "never heard of", config.Worker{})
 	var active []uuid.UUID
-	want := make(map[uuid.UUID]queue.Place)
-	note := func(id uuid.UUID, worker *queue.Presence, place queue.Place) {
+	want := make(map[uuid.UUID]queue.TaskState)
+	note := func(id uuid.UUID, worker *queue.Heartbeat, state queue.TaskState) {
 		if worker != nil {
-			if err := worker.Hold(t.Context(), id); err != nil {
+			if err := worker.Started(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want[id] = place
+		want[id] = state
 	}
 	for _, c := range []struct {
-		worker *queue.Presence
-		place  queue.Place
-	}{{stopped, queue.Abandoned}, {live, queue.Held}, {nil, queue.Abandoned}, {unheard, queue.Abandoned}, {live, queue.Held}} {
+		worker *queue.Heartbeat
+		state  queue.TaskState
+	}{{stopped, queue.Orphaned}, {live, queue.Active}, {nil, queue.Orphaned}, {unheard, queue.Orphaned}, {live, queue.Active}} {
 		id := o.enqueue(purchase)
 		active = append(active, id)
-		note(id, c.worker, c.place)
+		note(id, c.worker, c.state)
 	}
-	note(o.schedule(), stopped, queue.Waiting) // held once, and in the queue again
+	note(o.schedule(), stopped, queue.Pending) // held once, and in the queue again
 	o.handOut(active...)
 	ids := append(slices.Collect(maps.Keys(want)), uuid.New())
-	want[ids[len(ids)-1]] = queue.Gone
+	want[ids[len(ids)-1]] = queue.Missing
 	eventually(t, "the worker that does not beat is dead and the other alive", func() bool {
-		places := o.places(active[0], active[1])
-		return places[active[0]] == queue.Abandoned && places[active[1]] == queue.Held
+		states := o.states(active[0], active[1])
+		return states[active[0]] == queue.Orphaned && states[active[1]] == queue.Active
 	})
-	got := o.places(ids...)
+	got := o.states(ids...)
 	for i, id := range active {
 		if got[id] != want[id] {
 			t.Errorf("active task %d is %v, want %v", i, got[id], want[id])
 		}
 	}
-	for id, place := range want {
-		if found, ok := got[id]; found != place || !ok {
-			t.Errorf("got %v, %v, want %v", found, ok, place)
+	for id, state := range want {
+		if found, ok := got[id]; found != state || !ok {
+			t.Errorf("got %v, %v, want %v", found, ok, state)
 		}
 	}
 }
 
-func TestATaskIsNoLongerHeldOnceItIsDroppedOrForgotten(t *testing.T) {
+func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	dropped, forgotten, kept := o.enqueue(purchase), o.enqueue(purchase), o.enqueue(purchase)
 	o.handOut(dropped, forgotten, kept)
-	p := o.present(10*time.Millisecond, time.Minute)
+	p := o.beat(10*time.Millisecond, time.Minute)
 	for _, id := range []uuid.UUID{dropped, forgotten, kept} {
-		if err := p.Hold(t.Context(), id); err != nil {
+		if err := p.Started(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the task is held", func() bool { return o.places(id)[id] == queue.Held })
+		eventually(t, "the task is held", func() bool { return o.states(id)[id] == queue.Active })
 	}
-	if err := p.Drop(t.Context(), dropped); err != nil {
+	if err := p.Finished(t.Context(), dropped); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.finder.Forget(t.Context(), []uuid.UUID{forgotten}); err != nil {
@@ -139,9 +140,9 @@ func TestATaskIsNoLongerHeldOnceItIsDroppedOrForgotten(t *testing.T) {
 	if err := o.finder.Forget(t.Context(), nil); err != nil {
 		t.Errorf("forgetting nothing: %v", err)
 	}
-	places := o.places(dropped, forgotten, kept)
-	if places[dropped] != queue.Abandoned || places[forgotten] != queue.Abandoned || places[kept] != queue.Held {
-		t.Errorf("dropped %v, forgotten %v, kept %v", places[dropped], places[forgotten], places[kept])
+	states := o.states(dropped, forgotten, kept)
+	if states[dropped] != queue.Orphaned || states[forgotten] != queue.Orphaned || states[kept] != queue.Active {
+		t.Errorf("dropped %v, forgotten %v, kept %v", states[dropped], states[forgotten], states[kept])
 	}
 }
 
@@ -178,24 +179,24 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	id := o.enqueue(purchase)
-	if err := o.present(10*time.Millisecond, time.Minute).Hold(t.Context(), id); err != nil {
+	if err := o.beat(10*time.Millisecond, time.Minute).Started(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	o.handOut(id)
-	eventually(t, "the task is held", func() bool { return o.places(id)[id] == queue.Held })
-	if places, err := queue.NewFinder(nowhere(t), o.namespace).Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
-		t.Errorf("without Redis: %v", places)
+	eventually(t, "the task is held", func() bool { return o.states(id)[id] == queue.Active })
+	if states, err := queue.NewFinder(nowhere(t), o.namespace).Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
+		t.Errorf("without Redis: %v", states)
 	}
 	for _, command := range []string{"sismember", "evalsha", "hmget", "exists"} {
 		shaken := newOfficeOn(t, o.settings)
 		shaken.rdb.AddHook(refusing{command})
-		if places, err := shaken.finder.Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
-			t.Errorf("when Redis goes away before %s: %v", command, places)
+		if states, err := shaken.finder.Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
+			t.Errorf("when Redis goes away before %s: %v", command, states)
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if places, err := o.finder.Find(ended, purchase, []uuid.UUID{o.schedule()}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v, %v", places, err)
+	if states, err := o.finder.Find(ended, purchase, []uuid.UUID{o.schedule()}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v, %v", states, err)
 	}
 }

@@ -122,7 +122,7 @@ func TestADeliveryIsTheTaskThatWasEnqueued(t *testing.T) {
 	if d.ID != id || d.Kind != purchase || string(d.Payload) != "payload of "+id.String() || d.again {
 		t.Errorf("delivered %+v", d)
 	}
-	eventually(t, "a task that is done is gone", func() bool { return o.places(id)[id] == queue.Gone })
+	eventually(t, "a task that is done is gone", func() bool { return o.states(id)[id] == queue.Missing })
 }
 
 func TestAnErrorThatIsNobodysFaultComesBackAndDoesNotCount(t *testing.T) {

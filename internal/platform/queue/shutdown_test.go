@@ -68,8 +68,8 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	}
 	close(finish)
 	receive(t, down)
-	if place := o.places(id)[id]; place != queue.Gone {
-		t.Errorf("the task that was finished is %v", place)
+	if state := o.states(id)[id]; state != queue.Missing {
+		t.Errorf("the task that was finished is %v", state)
 	}
 }
 

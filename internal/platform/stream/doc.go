@@ -11,7 +11,7 @@
 //
 // Nothing is queued here: a stream takes the next event when the one before is
 // written, so the source decides what a slow client misses. It should be a
-// channel of one place that holds the newest, as campaign.Subscription is.
+// channel of one place that holds the newest, as watch.Subscription is.
 //
 // A client that stops reading without hanging up holds its stream in a write;
 // only a deadline on its connection, which is the server's, ends that.

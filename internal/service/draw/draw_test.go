@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
@@ -53,7 +54,7 @@ func state(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.State {
 // ask accepts a draw job as an operator would.
 func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 	t.Helper()
-	jobID := job.NewID()
+	jobID := uuidv7.New()
 	return fixture.Accept(t, db, job.Request{ID: jobID, Client: "ops", Key: jobID.String(), Kind: job.KindDraw, CampaignID: id, Keep: time.Hour})[0]
 }
 

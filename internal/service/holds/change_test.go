@@ -1,44 +1,52 @@
 package holds_test
 
 import (
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/service/holds"
-	"triprize/internal/store/board"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/config"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
-// extend extends a hold to a minute from now.
-func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, most int) (h hold.Hold, err error) {
+// extend extends a hold where most extensions are allowed.
+func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, most int) (h inventory.Hold, err error) {
 	t.Helper()
-	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		h, err = holds.Extend(t.Context(), tx, id, ttl, most)
-		return err
-	})
-	return h, err
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = most })
+	key := uuidv7.New()
+	done, err := service.Extend(t.Context(), job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour}, id, ttl)
+	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
+		return h, err
+	}
+	return h, json.Unmarshal(done.Job.Result, &h)
+}
+
+// release releases a hold, as another process does.
+func release(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (released bool, err error) {
+	t.Helper()
+	return fixture.Holds(t, db, nil, nil).Release(t.Context(), id)
 }
 
 func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(4, 4)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
 	later, err := extend(t, db, h.ID, 2*time.Minute, 1)
 	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) < 50*time.Second {
 		t.Fatalf("extended: %+v, %v", later, err)
 	}
-	if p, err := board.Get(t.Context(), db, id, at(4, 4)); err != nil || !p.ExpiresAt.Equal(later.ExpiresAt) {
+	if p, err := inventory.Get(t.Context(), db, id, at(4, 4)); err != nil || !p.ExpiresAt.Equal(later.ExpiresAt) {
 		t.Errorf("its position ends at %v, the hold at %s (%v)", p.ExpiresAt, later.ExpiresAt, err)
 	}
 	_, err = extend(t, db, h.ID, time.Hour, 1)
@@ -48,7 +56,7 @@ func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 	if same, err := extend(t, db, h.ID, time.Second, 2); err != nil || !same.ExpiresAt.Equal(later.ExpiresAt) || same.Extensions != 2 {
 		t.Errorf("a shorter one: %+v, %v", same, err)
 	}
-	if stored := fixture.HoldNow(t, db, h.ID); !stored.ExpiresAt.Equal(later.ExpiresAt) || stored.Extensions != 2 || stored.State != hold.Active {
+	if stored := fixture.HoldNow(t, db, h.ID); !stored.ExpiresAt.Equal(later.ExpiresAt) || stored.Extensions != 2 || stored.State != inventory.HoldActive {
 		t.Errorf("stored is %+v", stored)
 	}
 	fixture.Sound(t, db)
@@ -63,15 +71,15 @@ func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(4, 4)))
-	others := fixture.Hold(t, desk, fixture.AskFor(id, "b", at(1, 1)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
+	others := fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(1, 1)))
 	var wins int
 	var mu sync.Mutex
 	var releases sync.WaitGroup
 	for range 6 {
 		releases.Go(func() {
-			_, released, err := holds.Release(t.Context(), db, h.ID)
+			released, err := release(t, db, h.ID)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -83,25 +91,25 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 		})
 	}
 	releases.Wait()
-	if got := fixture.HoldNow(t, db, h.ID); wins != 1 || got.State != hold.Released || got.EndedAt == nil {
+	if got := fixture.HoldNow(t, db, h.ID); wins != 1 || got.State != inventory.HoldReleased || got.EndedAt == nil {
 		t.Errorf("%d releases, and it is %+v", wins, got)
 	}
 	expectCounts(t, db, id, 1, 0)
-	fixture.Hold(t, desk, fixture.AskFor(id, "c", at(4, 4), at(3, 1))) // has a new owner
-	if _, released, err := holds.Release(t.Context(), db, h.ID); released || err != nil {
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "c", at(4, 4), at(3, 1))) // has a new owner
+	if released, err := release(t, db, h.ID); released || err != nil {
 		t.Errorf("a late release: %t, %v", released, err)
 	}
 	_, err := extend(t, db, h.ID, time.Minute, 1)
 	expectCode(t, "extending what was released", err, fault.HoldExpired)
-	jobs := fixture.Settle(t, db, fixture.HoldRequest(t, id, "a", h.ID), fixture.HoldRequest(t, id, "b", others.ID))
+	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID), fixture.HeldRequest(t, id, "b", others.ID))
 	if jobs[0].Problem == nil || jobs[0].Problem.Code != fault.HoldExpired || jobs[1].Problem != nil {
 		t.Errorf("bought: %+v, %+v", jobs[0].Problem, jobs[1].Problem)
 	}
-	_, _, err = holds.Release(t.Context(), db, others.ID)
+	_, err = release(t, db, others.ID)
 	expectCode(t, "releasing what was bought", err, fault.StateConflict)
 	_, err = extend(t, db, others.ID, time.Minute, 1)
 	expectCode(t, "extending what was bought", err, fault.StateConflict)
-	_, _, err = holds.Release(t.Context(), db, uuid.New())
+	_, err = release(t, db, uuid.New())
 	expectCode(t, "releasing what is not there", err, fault.NotFound)
 	expectCounts(t, db, id, 2, 1)
 	fixture.Sound(t, db)
@@ -111,8 +119,8 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1)))
 	locked, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +132,7 @@ func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
 	var releases sync.WaitGroup
 	for range 3 {
 		releases.Go(func() {
-			_, released, err := holds.Release(t.Context(), db, h.ID)
+			released, err := release(t, db, h.ID)
 			if err != nil {
 				t.Error(err)
 			}

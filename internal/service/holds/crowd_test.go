@@ -13,22 +13,20 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
-	"triprize/internal/store/job"
+	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
 
-// open is a locker that lets everybody in at once.
-type open struct{}
-
-func (open) Acquire(context.Context, ...string) (func(), error) { return func() {}, nil }
+// open lets everybody in at once.
+func open(context.Context, ...string) (func(), error) { return func() {}, nil }
 
 // together asks desks for holds all at once; asks[i] goes to desks[i % n].
-func together(t *testing.T, desks []*holds.Desk, asks []holds.Ask) (made []hold.Hold, refused []error) {
+func together(t *testing.T, desks []*holds.Service, asks []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
-	made, refused = make([]hold.Hold, len(asks)), make([]error, len(asks))
+	made, refused = make([]inventory.Hold, len(asks)), make([]error, len(asks))
 	var crowd sync.WaitGroup
 	start := make(chan struct{})
 	for i := range asks {
@@ -44,7 +42,7 @@ func together(t *testing.T, desks []*holds.Desk, asks []holds.Ask) (made []hold.
 
 // inOneBatch asks a desk for holds that end up in one transaction, in no
 // particular order: while they come, another one waits for the campaign.
-func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Desk, id uuid.UUID, asks []holds.Ask) (made []hold.Hold, refused []error) {
+func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Service, id uuid.UUID, asks []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
 	locked, err := db.Begin(t.Context())
 	if err != nil {
@@ -54,9 +52,9 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Desk, id uuid.UUID, 
 		t.Fatal(err)
 	}
 	var crowd sync.WaitGroup
-	crowd.Go(func() { _, _ = desk.Hold(t.Context(), fixture.AskFor(id, "outside", at(99, 99))) })
+	crowd.Go(func() { _, _ = desk.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
 	waiting(t, db, 1)
-	crowd.Go(func() { made, refused = together(t, []*holds.Desk{desk}, asks) })
+	crowd.Go(func() { made, refused = together(t, []*holds.Service{desk}, asks) })
 	time.Sleep(800 * time.Millisecond) // the looks are done by then
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,16 +83,16 @@ func waiting(t *testing.T, db *pgxpool.Pool, statements int) {
 func TestOfManyWhoWantOnePositionExactlyOneGetsIt(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	alone := []*holds.Desk{fixture.Desk(t, db, nil, nil)}
-	several := []*holds.Desk{fixture.Desk(t, db, open{}, nil), fixture.Desk(t, db, nil, nil), fixture.Desk(t, db, open{}, nil)}
+	alone := []*holds.Service{fixture.Holds(t, db, nil, nil)}
+	several := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil)}
 	for _, c := range []struct {
-		desks []*holds.Desk
+		desks []*holds.Service
 		n     int
 	}{{alone, 20}, {several, 20}, {alone, 50}, {several, 50}} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		asks := make([]holds.Ask, c.n)
+		asks := make([]holds.Request, c.n)
 		for i := range asks {
-			asks[i] = fixture.AskFor(id, fmt.Sprint("user-", i), at(3, 2))
+			asks[i] = fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2))
 		}
 		made, refused := together(t, c.desks, asks)
 		winners := 0
@@ -120,14 +118,14 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 	t.Parallel()
 	db := fixture.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
-	desks := []*holds.Desk{fixture.Desk(t, db, nil, nil), fixture.Desk(t, db, open{}, nil), fixture.Desk(t, db, nil, nil)}
+	desks := []*holds.Service{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
 	forwards := []triangle.Position{at(2, 1), at(3, 2), at(5, 5), at(6, 1)}
 	backwards := []triangle.Position{at(6, 1), at(5, 5), at(4, 4), at(2, 1)}
-	var asks []holds.Ask
+	var asks []holds.Request
 	for i := range 40 {
 		user := fmt.Sprint("user-", i)
-		asks = append(asks, fixture.AskFor(id, user, forwards...), fixture.AskFor(other, user, backwards...),
-			fixture.AskFor(id, user, backwards...), fixture.AskFor(other, user, forwards...))
+		asks = append(asks, fixture.HoldRequest(id, user, forwards...), fixture.HoldRequest(other, user, backwards...),
+			fixture.HoldRequest(id, user, backwards...), fixture.HoldRequest(other, user, forwards...))
 	}
 	made, refused := together(t, desks, asks)
 	winners := 0
@@ -153,15 +151,15 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	desks := []*holds.Desk{fixture.Desk(t, db, open{}, nil), fixture.Desk(t, db, open{}, nil), fixture.Desk(t, db, nil, nil)}
-	chosen, random := fixture.AskFor(id, "a", at(3, 2), at(4, 1)), fixture.AskForAny(id, "b", 2, 2)
-	var asks []holds.Ask
+	desks := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
+	chosen, random := fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)), fixture.HoldAnyRequest(id, "b", 2, 2)
+	var asks []holds.Request
 	for i := range 40 {
 		ask := chosen
 		if i%2 == 1 {
 			ask = random
 		}
-		ask.Job.ID = job.NewID() // every request would make a job of its own
+		ask.Job.ID = uuidv7.New() // every request would make a job of its own
 		asks = append(asks, ask)
 	}
 	made, refused := together(t, desks, asks)
@@ -173,8 +171,8 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 	expectCounts(t, db, id, 4, 0)
 	for _, desk := range desks {
 		again := chosen
-		again.Job.ID, again.Job.Hash = job.NewID(), sha256.Sum256([]byte("another request"))
-		if done, err := desk.Hold(t.Context(), again); err != nil || !done.Reused {
+		again.Job.ID, again.Job.Hash = uuidv7.New(), sha256.Sum256([]byte("another request"))
+		if done, err := desk.Create(t.Context(), again); err != nil || !done.Reused {
 			t.Errorf("the key with another body: %+v, %v", done, err)
 		}
 	}
@@ -185,19 +183,19 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	made := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2)))
-	ask := fixture.AskFor(id, "b", at(3, 2))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	made := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2)))
+	ask := fixture.HoldRequest(id, "b", at(3, 2))
 	_, first := fixture.TryHold(t, desk, ask)
 	expectTaken(t, "at first", first, "/positions/0")
-	if _, _, err := holds.Release(t.Context(), db, made.ID); err != nil {
+	if _, err := release(t, db, made.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err := fixture.TryHold(t, desk, ask)
 	expectTaken(t, "when it is free", err, "/positions/0")
-	ask.Job.ID, ask.Job.Key = job.NewID(), "a fresh key"
+	ask.Job.ID, ask.Job.Key = uuidv7.New(), "a fresh key"
 	fixture.Hold(t, desk, ask)
-	invalid := fixture.AskFor(id, "b", at(9, 9))
+	invalid := fixture.HoldRequest(id, "b", at(9, 9))
 	_, err = fixture.TryHold(t, desk, invalid)
 	expectCode(t, "no such position", err, fault.InvalidRequest)
 	invalid.Positions = []triangle.Position{at(1, 1)}
@@ -224,8 +222,8 @@ func TestACampaignThatStaysLockedFailsItsOwnAsksOnly(t *testing.T) {
 	}
 	// One of the stuck campaign: a second might come in a batch of its own, when
 	// Postgres has given up the transaction that rests.
-	asks := []holds.Ask{fixture.AskFor(stuck, "a", at(1, 1)), fixture.AskFor(free, "b", at(1, 1)), fixture.AskFor(free, "c", at(2, 1))}
-	_, refused := together(t, []*holds.Desk{fixture.Desk(t, db, nil, nil)}, asks)
+	asks := []holds.Request{fixture.HoldRequest(stuck, "a", at(1, 1)), fixture.HoldRequest(free, "b", at(1, 1)), fixture.HoldRequest(free, "c", at(2, 1))}
+	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, nil, nil)}, asks)
 	_ = locked.Rollback(t.Context())
 	for i, err := range refused {
 		if (err == nil) != (i > 0) {

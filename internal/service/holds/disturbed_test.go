@@ -16,7 +16,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -25,11 +25,11 @@ import (
 func TestADeathBeforeTheCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	late := fixture.Hold(t, desk, fixture.AskFor(id, "late", at(2, 1)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	late := fixture.Hold(t, desk, fixture.HoldRequest(id, "late", at(2, 1)))
 	fixture.EndHold(t, db, late)
-	ask := fixture.AskFor(id, "dies-"+id.String(), at(2, 1), at(3, 1))
-	alive := failpoint.Set("holding.commit", ask.Job.UserID, func() { panic("the process dies") })
+	ask := fixture.HoldRequest(id, "dies-"+id.String(), at(2, 1), at(3, 1))
+	alive := failpoint.Set("holds.commit", ask.Job.UserID, func() { panic("the process dies") })
 	_, err := fixture.TryHold(t, desk, ask)
 	expectCode(t, "of a dead process", err, fault.InternalError)
 	if h := fixture.HoldNow(t, db, late.ID); h.EndedAt != nil || jobs(t, db, ask) != 0 {
@@ -48,12 +48,12 @@ func TestADeathBeforeTheCommitLeavesNothingHalf(t *testing.T) {
 func TestACrowdIsServedByOneTransaction(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Desk(t, db, nil, nil)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
 	user, began := "counted-"+id.String(), 0
-	defer failpoint.Set("holding.commit", user, func() { began++ })()
-	asks := []holds.Ask{fixture.AskForAny(id, user, 0, 1)}
+	defer failpoint.Set("holds.commit", user, func() { began++ })()
+	asks := []holds.Request{fixture.HoldAnyRequest(id, user, 0, 1)}
 	for i := range 5 {
-		asks = append(asks, fixture.AskFor(id, fmt.Sprint("chooser-", i), at(5, 1), at(i%4+1, 1)), fixture.AskForAny(id, fmt.Sprint("user-", i), 5, 1))
+		asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("chooser-", i), at(5, 1), at(i%4+1, 1)), fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 5, 1))
 	}
 	inOneBatch(t, db, desk, id, asks)
 	if began != 1 {
@@ -66,18 +66,18 @@ func TestACrowdIsServedByOneTransaction(t *testing.T) {
 func TestABadAskFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Desk(t, db, nil, nil)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
 	bad := "bad-" + id.String()
-	defer failpoint.Set("holding.commit", bad, func() { panic("it does not agree with me") })()
-	var asks []holds.Ask
+	defer failpoint.Set("holds.commit", bad, func() { panic("it does not agree with me") })()
+	var asks []holds.Request
 	for i := range 15 {
 		user := bad
 		if i%5 != 0 {
 			user = string(rune('a' + i))
 		}
-		asks = append(asks, fixture.AskForAny(id, user, 0, 1))
+		asks = append(asks, fixture.HoldAnyRequest(id, user, 0, 1))
 	}
-	_, refused := together(t, []*holds.Desk{desk}, asks)
+	_, refused := together(t, []*holds.Service{desk}, asks)
 	for i, err := range refused {
 		if (err != nil) != (i%5 == 0) {
 			t.Errorf("ask %d: %v", i, err)
@@ -91,21 +91,21 @@ func TestABadAskFailsAlone(t *testing.T) {
 func TestAPositionIsNotRememberedBeyondItsDeadlineWhenACommitIsSlow(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	slow := fixture.AskFor(id, "slow-"+id.String(), at(3, 2))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	slow := fixture.HoldRequest(id, "slow-"+id.String(), at(3, 2))
 	slow.TTL = 300 * time.Millisecond
-	defer failpoint.Set("holding.commit", slow.Job.UserID, func() { time.Sleep(350 * time.Millisecond) })()
+	defer failpoint.Set("holds.commit", slow.Job.UserID, func() { time.Sleep(350 * time.Millisecond) })()
 	made := fixture.Hold(t, desk, slow)
-	if h := fixture.HoldNow(t, db, made.ID); h.State != hold.Expired {
+	if h := fixture.HoldNow(t, db, made.ID); h.State != inventory.HoldExpired {
 		t.Fatalf("it is %+v", h)
 	}
-	fixture.Hold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
 	fixture.Sound(t, db)
 }
 
 // stall keeps a transaction that wants to end the given hold waiting until the
 // returned function is called: what is due has been read by then, and nothing else.
-func stall(t *testing.T, db *pgxpool.Pool, h hold.Hold) (letGo func()) {
+func stall(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (letGo func()) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
 	if err != nil {
@@ -126,21 +126,21 @@ func stall(t *testing.T, db *pgxpool.Pool, h hold.Hold) (letGo func()) {
 func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	due := fixture.Hold(t, desk, fixture.AskFor(id, "due", at(1, 1)))
-	last := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "last", at(3, 2)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	due := fixture.Hold(t, desk, fixture.HoldRequest(id, "due", at(1, 1)))
+	last := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "last", at(3, 2)))
 	fixture.EndHold(t, db, due)
 	letGo := stall(t, db, due)
 	refused := make(chan error, 1)
 	go func() {
-		_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "early", at(3, 2)))
+		_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "early", at(3, 2)))
 		refused <- err
 	}()
 	waiting(t, db, 1)
 	fixture.EndHoldMeanwhile(t, db, last)
 	letGo()
 	expectTaken(t, "by what was not due", <-refused, "/positions/0")
-	fixture.Hold(t, desk, fixture.AskFor(id, "next", at(3, 2)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "next", at(3, 2)))
 	fixture.Sound(t, db)
 }
 
@@ -149,24 +149,24 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Desk(t, db, nil, nil)
+	desk := fixture.Holds(t, db, nil, nil)
 	for name, break1 := range map[string]string{
 		"a position lost its hold":   `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
 		"the campaign left the sale": `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(4, 1)))
+		h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
 		if _, err := db.Exec(t.Context(), break1, id); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := holds.Release(t.Context(), db, h.ID); !errors.Is(err, holds.ErrMoved) {
+		if _, err := release(t, db, h.ID); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s, release: %v", name, err)
 		}
-		if _, err := extend(t, db, h.ID, time.Hour, 1); !errors.Is(err, holds.ErrMoved) {
+		if _, err := extend(t, db, h.ID, time.Hour, 1); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s, extend: %v", name, err)
 		}
 		fixture.EndHold(t, db, h)
-		if _, _, err := holds.Expire(t.Context(), db, id, 10); !errors.Is(err, holds.ErrMoved) {
+		if _, _, err := holds.Expire(t.Context(), db, id, 10); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s, expire: %v", name, err)
 		}
 		if got := fixture.HoldNow(t, db, h.ID); got.EndedAt != nil || got.Extensions != 0 {
@@ -179,7 +179,7 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	faster, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -189,14 +189,14 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "a", at(3, 2), at(4, 1)))
+		_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)))
 		refused <- err
 	}()
 	waiting(t, db, 1)
 	if err := faster.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-refused; !errors.Is(err, holds.ErrMoved) {
+	if err := <-refused; !errors.Is(err, postgres.ErrRows) {
 		t.Errorf("got %v", err)
 	}
 	expectCounts(t, db, id, 0, 0)
@@ -209,19 +209,19 @@ func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	settings := fixture.Settings(t)
 	settings.Postgres.LockTimeout = 100 * time.Millisecond
 	db := fixture.Pool(t, settings)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1)))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
 		}
 		for what, do := range map[string]func() error{
-			"hold":    func() error { _, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2))); return err },
+			"hold":    func() error { _, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2))); return err },
 			"extend":  func() error { _, err := extend(t, db, h.ID, time.Minute, 1); return err },
-			"release": func() error { _, _, err := holds.Release(t.Context(), db, h.ID); return err },
+			"release": func() error { _, err := release(t, db, h.ID); return err },
 			"expire":  func() error { _, _, err := holds.Expire(t.Context(), db, id, 1); return err },
 		} {
-			if err := do(); !postgres.IsSurroundings(err) {
+			if err := do(); !postgres.IsTransient(err) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

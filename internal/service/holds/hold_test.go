@@ -13,9 +13,8 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -46,7 +45,7 @@ func expectTaken(t *testing.T, what string, err error, pointers ...string) {
 }
 
 // seller sells, as a worker does.
-func seller(db *pgxpool.Pool) *sale.Seller { return sale.NewSeller(db, sale.Keep{Draws: time.Hour}) }
+func seller(db *pgxpool.Pool) *sale.Seller { return fixture.Seller(db) }
 
 // problem returns why a job failed.
 func problem(j job.Job) error {
@@ -56,7 +55,7 @@ func problem(j job.Job) error {
 	return j.Problem.Err()
 }
 
-func placesOf(h hold.Hold) (places []triangle.Position) {
+func placesOf(h inventory.Hold) (places []triangle.Position) {
 	for _, p := range h.Positions {
 		places = append(places, p.Position)
 	}
@@ -66,12 +65,12 @@ func placesOf(h hold.Hold) (places []triangle.Position) {
 // free returns what the board shows as available.
 func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Position) {
 	t.Helper()
-	all, err := board.All(t.Context(), db, id)
+	all, err := inventory.All(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if p.State == board.Available {
+		if p.State == inventory.Available {
 			places = append(places, p.Position)
 		}
 	}
@@ -89,19 +88,19 @@ func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold i
 func TestChosenPositionsAreHeldTogether(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	made := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(4, 2), at(1, 1), at(3, 3)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	made := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(4, 2), at(1, 1), at(3, 3)))
 	if got := placesOf(made); !slices.Equal(got, []triangle.Position{at(1, 1), at(3, 3), at(4, 2)}) || made.Positions[2].Price != 400 {
 		t.Errorf("it keeps %+v", made.Positions)
 	}
-	if left := time.Until(made.ExpiresAt); made.State != hold.Active || made.UserID != "a" || left < 50*time.Second || left > 70*time.Second {
+	if left := time.Until(made.ExpiresAt); made.State != inventory.HoldActive || made.UserID != "a" || left < 50*time.Second || left > 70*time.Second {
 		t.Errorf("it is %+v", made)
 	}
 	if stored := fixture.HoldNow(t, db, made.ID); !stored.ExpiresAt.Equal(made.ExpiresAt) || !slices.Equal(placesOf(stored), placesOf(made)) {
 		t.Errorf("stored is %+v", stored)
 	}
-	own, err := board.OfUser(t.Context(), db, id, "a")
-	if err != nil || len(own) != 3 || own[0].State != board.Held || !own[0].ExpiresAt.Equal(made.ExpiresAt) {
+	own, err := inventory.OfUser(t.Context(), db, id, "a")
+	if err != nil || len(own) != 3 || own[0].State != inventory.Held || !own[0].ExpiresAt.Equal(made.ExpiresAt) {
 		t.Errorf("the board says %+v, %v", own, err)
 	}
 	expectCounts(t, db, id, 3, 0)
@@ -111,33 +110,33 @@ func TestChosenPositionsAreHeldTogether(t *testing.T) {
 func TestOfChosenPositionsAllAreHeldOrNoneAndThoseThatAreGoneAreNamed(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(2, 1)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(2, 1)))
 	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
-	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "c", at(1, 1), at(2, 1), at(3, 1), at(4, 4)))
+	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "c", at(1, 1), at(2, 1), at(3, 1), at(4, 4)))
 	expectTaken(t, "one held, one sold", err, "/positions/1", "/positions/3")
-	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "a", at(2, 1)))
+	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "a", at(2, 1)))
 	expectTaken(t, "its own", err, "/positions/0")
 	expectCounts(t, db, id, 1, 1)
-	fixture.Hold(t, desk, fixture.AskFor(id, "c", at(1, 1), at(3, 1)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "c", at(1, 1), at(3, 1)))
 	fixture.Sound(t, db)
 }
 
 func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2)))
-	if got := placesOf(fixture.Hold(t, desk, fixture.AskForAny(id, "b", 3, 2))); !slices.Equal(got, []triangle.Position{at(3, 1), at(3, 3)}) {
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2)))
+	if got := placesOf(fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "b", 3, 2))); !slices.Equal(got, []triangle.Position{at(3, 1), at(3, 3)}) {
 		t.Errorf("of layer 3 it keeps %v", got)
 	}
-	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "c", 3, 1))
+	_, err := fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "c", 3, 1))
 	expectCode(t, "a layer that is held", err, fault.NoneAvailable)
-	rest := fixture.Hold(t, desk, fixture.AskForAny(id, "d", 0, 7))
+	rest := fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "d", 0, 7))
 	if len(rest.Positions) != 7 {
 		t.Errorf("anywhere: %v", placesOf(rest))
 	}
-	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "e", 0, 1))
+	_, err = fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "e", 0, 1))
 	expectCode(t, "a campaign that is held", err, fault.NoneAvailable)
 	expectCounts(t, db, id, 10, 0)
 	fixture.Sound(t, db)
@@ -146,15 +145,15 @@ func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
 func TestALayerThatIsSoldIsSoldOut(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)))
-	_, err := fixture.TryHold(t, desk, fixture.AskForAny(id, "b", 2, 1))
+	_, err := fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "b", 2, 1))
 	expectCode(t, "the layer is sold", err, fault.SoldOut)
 	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(3, 1), at(3, 2)))
-	_, err = fixture.TryHold(t, desk, fixture.AskForAny(id, "b", 3, 2))
+	_, err = fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "b", 3, 2))
 	expectCode(t, "one is left of two", err, fault.NoneAvailable)
 	fixture.SellOut(t, db, id)
-	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(1, 1)))
+	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(1, 1)))
 	expectCode(t, "the campaign is sold", err, fault.SoldOut)
 	fixture.Sound(t, db)
 }
@@ -177,28 +176,28 @@ func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.MaxPositionsPerUser = 11 })
+	desk := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPositionsPerUser = 11 })
 	// Those of two positions are over the limit of one as well, but it is not for that that they are refused.
 	for what, c := range map[string]struct {
-		ask  holds.Ask
+		ask  holds.Request
 		want fault.Code
 	}{
-		"an unknown campaign":        {fixture.AskFor(uuid.New(), "a", at(1, 1)), fault.NotFound},
-		"outside the triangle":       {fixture.AskFor(id, "a", at(1, 1), at(5, 1)), fault.InvalidRequest},
-		"beyond the layer":           {fixture.AskFor(few, "a", at(2, 1), at(2, 3)), fault.InvalidRequest},
-		"no such layer":              {fixture.AskForAny(id, "a", 5, 1), fault.InvalidRequest},
-		"more than the layer has":    {fixture.AskForAny(few, "a", 2, 3), fault.InvalidRequest},
-		"more than the triangle has": {fixture.AskForAny(id, "a", 0, 11), fault.InvalidRequest},
-		"paused":                     {fixture.AskForAny(paused, "a", 0, 2), fault.CampaignPaused},
-		"not open yet":               {fixture.AskForAny(soon, "a", 0, 2), fault.SaleNotOpen},
-		"over":                       {fixture.AskForAny(over, "a", 0, 2), fault.SaleNotOpen},
-		"cancelled":                  {fixture.AskForAny(cancelled, "a", 0, 2), fault.CampaignNotActive},
-		"more than the limit":        {fixture.AskForAny(few, "a", 0, 2), fault.PurchaseLimitExceeded},
+		"an unknown campaign":        {fixture.HoldRequest(uuid.New(), "a", at(1, 1)), fault.NotFound},
+		"outside the triangle":       {fixture.HoldRequest(id, "a", at(1, 1), at(5, 1)), fault.InvalidRequest},
+		"beyond the layer":           {fixture.HoldRequest(few, "a", at(2, 1), at(2, 3)), fault.InvalidRequest},
+		"no such layer":              {fixture.HoldAnyRequest(id, "a", 5, 1), fault.InvalidRequest},
+		"more than the layer has":    {fixture.HoldAnyRequest(few, "a", 2, 3), fault.InvalidRequest},
+		"more than the triangle has": {fixture.HoldAnyRequest(id, "a", 0, 11), fault.InvalidRequest},
+		"paused":                     {fixture.HoldAnyRequest(paused, "a", 0, 2), fault.CampaignPaused},
+		"not open yet":               {fixture.HoldAnyRequest(soon, "a", 0, 2), fault.SaleNotOpen},
+		"over":                       {fixture.HoldAnyRequest(over, "a", 0, 2), fault.SaleNotOpen},
+		"cancelled":                  {fixture.HoldAnyRequest(cancelled, "a", 0, 2), fault.CampaignNotActive},
+		"more than the limit":        {fixture.HoldAnyRequest(few, "a", 0, 2), fault.PurchaseLimitExceeded},
 	} {
 		_, err := fixture.TryHold(t, desk, c.ask)
 		expectCode(t, what, err, c.want)
 	}
-	all := fixture.AskForAny(id, "a", 0, 10)
+	all := fixture.HoldAnyRequest(id, "a", 0, 10)
 	if made := fixture.Hold(t, desk, all); len(made.Positions) != 10 {
 		t.Errorf("all there are: %+v", made)
 	}
@@ -209,15 +208,15 @@ func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, other, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1)))
+	id, other, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.EndHold(t, db, h)
 	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, id); err != nil {
 		t.Fatal(err)
 	}
-	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 1)))
+	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 1)))
 	expectCode(t, "hold", err, fault.CampaignNotActive)
-	jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(3, 1)), fixture.HoldRequest(t, id, "a", h.ID), fixture.ChosenRequest(t, other, "b", at(3, 1)))
+	jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(3, 1)), fixture.HeldRequest(t, id, "a", h.ID), fixture.ChosenRequest(t, other, "b", at(3, 1)))
 	for i, want := range []fault.Code{fault.CampaignNotActive, fault.CampaignNotActive, ""} {
 		expectCode(t, "buy", problem(jobs[i]), want)
 	}

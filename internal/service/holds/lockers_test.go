@@ -11,16 +11,10 @@ import (
 	"time"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/lock"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
 )
-
-// lockerFunc is a locker that does what a test wants.
-type lockerFunc func(ctx context.Context, names ...string) (func(), error)
-
-func (f lockerFunc) Acquire(ctx context.Context, names ...string) (func(), error) {
-	return f(ctx, names...)
-}
 
 var errAway = errors.New("there is no such server")
 
@@ -35,14 +29,14 @@ func hanging(context.Context, ...string) (func(), error) {
 func TestNoLockerChangesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	for name, locker := range map[string]holds.Locker{"none": nil, "open": open{}, "away": lockerFunc(away), "hanging": lockerFunc(hanging)} {
+	for name, locker := range map[string]lock.AcquireFunc{"none": nil, "open": open, "away": away, "hanging": hanging} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		desk := fixture.Desk(t, db, locker, nil)
-		var asks []holds.Ask
+		desk := fixture.Holds(t, db, locker, nil)
+		var asks []holds.Request
 		for i := range 20 {
-			asks = append(asks, fixture.AskFor(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
+			asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
 		}
-		_, refused := together(t, []*holds.Desk{desk}, asks)
+		_, refused := together(t, []*holds.Service{desk}, asks)
 		won := 0
 		for _, err := range refused {
 			if err == nil {
@@ -67,7 +61,7 @@ type ledger struct {
 	back  atomic.Int32
 }
 
-func (l *ledger) Acquire(_ context.Context, names ...string) (func(), error) {
+func (l *ledger) acquire(_ context.Context, names ...string) (func(), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.names = append(l.names, names...)
@@ -80,18 +74,18 @@ func TestEveryLockIsGivenBack(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &ledger{}
-	desk := fixture.Desk(t, db, l, nil)
-	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2), at(1, 1)))
+	desk := fixture.Holds(t, db, l.acquire, nil)
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
 	if want := []string{"position:" + id.String() + ":1/1", "position:" + id.String() + ":3/2"}; !slices.Equal(l.names, want) {
 		t.Errorf("locked: %q", l.names)
 	}
-	fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1)) // nobody else wants just these
+	fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "a", 0, 1)) // nobody else wants just these
 	if given := l.given.Load(); given != 1 {
 		t.Errorf("%d locks were given", given)
 	}
-	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2))) // known to be taken: no lock
+	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2))) // known to be taken: no lock
 	expectTaken(t, "taken", err, "/positions/0")
-	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(9, 1)))
+	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(9, 1)))
 	expectCode(t, "outside", err, fault.InvalidRequest)
 	if given, back := l.given.Load(), l.back.Load(); given != 2 || back != 2 {
 		t.Errorf("%d locks given, %d given back", given, back)
@@ -105,11 +99,11 @@ func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &ledger{}
 	ctx, leave := context.WithCancel(t.Context())
-	desk := fixture.Desk(t, db, lockerFunc(func(ctx context.Context, names ...string) (func(), error) {
+	desk := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
 		leave()
-		return l.Acquire(ctx, names...)
-	}), nil)
-	if _, err := desk.Hold(ctx, fixture.AskFor(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
+		return l.acquire(ctx, names...)
+	}, nil)
+	if _, err := desk.Create(ctx, fixture.HoldRequest(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if given, back := l.given.Load(), l.back.Load(); given != 1 || back != 1 {
@@ -124,13 +118,13 @@ func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	l := &ledger{}
-	desk := fixture.Desk(t, db, l, nil)
+	desk := fixture.Holds(t, db, l.acquire, nil)
 	for range 5 {
-		fixture.Hold(t, desk, fixture.AskForAny(id, "a", 0, 1))
+		fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "a", 0, 1))
 	}
 	taken := free(t, db, id)[0]
 	for range 3 {
-		ask := fixture.AskFor(id, "a", taken)
+		ask := fixture.HoldRequest(id, "a", taken)
 		_, err := fixture.TryHold(t, desk, ask)
 		expectCode(t, "a sixth hold", err, fault.HoldLimitExceeded)
 		if n := jobs(t, db, ask); n != 0 {
@@ -149,11 +143,11 @@ type gate struct {
 	one  sync.Mutex
 }
 
-func (g *gate) Acquire(ctx context.Context, names ...string) (func(), error) {
+func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
 	g.come.Done()
 	g.come.Wait()
 	g.one.Lock()
-	count, _ := g.ledger.Acquire(ctx, names...)
+	count, _ := g.ledger.acquire(ctx, names...)
 	return func() { count(); g.one.Unlock() }, nil
 }
 
@@ -166,11 +160,11 @@ func TestThoseWhoQueuedInVainAreTurnedAwayAtTheLock(t *testing.T) {
 	const n = 10
 	g := &gate{}
 	g.come.Add(n)
-	var asks []holds.Ask
+	var asks []holds.Request
 	for i := range n {
-		asks = append(asks, fixture.AskFor(id, fmt.Sprint("user-", i), at(3, 2)))
+		asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2)))
 	}
-	_, refused := together(t, []*holds.Desk{fixture.Desk(t, db, g, nil)}, asks)
+	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, g.acquire, nil)}, asks)
 	recorded := 0
 	for i, err := range refused {
 		if recorded += jobs(t, db, asks[i]); err != nil {
@@ -191,12 +185,12 @@ func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
 	const n = 6
 	g := &gate{}
 	g.come.Add(n)
-	asks := make([]holds.Ask, n)
+	asks := make([]holds.Request, n)
 	for i := range asks {
-		asks[i] = fixture.AskFor(id, "a", at(3, 2))
+		asks[i] = fixture.HoldRequest(id, "a", at(3, 2))
 		asks[i].Job.Key = "the same"
 	}
-	made, refused := together(t, []*holds.Desk{fixture.Desk(t, db, g, nil)}, asks)
+	made, refused := together(t, []*holds.Service{fixture.Holds(t, db, g.acquire, nil)}, asks)
 	for i, err := range refused {
 		if err != nil || made[i].ID != made[0].ID {
 			t.Errorf("answer %d: %+v, %v", i, made[i], err)

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/triangle"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
@@ -22,7 +22,7 @@ type model struct {
 	t     *testing.T
 	rt    *rapid.T
 	db    *pgxpool.Pool
-	desk  *holds.Desk
+	desk  *holds.Service
 	id    uuid.UUID
 	base  int
 	limit int // 0: none
@@ -34,12 +34,12 @@ type model struct {
 
 // held is a hold; its state is the model's.
 type held struct {
-	hold.Hold
-	state hold.State
+	inventory.Hold
+	state inventory.HoldState
 }
 
 // over is how those are refused who want something of a hold.
-var over = map[hold.State]fault.Code{hold.Active: "", hold.Used: fault.StateConflict, hold.Released: fault.HoldExpired, hold.Expired: fault.HoldExpired}
+var over = map[inventory.HoldState]fault.Code{inventory.HoldActive: "", inventory.HoldUsed: fault.StateConflict, inventory.HoldReleased: fault.HoldExpired, inventory.HoldExpired: fault.HoldExpired}
 
 func (m *model) expect(what string, err error, want fault.Code) {
 	if got := fault.CodeOf(err); got != want {
@@ -49,7 +49,7 @@ func (m *model) expect(what string, err error, want fault.Code) {
 
 func (m *model) holdsOf(user string) (active []*held) {
 	for _, h := range m.holds {
-		if h.state == hold.Active && h.UserID == user {
+		if h.state == inventory.HoldActive && h.UserID == user {
 			active = append(active, h)
 		}
 	}
@@ -124,7 +124,7 @@ func (m *model) take(what string, got []triangle.Position, layer, quantity int, 
 	}
 }
 
-func (m *model) letGo(h *held, state hold.State) {
+func (m *model) letGo(h *held, state inventory.HoldState) {
 	h.state = state
 	for _, p := range h.Positions {
 		delete(m.kept, p.Position)
@@ -162,7 +162,7 @@ func (m *model) boughtHold(j job.Job, user string, h *held, onSale bool) {
 		if got := boughtPlaces(m.t, j); !slices.Equal(got, placesOf(h.Hold)) {
 			m.rt.Errorf("of %v it bought %v", placesOf(h.Hold), got)
 		}
-		h.state = hold.Used
+		h.state = inventory.HoldUsed
 		for _, p := range placesOf(h.Hold) {
 			delete(m.kept, p)
 		}

@@ -12,8 +12,7 @@ import (
 	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
-	"triprize/internal/store/board"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -38,7 +37,7 @@ import (
 func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Desk(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = maxHolds, maxHeld })
+	desk := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = maxHolds, maxHeld })
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, rt: rt, db: db, desk: desk, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[triangle.Position]string), kept: make(map[triangle.Position]*held)}
 		draft := fixture.Draft(m.base)
@@ -72,7 +71,7 @@ func (m *model) choose() []triangle.Position {
 }
 
 func (m *model) hold() {
-	ask := fixture.AskFor(m.id, m.user())
+	ask := fixture.HoldRequest(m.id, m.user())
 	if rapid.Bool().Draw(m.rt, "chosen") {
 		ask.Positions = m.choose()
 	} else {
@@ -96,7 +95,7 @@ func (m *model) hold() {
 	if m.expect("hold", err, want); err != nil {
 		return
 	}
-	h := &held{Hold: made, state: hold.Active}
+	h := &held{Hold: made, state: inventory.HoldActive}
 	m.take("hold", placesOf(made), ask.Layer, ask.Quantity, ask.Positions, user, h)
 	m.holds = append(m.holds, h)
 }
@@ -115,7 +114,7 @@ func (m *model) extend() {
 		return
 	}
 	want := over[h.state]
-	if h.state == hold.Active && h.Extensions == 1 {
+	if h.state == inventory.HoldActive && h.Extensions == 1 {
 		want = fault.HoldLimitExceeded
 	}
 	extended, err := extend(m.t, m.db, h.ID, 2*time.Minute, 1)
@@ -130,24 +129,24 @@ func (m *model) release() {
 		return
 	}
 	want := over[h.state]
-	if h.state == hold.Released {
+	if h.state == inventory.HoldReleased {
 		want = ""
 	}
-	_, released, err := holds.Release(m.t.Context(), m.db, h.ID)
+	released, err := release(m.t, m.db, h.ID)
 	m.expect("release", err, want)
-	if released != (h.state == hold.Active) {
+	if released != (h.state == inventory.HoldActive) {
 		m.rt.Errorf("released: %t, and it was %s", released, h.state)
 	}
 	if released {
-		m.letGo(h, hold.Released)
+		m.letGo(h, inventory.HoldReleased)
 	}
 }
 
 // end lets the time of a hold be over. Nobody tidies up.
 func (m *model) end() {
-	if h := m.any(); h != nil && h.state == hold.Active {
+	if h := m.any(); h != nil && h.state == inventory.HoldActive {
 		fixture.EndHold(m.t, m.db, h.Hold)
-		m.letGo(h, hold.Expired)
+		m.letGo(h, inventory.HoldExpired)
 	}
 }
 
@@ -169,7 +168,7 @@ func (m *model) buy() {
 			if h == nil {
 				continue
 			}
-			requests = append(requests, fixture.HoldRequest(m.t, m.id, user, h.ID))
+			requests = append(requests, fixture.HeldRequest(m.t, m.id, user, h.ID))
 			settled = append(settled, func(j job.Job) { m.boughtHold(j, user, h, onSale) })
 		case "chosen":
 			positions := m.choose()
@@ -189,16 +188,16 @@ func (m *model) buy() {
 }
 
 func (m *model) check() {
-	all, err := board.All(m.t.Context(), m.db, m.id)
+	all, err := inventory.All(m.t.Context(), m.db, m.id)
 	if err != nil {
 		m.rt.Fatal(err)
 	}
 	for _, p := range all {
-		want := board.Available
+		want := inventory.Available
 		if m.kept[p.Position] != nil {
-			want = board.Held
+			want = inventory.Held
 		} else if m.owner[p.Position] != "" {
-			want = board.Sold
+			want = inventory.Sold
 		}
 		if owner := m.owner[p.Position]; p.State != want || (p.UserID == nil) != (owner == "") || p.UserID != nil && *p.UserID != owner {
 			m.rt.Errorf("position %v is %+v; want %s of %q", p.Position, p, want, owner)

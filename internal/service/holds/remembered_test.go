@@ -6,13 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
 // jobs counts the jobs of an ask's key.
-func jobs(t *testing.T, db *pgxpool.Pool, ask holds.Ask) (n int) {
+func jobs(t *testing.T, db *pgxpool.Pool, ask holds.Request) (n int) {
 	t.Helper()
 	err := db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE client = $1 AND idempotency_key = $2`, ask.Job.Client, ask.Job.Key).Scan(&n)
 	if err != nil {
@@ -24,9 +24,9 @@ func jobs(t *testing.T, db *pgxpool.Pool, ask holds.Ask) (n int) {
 func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2)))
-	ask := fixture.AskFor(id, "b", at(1, 1), at(3, 2))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2)))
+	ask := fixture.HoldRequest(id, "b", at(1, 1), at(3, 2))
 	_, err := fixture.TryHold(t, desk, ask)
 	expectTaken(t, "remembered", err, "/positions/1")
 	if n := jobs(t, db, ask); n != 0 {
@@ -37,17 +37,15 @@ func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	made := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 2), at(1, 1)))
-	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	made := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
+	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
-	h, released, err := holds.Release(t.Context(), db, made.ID)
-	if err != nil || !released {
+	if released, err := desk.Release(t.Context(), made.ID); err != nil || !released {
 		t.Fatal(released, err)
 	}
-	desk.Released(h)
-	fixture.Hold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
-	fixture.Hold(t, desk, fixture.AskFor(id, "c", at(1, 1)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "c", at(1, 1)))
 	fixture.Sound(t, db)
 }
 
@@ -55,24 +53,24 @@ func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	short := fixture.AskFor(id, "a", at(3, 2))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	short := fixture.HoldRequest(id, "a", at(3, 2))
 	short.TTL = 700 * time.Millisecond
 	made := fixture.Hold(t, desk, short)
-	_, err := fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
+	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
 	waitUntil(t, db, made.ExpiresAt)
-	fixture.Hold(t, desk, fixture.AskFor(id, "b", at(3, 2)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
 
 	// The same of one that was found, not made, by this process.
-	other := fixture.Desk(t, db, nil, nil)
-	short = fixture.AskFor(id, "a", at(4, 4))
+	other := fixture.Holds(t, db, nil, nil)
+	short = fixture.HoldRequest(id, "a", at(4, 4))
 	short.TTL = 700 * time.Millisecond
 	made = fixture.Hold(t, other, short)
-	_, err = fixture.TryHold(t, desk, fixture.AskFor(id, "b", at(4, 4)))
+	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(4, 4)))
 	expectTaken(t, "held by way of another process", err, "/positions/0")
 	waitUntil(t, db, made.ExpiresAt)
-	fixture.Hold(t, desk, fixture.AskFor(id, "b", at(4, 4)))
+	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(4, 4)))
 	fixture.Sound(t, db)
 }
 
@@ -88,18 +86,18 @@ func waitUntil(t *testing.T, db *pgxpool.Pool, when time.Time) {
 func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, open{}, nil)
-	ask := fixture.AskFor(id, "a", at(3, 2))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	ask := fixture.HoldRequest(id, "a", at(3, 2))
 	made := fixture.Hold(t, desk, ask)
 	for range 3 {
-		ask.Job.ID = job.NewID()
+		ask.Job.ID = uuidv7.New()
 		if again := fixture.Hold(t, desk, ask); again.ID != made.ID {
 			t.Errorf("got another hold: %+v", again)
 		}
 	}
 	fixture.EndHold(t, db, made)
-	fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "b", at(3, 2)))
-	ask.Job.ID = job.NewID()
+	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "b", at(3, 2)))
+	ask.Job.ID = uuidv7.New()
 	if again := fixture.Hold(t, desk, ask); again.ID != made.ID {
 		t.Errorf("after its end: %+v", again)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
@@ -17,8 +16,10 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
-	"triprize/internal/store/hold"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -26,12 +27,12 @@ import (
 type throng struct {
 	t         *testing.T
 	db        *pgxpool.Pool
-	desks     []*holds.Desk
+	desks     []*holds.Service
 	campaigns []uuid.UUID
 	over      context.Context
 
 	mu     sync.Mutex
-	holds  []hold.Hold
+	holds  []inventory.Hold
 	jobs   []job.Ref // of purchases
 	queue  []job.Ref // those that no worker has yet
 	counts map[string]int
@@ -46,7 +47,7 @@ func TestAThrongOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
 	over, stop := context.WithTimeout(t.Context(), 3*time.Second)
 	defer stop()
 	many := func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.CoolDown = 50, 200, time.Second }
-	c := &throng{t: t, db: db, over: over, counts: make(map[string]int), desks: []*holds.Desk{fixture.Desk(t, db, open{}, many), fixture.Desk(t, db, nil, many)}}
+	c := &throng{t: t, db: db, over: over, counts: make(map[string]int), desks: []*holds.Service{fixture.Holds(t, db, open, many), fixture.Holds(t, db, nil, many)}}
 	for range 2 {
 		c.campaigns = append(c.campaigns, fixture.Campaign(t, db, fixture.Draft(24)))
 	}
@@ -93,7 +94,7 @@ func (c *throng) note(kind string, err error) {
 		return
 	}
 	c.counts["error"]++
-	if !postgres.IsSurroundings(err) {
+	if !postgres.IsTransient(err) {
 		c.t.Errorf("%s: %v", kind, err)
 	}
 }
@@ -102,7 +103,7 @@ func (c *throng) anyCampaign() uuid.UUID { return c.campaigns[rand.IntN(len(c.ca
 func (c *throng) anyUser() string        { return fmt.Sprint("user-", rand.IntN(8)) }
 
 // anyHold returns one of the latest holds, over or not.
-func (c *throng) anyHold() (h hold.Hold, ok bool) {
+func (c *throng) anyHold() (h inventory.Hold, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.holds) == 0 {
@@ -112,7 +113,7 @@ func (c *throng) anyHold() (h hold.Hold, ok bool) {
 }
 
 func (c *throng) hold() error {
-	ask := fixture.AskForAny(c.anyCampaign(), c.anyUser(), 0, 1+rand.IntN(3))
+	ask := fixture.HoldAnyRequest(c.anyCampaign(), c.anyUser(), 0, 1+rand.IntN(3))
 	if rand.IntN(2) == 0 {
 		ask.Quantity = 0
 		for i := range 1 + rand.IntN(3) {
@@ -135,10 +136,8 @@ func (c *throng) extend() error {
 	if !ok {
 		return nil
 	}
-	return postgres.InTx(c.t.Context(), c.db, func(tx pgx.Tx) error {
-		_, err := holds.Extend(c.t.Context(), tx, h.ID, 200*time.Millisecond, 1)
-		return err
-	})
+	_, err := extend(c.t, c.db, h.ID, 200*time.Millisecond, 1)
+	return err
 }
 
 func (c *throng) release() error {
@@ -147,10 +146,7 @@ func (c *throng) release() error {
 	if !ok {
 		return nil
 	}
-	freed, released, err := holds.Release(c.t.Context(), c.db, h.ID)
-	if released {
-		c.desks[0].Released(freed)
-	}
+	_, err := c.desks[0].Release(c.t.Context(), h.ID)
 	return err
 }
 
@@ -161,9 +157,9 @@ func (c *throng) buy() error {
 	case rand.IntN(3) == 0:
 		request = fixture.ChosenRequest(c.t, id, user, at(21, 1+rand.IntN(6)), at(22, 1+rand.IntN(6)))
 	case ok && rand.IntN(2) == 0:
-		request = fixture.HoldRequest(c.t, h.CampaignID, h.UserID, h.ID)
+		request = fixture.HeldRequest(c.t, h.CampaignID, h.UserID, h.ID)
 	}
-	accepted, _, err := job.Accept(c.t.Context(), c.db, []job.Request{request})
+	accepted, _, err := outbox.Accept(c.t.Context(), c.db, []job.Request{request})
 	if err != nil {
 		return err
 	}
@@ -184,7 +180,7 @@ func (c *throng) sell() error {
 		time.Sleep(time.Millisecond)
 		return nil
 	}
-	report, err := seller(c.db).Sell(c.t.Context(), batch, rand.IntN(4) == 0)
+	report, err := seller(c.db).Sell(c.t.Context(), batch, []sale.Wait{sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.WaitForCampaign}[rand.IntN(4)])
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -199,7 +195,7 @@ func (c *throng) sell() error {
 }
 
 func (c *throng) finish() {
-	if _, err := seller(c.db).Sell(c.t.Context(), c.jobs, true); err != nil {
+	if _, err := seller(c.db).Sell(c.t.Context(), c.jobs, sale.WaitForCampaign); err != nil {
 		c.t.Fatal(err)
 	}
 	var open, deadlocks int

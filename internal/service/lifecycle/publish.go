@@ -1,6 +1,3 @@
-// Package lifecycle publishes campaigns: it binds a draft to its rules by a
-// commitment (package fairdraw), lays out the positions in a secret order, and
-// puts the campaign on sale, in one transaction.
 package lifecycle
 
 import (
@@ -12,9 +9,10 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/seal"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 )
 
 // secretSize is the length in bytes of a draw's secret.
@@ -45,11 +43,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 	if err != nil {
 		return err
 	}
-	prices := make([]int64, len(layers))
+	prices := make([]money.Amount, len(layers))
 	for i, l := range layers {
 		prices[i] = l.Price
 	}
-	if err := board.Fill(ctx, tx, id, prices); err != nil {
+	if err := inventory.Fill(ctx, tx, id, prices); err != nil {
 		return err
 	}
 	return campaign.Activate(ctx, tx, id, bound)

@@ -3,175 +3,136 @@ package sale
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"fmt"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
-	"triprize/internal/store/board"
-	"triprize/internal/store/job"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
 )
 
-// place is where an order looks for positions: a layer, or 0 for the whole triangle.
-type place struct {
-	campaignID uuid.UUID
-	layer      int
+// decision is what becomes of an order: it is sold, refused, or put off.
+type decision struct {
+	order   *order
+	bought  purchase.Purchase // when it is sold
+	picked  []*inventory.Free // the positions of it
+	refusal error
+	putOff  bool // its wallet is locked by somebody else
 }
 
-// allocate gives positions to the wanted orders, in the order of arrival. With
-// wait it waits for wallets, a moment.
-func (b *batch) allocate(ctx context.Context, tx pgx.Tx, wait bool) error {
-	needs := b.needs()
-	free, err := board.FindFree(ctx, tx, needs)
-	if err != nil {
-		return err
-	}
-	named, err := board.Find(ctx, tx, b.chosen())
-	if err != nil {
-		return err
-	}
-	shelf := board.NewShelf(free, named)
-	if err := b.countShort(ctx, tx, shelf.Short(needs)); err != nil {
-		return err
-	}
-	if err := b.openTill(ctx, tx, wait); err != nil {
-		return err
-	}
-	for _, o := range b.wanted {
-		picked, err := b.pickFor(o, shelf)
-		if err == nil {
-			err = b.sell(o, picked)
-		}
-		if err != nil {
-			if err := b.refusal(o, err); err != nil {
-				return err
-			}
-			continue
-		}
-		shelf.Take(picked)
-	}
-	return nil
+// allocation is what orders share while they are decided, one after the other:
+// each sees what those before it have got.
+type allocation struct {
+	*inputs
+	payers *payers
+	stock  *inventory.Stock
+	bought map[buyer]int      // positions, by the orders so far
+	used   map[uuid.UUID]bool // holds, by the orders so far
 }
 
-// pickFor chooses what an order asks for from the shelf, or returns why it cannot.
-func (b *batch) pickFor(o *order, shelf *board.Shelf) ([]*board.Free, error) {
-	if err := b.withinLimit(o); err != nil {
+// allocate decides orders in the order of arrival: the first ones get what there
+// is, each all it asks for or nothing.
+func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) ([]decision, error) {
+	stock, err := in.findStock(ctx, tx, orders, payers)
+	if err != nil {
 		return nil, err
 	}
-	var picked []*board.Free
-	var err error
-	switch {
-	case o.Selection.HoldID != uuid.Nil:
-		picked, err = b.kept(o, shelf)
-	case len(o.Selection.Positions) > 0:
-		picked, err = b.named(o, shelf)
-	default:
-		if picked = shelf.First(o.campaignID, o.Selection.Layer, o.Selection.Quantity, nil); picked == nil {
-			err = b.whyEmpty(o)
+	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[buyer]int), used: make(map[uuid.UUID]bool)}
+	decided := make([]decision, len(orders))
+	for i, o := range orders {
+		if decided[i], err = a.decide(o); err != nil {
+			return nil, err
 		}
 	}
-	return picked, err
+	return decided, nil
 }
 
-// needs asks each place for as many positions as all wanted orders of its
-// campaign could take: whatever the others pick, enough are left to choose from.
-func (b *batch) needs() []board.Need {
-	total, seen := make(map[uuid.UUID]int), make(map[place]bool)
-	var places []place
-	for _, o := range b.wanted {
-		total[o.campaignID] += o.Selection.size() // chosen ones may be among those found
-	}
-	for _, o := range b.wanted {
-		if !o.Selection.random() {
+func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) (*inventory.Stock, error) {
+	counts := make(map[uuid.UUID]inventory.Counts)
+	var requests []inventory.Request
+	for _, o := range orders {
+		if payers.busy(o) {
 			continue
 		}
-		if at := (place{o.campaignID, o.Selection.Layer}); !seen[at] {
-			seen[at] = true
-			places = append(places, at)
-		}
+		c := in.campaigns[o.campaignID]
+		counts[c.ID] = inventory.Counts{Total: c.Counts.Total, Sold: c.Counts.Sold}
+		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection.Selection,
+			Hold: in.holds[o.Selection.HoldID].Positions})
 	}
-	needs := make([]board.Need, 0, len(places))
-	for _, at := range places {
-		needs = append(needs, board.Need{CampaignID: at.campaignID, Layer: at.layer, Count: total[at.campaignID]})
-	}
-	return needs
+	return inventory.FindStock(ctx, tx, counts, requests)
 }
 
-// countShort counts what is sold in the layers that may not have enough, so
-// that a refusal can say whether it is final.
-func (b *batch) countShort(ctx context.Context, tx pgx.Tx, short []board.Need) error {
-	if len(short) == 0 {
-		return nil
+// decide decides one order. Its error stops the batch; a refusal is a decision.
+func (a *allocation) decide(o *order) (decision, error) {
+	if a.payers.busy(o) {
+		return decision{order: o, putOff: true}, nil
 	}
-	counts, err := board.CountSold(ctx, tx, short)
-	if err != nil {
-		return err
+	picked, err := a.pick(o)
+	var bought purchase.Purchase
+	if err == nil {
+		bought, err = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID].Currency))
 	}
-	for i, n := range short {
-		b.sold[place{n.CampaignID, n.Layer}] += counts[i]
-	}
-	return nil
-}
-
-// sell charges an order for positions and records the sale; write will write it.
-// When it is refused nothing is recorded.
-func (b *batch) sell(o *order, picked []*board.Free) error {
-	c := b.campaigns[o.campaignID]
-	bought := purchase.Purchase{ID: job.NewID(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
-		Currency: c.Currency, PaymentMethod: o.Payment.Method}
-	if o.Payment.Reference != "" {
-		bought.PaymentReference = &o.Payment.Reference
-	}
-	_, _ = rand.Read(bought.Nonce[:]) // never fails
-	board.InOrder(picked)
-	result := Result{PurchaseID: bought.ID, Currency: c.Currency, Positions: make([]ResultPosition, 0, len(picked))}
-	for _, f := range picked {
-		bought.Items = append(bought.Items, purchase.Item{Position: f.Position, Price: f.Price})
-		bought.Amount += f.Price
-		result.Positions = append(result.Positions, ResultPosition{Layer: f.Layer, Column: f.Column, Price: f.Price})
-	}
-	if err := b.charge(o, &bought); err != nil {
-		return err
-	}
-	holdID := o.Selection.HoldID
-	for _, f := range picked {
-		b.sales = append(b.sales, board.Sale{Free: *f, HoldID: holdID, UserID: o.UserID, PurchaseID: bought.ID})
-		b.sold[place{o.campaignID, 0}]++
-		b.sold[place{o.campaignID, f.Layer}]++
-	}
-	b.change(o.campaignID).Sold += len(picked)
-	if holdID != uuid.Nil {
-		b.change(o.campaignID).Reserved -= len(picked)
-		b.used[holdID] = bought.ID
-	} else {
-		b.owned[owner{o.campaignID, o.UserID}] += len(picked)
-	}
-	result.Amount = bought.Amount
-	answer, err := json.Marshal(result)
-	if err != nil {
-		return fmt.Errorf("sell: %w", err)
-	}
-	b.purchases = append(b.purchases, bought)
-	b.outcomes = append(b.outcomes, job.Outcome{ID: o.jobID, Result: answer})
-	return nil
-}
-
-// whyEmpty tells "everything is sold", which is final, from "nothing is free at
-// the moment". The counts decide, never the empty search: it passes over rows
-// that others have locked.
-func (b *batch) whyEmpty(o *order) error {
-	c, layer := b.campaigns[o.campaignID], o.Selection.Layer
 	switch {
-	case c.Counts.Sold+b.sold[place{o.campaignID, 0}] == c.Counts.Total:
-		return fault.New(fault.SoldOut, "all %d positions are sold", c.Counts.Total)
-	case layer > 0 && b.sold[place{o.campaignID, layer}] == triangle.InLayer(layer):
-		return fault.New(fault.SoldOut, "all %d positions of layer %d are sold", triangle.InLayer(layer), layer)
-	default:
-		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again",
-			o.Selection.Quantity)
+	case errors.Is(err, wallet.ErrBroken): // it would never be done, and holds up nobody else
+	case err != nil && fault.CodeOf(err) == fault.InternalError:
+		return decision{}, err
 	}
+	if err != nil {
+		return decision{order: o, refusal: err}, nil
+	}
+	a.stock.Sell(picked)
+	if o.Selection.HoldID == uuid.Nil {
+		a.bought[o.buyer()] += len(picked)
+	} else {
+		a.used[o.Selection.HoldID] = true
+	}
+	return decision{order: o, bought: bought, picked: picked}, nil
+}
+
+// pick chooses what an order asks for, or returns why it cannot have it.
+func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
+	if o.Selection.HoldID != uuid.Nil {
+		h, err := a.usable(o)
+		if err != nil {
+			return nil, err
+		}
+		return a.stock.Kept(h)
+	}
+	limit, has := a.campaigns[o.campaignID].PurchaseLimit, a.has[o.buyer()]+a.bought[o.buyer()] // what a hold keeps is counted already
+	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
+		return nil, err
+	}
+	return a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, nil)
+}
+
+// usable returns the hold that an order wants to buy, or why it cannot. To
+// anybody but its owner it does not exist.
+func (a *allocation) usable(o *order) (inventory.Hold, error) {
+	h, ok := a.holds[o.Selection.HoldID]
+	switch {
+	case !ok || h.UserID != o.UserID || h.CampaignID != o.campaignID:
+		return inventory.Hold{}, fault.New(fault.NotFound, "this user has no hold %s in this campaign", o.Selection.HoldID)
+	case a.used[h.ID]:
+		return inventory.Hold{}, fault.New(fault.StateConflict, "the hold was used by another purchase")
+	}
+	return h, h.CheckActive()
+}
+
+// purchaseOf is the purchase that an order and its positions make.
+func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Purchase {
+	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
+		Currency: currency, PaymentMethod: o.Payment.Method}
+	if o.Payment.Reference != "" {
+		p.PaymentReference = &o.Payment.Reference
+	}
+	_, _ = rand.Read(p.Nonce[:]) // never fails
+	for _, f := range picked {
+		p.Items = append(p.Items, purchase.Item{Position: f.Position, Price: f.Price})
+		p.Amount += f.Price
+	}
+	return p
 }

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
@@ -35,33 +35,34 @@ type Cancelled struct {
 	PurchaseID uuid.UUID        `json:"purchase_id"`
 	State      purchase.State   `json:"state"`
 	Positions  []ResultPosition `json:"positions"` // free again
-	Amount     int64            `json:"amount"`    // minor units, to be given back by whoever collected it
+	Amount     money.Amount     `json:"amount"`    // to be given back by whoever collected it
 	Currency   string           `json:"currency"`
 }
 
 // Cancel settles a cancellation job in one transaction: the purchase is
 // cancelled, its positions are free, and counters and the user's limit with them.
 // What cannot be cancelled settles the job as failed. job.ErrSettled means that
-// there is nothing left to do.
+// there is nothing left to do. It waits for the campaign, and at most walletWait
+// for the wallet that gets the money back.
 //
 // The campaign's lock makes it take turns with sales: it comes before the sale
-// that freezes the campaign, which is then no freeze, or after, and is refused.
-func (s *Seller) Cancel(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+// that freezes the campaign, which then freezes nothing, or after it, and is refused.
+func (s *Seller) Cancel(ctx context.Context, ref job.Ref, walletWait time.Duration) (job.Outcome, error) {
 	var outcome job.Outcome
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		c, err := readCancellation(ctx, tx, ref)
 		if err == nil {
-			err = c.refusal()
+			err = c.check()
 		}
-		if err == nil {
-			c.book, err = c.giveBack(ctx, tx)
+		var refunded *wallet.Book // nil: the app has the money
+		if err == nil && c.bought.PaymentMethod == purchase.Wallet {
+			refunded, err = refund(ctx, tx, c.bought, walletWait)
 		}
 		switch {
 		case err == nil:
-			outcome, err = c.write(ctx, tx)
+			outcome, err = c.write(ctx, tx, refunded)
 		case isRefusal(err):
-			problem := job.ProblemOf(err)
-			outcome = job.Outcome{ID: ref.ID, Problem: &problem}
+			outcome = job.Refused(ref.ID, err)
 			err = job.Settle(ctx, tx, outcome)
 		}
 		if err != nil {
@@ -91,7 +92,6 @@ type cancellation struct {
 	until    *time.Time // the policy's deadline
 	late     bool       // it was accepted when the deadline was over
 	bought   purchase.Purchase
-	book     *wallet.Book // that gives the money back; nil: the app has it
 }
 
 // readCancellation locks the campaign and reads, in later statements, what the
@@ -102,7 +102,7 @@ func readCancellation(ctx context.Context, tx pgx.Tx, ref job.Ref) (c cancellati
 	}
 	c.jobID = ref.ID
 	var payload []byte
-	// Late is who asked late: what a job waits in the queue is at nobody's cost.
+	// What counts is when it was asked for, not how long the job waited in the queue.
 	err = tx.QueryRow(ctx, `
 		SELECT j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
 		FROM jobs j
@@ -125,8 +125,8 @@ func readCancellation(ctx context.Context, tx pgx.Tx, ref job.Ref) (c cancellati
 	return c, err
 }
 
-// refusal says why the purchase cannot be cancelled, or nothing.
-func (c cancellation) refusal() error {
+// check says why the purchase cannot be cancelled, or nothing.
+func (c cancellation) check() error {
 	switch {
 	case c.bought.State == purchase.Cancelled:
 		return fault.New(fault.StateConflict, "the purchase is cancelled already")
@@ -144,33 +144,25 @@ func (c cancellation) refusal() error {
 	return nil
 }
 
-// write frees the positions, settles the job and cancels the purchase, in the
-// order of locks. Every statement must touch exactly the rows it means.
-func (c cancellation) write(ctx context.Context, tx pgx.Tx) (job.Outcome, error) {
-	n := len(c.bought.Items)
-	result := Cancelled{PurchaseID: c.PurchaseID, State: purchase.Cancelled, Amount: c.bought.Amount, Currency: c.bought.Currency,
-		Positions: make([]ResultPosition, n)}
-	for i, item := range c.bought.Items {
-		result.Positions[i] = ResultPosition{Layer: item.Layer, Column: item.Column, Price: item.Price}
-	}
-	answer, err := json.Marshal(result)
+// write cancels the purchase, frees its positions, gives the money back and
+// settles the job, in the order of locks. Every statement must touch exactly the
+// rows it means.
+func (c cancellation) write(ctx context.Context, tx pgx.Tx, refunded *wallet.Book) (job.Outcome, error) {
+	p, n := c.bought, len(c.bought.Items)
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: purchase.Cancelled, Positions: resultPositions(p.Items),
+		Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return job.Outcome{}, fmt.Errorf("write: %w", err)
 	}
 	outcome := job.Outcome{ID: c.jobID, Result: answer}
 	var b pgx.Batch
-	campaign.QueueCount(&b, []campaign.Change{{ID: c.bought.CampaignID, Sold: -n}}).Exec(exactly(1, "campaigns"))
-	job.QueueSettle(&b, []job.Outcome{outcome}).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != 1 { // given up meanwhile, which takes no campaign's lock
-			return job.ErrSettled
-		}
-		return nil
-	})
-	board.QueueFree(&b, c.bought.CampaignID, c.PurchaseID).Exec(exactly(n, "positions"))
-	purchase.QueueCancel(&b, c.PurchaseID, c.By, c.Reason).Exec(exactly(1, "purchases"))
-	if c.book != nil {
-		c.book.Queue(&b)
+	campaign.Changes{p.CampaignID: {Sold: -n}}.Queue(&b)
+	inventory.QueueTakeBack(&b, p.CampaignID, p.ID, n)
+	purchase.QueueCancel(&b, p.ID, c.By, c.Reason)
+	if refunded != nil {
+		refunded.Queue(&b)
 	}
+	job.QueueSettle(&b, []job.Outcome{outcome})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return job.Outcome{}, fmt.Errorf("write: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,9 +37,9 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		disturb string
 		want    error
 	}{
-		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, sale.ErrMoved},
-		"the purchase": {`UPDATE purchases SET state = 'refunding' WHERE campaign_id = $1`, sale.ErrMoved},
-		"the campaign": {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, sale.ErrMoved},
+		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, postgres.ErrRows},
+		"the purchase": {`UPDATE purchases SET state = 'refunding' WHERE campaign_id = $1`, postgres.ErrRows},
+		"the campaign": {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, postgres.ErrRows},
 		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrSettled},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
@@ -47,7 +48,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		_, err := sale.NewSeller(disturbedOnce{db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), c.disturb, id)
 			return err
-		}}, sellerKeep).Cancel(t.Context(), ref)
+		}}, time.Hour).Cancel(t.Context(), ref, walletWait)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}
@@ -66,7 +67,7 @@ func TestACancellationKeepsToTheCampaignItLocks(t *testing.T) {
 	id, other := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, other, "a", 0, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	if _, err := sale.NewSeller(db, sellerKeep).Cancel(t.Context(), ref); err == nil || isFault(err) {
+	if _, err := fixture.Seller(db).Cancel(t.Context(), ref, walletWait); err == nil || isFault(err) {
 		t.Errorf("got %v", err)
 	}
 	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || sold(t, db, other) != 1 {

@@ -17,6 +17,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -84,17 +85,17 @@ func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	l := newLastSale(t, db)
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	var waits sync.WaitGroup
 	defer failpoint.Set("sale.commit", l.buyer, func() {
 		waits.Go(func() {
-			if _, err := seller.Cancel(t.Context(), l.back); err != nil {
+			if _, err := seller.Cancel(t.Context(), l.back, walletWait); err != nil {
 				t.Error(err)
 			}
 		})
 		awaitLock(t, db)
 	})()
-	if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, true); err != nil {
+	if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
 	waits.Wait()
@@ -109,17 +110,17 @@ func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	l := newLastSale(t, db)
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	var waits sync.WaitGroup
 	defer failpoint.Set("cancellation.commit", l.owner, func() {
 		waits.Go(func() {
-			if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, true); err != nil {
+			if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, sale.WaitForCampaign); err != nil {
 				t.Error(err)
 			}
 		})
 		awaitLock(t, db)
 	})()
-	if _, err := seller.Cancel(t.Context(), l.back); err != nil {
+	if _, err := seller.Cancel(t.Context(), l.back, walletWait); err != nil {
 		t.Fatal(err)
 	}
 	waits.Wait()
@@ -148,7 +149,7 @@ func awaitLock(t *testing.T, db *pgxpool.Pool) {
 func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	froze, rounds := 0, 60
 	for round := range rounds {
 		l := newLastSale(t, db)
@@ -158,7 +159,7 @@ func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 			if round%2 == 0 {
 				time.Sleep(head)
 			}
-			if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, true); err != nil {
+			if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, sale.WaitForCampaign); err != nil {
 				t.Error(err)
 			}
 		})
@@ -166,7 +167,7 @@ func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 			if round%2 == 1 {
 				time.Sleep(head)
 			}
-			if _, err := seller.Cancel(t.Context(), l.back); err != nil {
+			if _, err := seller.Cancel(t.Context(), l.back, walletWait); err != nil {
 				t.Error(err)
 			}
 		})
@@ -188,18 +189,18 @@ func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 	id, owner := fixture.Campaign(t, db, fixture.Draft(3)), uuid.NewString()
 	bought := fixture.Buy(t, db, id, owner, 0, 2)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	func() {
 		defer func() { _ = recover() }()
 		defer failpoint.Set("cancellation.commit", owner, func() { panic(errDies) })()
-		_, _ = seller.Cancel(t.Context(), ref)
+		_, _ = seller.Cancel(t.Context(), ref, walletWait)
 		t.Error("it lived")
 	}()
 	if p, err := purchase.Get(t.Context(), db, bought); err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
 		t.Errorf("after the death: %+v, %v", p, err)
 	}
 	fixture.Sound(t, db)
-	if _, err := seller.Cancel(t.Context(), ref); err != nil {
+	if _, err := seller.Cancel(t.Context(), ref, walletWait); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Sound(t, db)
@@ -212,7 +213,7 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 	draft, limit := fixture.Draft(12), 8
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	var mu sync.Mutex
 	counts := make(map[string]int)
 	note := func(what string, ref job.Ref) job.Job {
@@ -226,7 +227,7 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 	}
 	settle := func(what string, ref job.Ref, do func() error) job.Job {
 		err := do()
-		for postgres.IsSurroundings(err) && !isDeadlock(err) {
+		for postgres.IsTransient(err) && !isDeadlock(err) {
 			err = do()
 		}
 		if err != nil {
@@ -240,17 +241,17 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 			random := rand.New(rand.NewPCG(1, uint64(person)))
 			for range 12 {
 				ref := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint(person%8), 0, 1+random.IntN(2)))[0]
-				bought := settle("purchase", ref, func() error { _, err := seller.Sell(t.Context(), []job.Ref{ref}, true); return err })
+				bought := settle("purchase", ref, func() error { _, err := seller.Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); return err })
 				if bought.State != job.Succeeded || random.IntN(4) == 0 {
 					continue
 				}
 				request := fixture.CancelRequest(t, id, resultOf(t, bought).PurchaseID)
 				for range 1 + random.IntN(2) { // some ask twice
 					again := request
-					again.ID = job.NewID()
+					again.ID = uuidv7.New()
 					again.Key = again.ID.String()
 					back := fixture.Accept(t, db, again)[0]
-					settle("cancellation", back, func() error { _, err := seller.Cancel(t.Context(), back); return err })
+					settle("cancellation", back, func() error { _, err := seller.Cancel(t.Context(), back, walletWait); return err })
 				}
 			}
 		})

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
@@ -27,7 +27,7 @@ import (
 func cancel(t *testing.T, db *pgxpool.Pool, request job.Request) job.Job {
 	t.Helper()
 	ref := fixture.Accept(t, db, request)[0]
-	if _, err := sale.NewSeller(db, sellerKeep).Cancel(t.Context(), ref); err != nil {
+	if _, err := fixture.Seller(db).Cancel(t.Context(), ref, walletWait); err != nil {
 		t.Fatal(err)
 	}
 	return fixture.Job(t, db, ref.ID)
@@ -66,7 +66,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	if now, err := campaign.Get(t.Context(), db, id); err != nil || now.Counts.Sold != 0 || now.Counts.Available() != 10 {
 		t.Errorf("the counters: %+v, %v", now.Counts, err)
 	}
-	all, err := board.OfUser(t.Context(), db, id, "a")
+	all, err := inventory.OfUser(t.Context(), db, id, "a")
 	if err != nil || len(all) != 0 {
 		t.Errorf("the user still has %+v, %v", all, err)
 	}
@@ -108,11 +108,11 @@ func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T)
 		requests = append(requests, fixture.CancelRequest(t, id, bought))
 	}
 	refs := fixture.Accept(t, db, requests...)
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	var all sync.WaitGroup
 	for _, ref := range append(refs, refs...) { // each is delivered twice
 		all.Go(func() {
-			if _, err := seller.Cancel(t.Context(), ref); err != nil && !errors.Is(err, job.ErrSettled) {
+			if _, err := seller.Cancel(t.Context(), ref, walletWait); err != nil && !errors.Is(err, job.ErrSettled) {
 				t.Error(err)
 			}
 		})
@@ -142,20 +142,20 @@ func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, id, "a", 1, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	seller := sale.NewSeller(db, sellerKeep)
-	first, err := seller.Cancel(t.Context(), ref)
+	seller := fixture.Seller(db)
+	first, err := seller.Cancel(t.Context(), ref, walletWait)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fixture.Buy(t, db, id, "b", 1, 1)
-	if _, err := seller.Cancel(t.Context(), ref); !errors.Is(err, job.ErrSettled) {
+	if _, err := seller.Cancel(t.Context(), ref, walletWait); !errors.Is(err, job.ErrSettled) {
 		t.Errorf("got %v", err)
 	}
 	refused(t, "with another key", cancel(t, db, fixture.CancelRequest(t, id, bought)), "cancelled already")
 	if j := fixture.Job(t, db, ref.ID); string(j.Result) != string(first.Result) {
 		t.Errorf("the job has changed: %s", j.Result)
 	}
-	if own, err := board.OfUser(t.Context(), db, id, "b"); err != nil || len(own) != 1 || own[0].State != board.Sold {
+	if own, err := inventory.OfUser(t.Context(), db, id, "b"); err != nil || len(own) != 1 || own[0].State != inventory.Sold {
 		t.Errorf("the new owner has %+v, %v", own, err)
 	}
 	fixture.Sound(t, db)
@@ -178,7 +178,7 @@ func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "late", cancel(t, db, fixture.CancelRequest(t, id, late)), "could be cancelled until "+time.Now().UTC().Format("2006-01-02T"))
-	if _, err := sale.NewSeller(db, sellerKeep).Cancel(t.Context(), asked); err != nil {
+	if _, err := fixture.Seller(db).Cancel(t.Context(), asked, walletWait); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, db, asked.ID); j.State != job.Succeeded {
@@ -210,7 +210,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	pending, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	refused(t, "a pending purchase", cancel(t, db, operators(id, pending)), "the purchase is pending")
 	failed, _ := fixture.Reserve(t, db, id, "a", 1, -time.Second)
-	if _, _, err := sale.NewSeller(db, sellerKeep).Expire(t.Context(), purchase.Expired{ID: failed, CampaignID: id}); err != nil {
+	if _, _, err := fixture.Seller(db).Expire(t.Context(), purchase.Expired{ID: failed, CampaignID: id}); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "a failed purchase", cancel(t, db, operators(id, failed)), "the purchase is failed")
@@ -255,7 +255,7 @@ func TestTheResultOfACancellationIsThatOfThePurchase(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(5))
 	ref := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
-	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), []job.Ref{ref}, true); err != nil {
+	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
 	var bought sale.Result

@@ -130,14 +130,14 @@ func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
 	draft, limit := fixture.Draft(5), 4
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
-	desk := fixture.Desk(t, db, nil, nil)
-	over := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(5, 1), at(5, 2)))
-	held := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(4, 1), at(4, 2)))
+	desk := fixture.Holds(t, db, nil, nil)
+	over := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(5, 1), at(5, 2)))
+	held := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(4, 1), at(4, 2)))
 	fixture.EndHold(t, db, over) // two held, and two that count no more
 	jobs := fixture.Settle(t, db,
 		fixture.PurchaseRequest(t, id, "a", 3, 1),
 		fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)), // a fifth
-		fixture.HoldRequest(t, id, "a", held.ID),              // is counted already
+		fixture.HeldRequest(t, id, "a", held.ID),              // is counted already
 		fixture.ChosenRequest(t, id, "a", at(5, 1)),
 		fixture.PurchaseRequest(t, id, "a", 0, 1), // a fifth
 		fixture.ChosenRequest(t, id, "b", at(2, 1), at(2, 2), at(5, 2), at(1, 1)),

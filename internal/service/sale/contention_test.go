@@ -23,13 +23,13 @@ func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 	db := fixture.DB(t)
 	busy, free := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, free, "a", 0, 1))
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(t.Context(), tx, busy); err != nil {
 			return err
 		}
 		start := time.Now()
-		report, err := seller.Sell(t.Context(), refs, false)
+		report, err := seller.Sell(t.Context(), refs, sale.SkipLocked)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report, err := seller.Sell(t.Context(), refs, false); err != nil || len(report.Settled) != 1 || len(report.Busy) != 0 {
+	if report, err := seller.Sell(t.Context(), refs, sale.SkipLocked); err != nil || len(report.Settled) != 1 || len(report.Busy) != 0 {
 		t.Errorf("after the lock: %+v, %v", report, err)
 	}
 	fixture.Sound(t, db)
@@ -61,7 +61,7 @@ func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
 		}
-		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true); !postgres.IsSurroundings(err) {
+		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); !postgres.IsTransient(err) {
 			t.Errorf("got %v", err)
 		}
 		return nil
@@ -84,8 +84,8 @@ func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 		workers.Go(func() {
 			for start := 0; start < len(refs); start += 20 { // every worker is given every job
 				from := (start + w*50) % len(refs)
-				_, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs[from:min(from+20, len(refs))], true)
-				if err != nil && !postgres.IsSurroundings(err) {
+				_, err := fixture.Seller(db).Sell(t.Context(), refs[from:min(from+20, len(refs))], sale.WaitForCampaign)
+				if err != nil && !postgres.IsTransient(err) {
 					t.Error(err)
 				}
 			}
@@ -111,18 +111,21 @@ func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	for name, disturb := range map[string]string{
-		"a version":  `UPDATE positions SET version = version + 1 WHERE campaign_id = $1`,
-		"a counter":  `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
-		"the orders": `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`,
+	for name, c := range map[string]struct {
+		disturb string
+		want    error
+	}{
+		"a version":  {`UPDATE positions SET version = version + 1 WHERE campaign_id = $1`, postgres.ErrRows},
+		"a counter":  {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, postgres.ErrRows},
+		"the orders": {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`, job.ErrSettled},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 2))
 		_, err := sale.NewSeller(disturbed{db, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), disturb, id)
+			_, err := tx.Exec(t.Context(), c.disturb, id)
 			return err
-		}}, sellerKeep).Sell(t.Context(), refs, false)
-		if !errors.Is(err, sale.ErrMoved) {
+		}}, time.Hour).Sell(t.Context(), refs, sale.SkipLocked)
+		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}
 		if n := purchases(t, db, id); n != 0 {

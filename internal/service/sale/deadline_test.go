@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -20,10 +21,10 @@ import (
 func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	due := fixture.Hold(t, desk, fixture.AskFor(id, "due", at(1, 1), at(2, 2)))
-	last := fixture.Hold(t, desk, fixture.AskFor(id, "last", at(3, 1), at(3, 2)))
-	refs := fixture.Accept(t, db, fixture.HoldRequest(t, id, "last", last.ID), fixture.HoldRequest(t, id, "due", due.ID),
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	due := fixture.Hold(t, desk, fixture.HoldRequest(id, "due", at(1, 1), at(2, 2)))
+	last := fixture.Hold(t, desk, fixture.HoldRequest(id, "last", at(3, 1), at(3, 2)))
+	refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "last", last.ID), fixture.HeldRequest(t, id, "due", due.ID),
 		fixture.ChosenRequest(t, id, "other", at(3, 1)), fixture.ChosenRequest(t, id, "other", at(2, 2)))
 	fixture.EndHold(t, db, due)
 	stalled, err := db.Begin(t.Context())
@@ -39,12 +40,12 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	}
 	ended := make(chan sold, 1)
 	go func() {
-		report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true)
+		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 		ended <- sold{report, err}
 	}()
 	waiting(t, db)
 	fixture.EndHoldMeanwhile(t, db, last)
-	if now := fixture.HoldNow(t, db, last.ID); now.State != hold.Expired || now.EndedAt != nil {
+	if now := fixture.HoldNow(t, db, last.ID); now.State != inventory.HoldExpired || now.EndedAt != nil {
 		t.Fatalf("it is %+v", now)
 	}
 	if err := stalled.Rollback(t.Context()); err != nil {
@@ -64,18 +65,18 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk, id := fixture.Desk(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(20))
+	desk, id := fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(20))
 	holders, others := 0, 0
 	for round := range 40 {
-		h := fixture.Hold(t, desk, fixture.AskFor(id, "holder", free(t, db, id)[:3]...))
-		mine := fixture.Accept(t, db, fixture.HoldRequest(t, id, "holder", h.ID))
+		h := fixture.Hold(t, desk, fixture.HoldRequest(id, "holder", free(t, db, id)[:3]...))
+		mine := fixture.Accept(t, db, fixture.HeldRequest(t, id, "holder", h.ID))
 		theirs := fixture.Accept(t, db, fixture.ChosenRequest(t, id, "other", h.Positions[1].Position))
 		fixture.MoveDeadline(t, db, h, 8*time.Millisecond)
 		var race sync.WaitGroup
 		for i, refs := range [][]job.Ref{mine, theirs} {
 			race.Go(func() {
 				time.Sleep(time.Duration((round*5+i*3)%13) * time.Millisecond)
-				if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true); err != nil {
+				if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
 					t.Error(err)
 				}
 			})
@@ -87,7 +88,7 @@ func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 		case won.Problem == nil:
 			holders++
 			expectGone(t, "the other", lost, 0)
-			if len(bought(t, won)) != 3 || now.State != hold.Used {
+			if len(bought(t, won)) != 3 || now.State != inventory.HoldUsed {
 				t.Errorf("the holder got %v of %+v", bought(t, won), now)
 			}
 		default:
@@ -95,7 +96,7 @@ func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 			if lost.Problem == nil {
 				others++
 			}
-			if now.State != hold.Expired {
+			if now.State != inventory.HoldExpired {
 				t.Errorf("it is %+v", now)
 			}
 		}
@@ -111,11 +112,11 @@ func TestAHoldThatSomebodyEndsWithoutTheLockStopsTheBatch(t *testing.T) {
 	db := fixture.DB(t)
 	for name, over := range map[string]bool{"bought": false, "over": true} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		h := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "a", at(3, 1)))
+		h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
 		if over {
 			fixture.EndHold(t, db, h)
 		}
-		refs := fixture.Accept(t, db, fixture.HoldRequest(t, id, "a", h.ID), fixture.PurchaseRequest(t, id, "b", 4, 1))
+		refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "a", h.ID), fixture.PurchaseRequest(t, id, "b", 4, 1))
 		faster, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -125,14 +126,14 @@ func TestAHoldThatSomebodyEndsWithoutTheLockStopsTheBatch(t *testing.T) {
 		}
 		failed := make(chan error, 1)
 		go func() {
-			_, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true)
+			_, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 			failed <- err
 		}()
 		waiting(t, db)
 		if err := faster.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-failed; !errors.Is(err, sale.ErrMoved) || purchases(t, db, id) != 0 {
+		if err := <-failed; !errors.Is(err, postgres.ErrRows) || purchases(t, db, id) != 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
@@ -36,15 +36,14 @@ func (s *Seller) Expire(ctx context.Context, e purchase.Expired) (outcome job.Ou
 		if expired = pending; !pending {
 			return nil
 		}
-		freed, err := board.Release(ctx, tx, e.CampaignID, e.ID)
+		freed, err := inventory.FreeReserved(ctx, tx, e.CampaignID, e.ID)
 		if err != nil {
 			return err
 		}
+		outcome = job.Refused(jobID, fault.New(fault.ReservationExpired, "the payment did not arrive in time; the positions are free again"))
 		var b pgx.Batch
-		campaign.QueueCount(&b, []campaign.Change{{ID: e.CampaignID, Reserved: -freed}}).Exec(exactly(1, "campaigns"))
-		problem := job.ProblemOf(fault.New(fault.ReservationExpired, "the payment did not arrive in time; the positions are free again"))
-		outcome = job.Outcome{ID: jobID, Problem: &problem}
-		job.QueueSettle(&b, []job.Outcome{outcome}).Exec(exactly(1, "jobs"))
+		campaign.Changes{e.CampaignID: {Reserved: -freed}}.Queue(&b)
+		job.QueueSettle(&b, []job.Outcome{outcome})
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {

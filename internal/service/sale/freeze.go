@@ -3,35 +3,40 @@ package sale
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
 )
 
-// freeze ends the sale of every campaign whose last position this batch sells:
-// state drawing, the sold list bound by its root, and a draw job. It runs once
-// in the life of a campaign, so its round trips are nobody's concern.
-func (b *batch) freeze(ctx context.Context, tx pgx.Tx, keep Keep) ([]job.Ring, error) {
-	var rings []job.Ring
-	for at, sold := range b.sold {
-		if at.layer != 0 || b.campaigns[at.campaignID].Counts.Sold+sold < b.campaigns[at.campaignID].Counts.Total {
+// freeze ends the sale of every campaign whose last position is sold by now: it
+// is drawing, the sold list is bound by its root, and there is a draw job. That
+// happens once in the life of a campaign, so its round trips do not matter.
+func (s *Seller) freeze(ctx context.Context, tx pgx.Tx, in *inputs, out *effects) ([]outbox.Message, error) {
+	var messages []outbox.Message
+	for _, id := range slices.SortedFunc(maps.Keys(out.changes), uuidv7.Compare) {
+		counts, sold := in.campaigns[id].Counts, out.changes[id].Sold
+		if sold == 0 || counts.Sold+sold < counts.Total {
 			continue
 		}
-		ring, err := freezeOne(ctx, tx, at.campaignID, keep)
+		made, err := freezeOne(ctx, tx, id, job.DrawRequest(id, "", s.keepJobs))
 		if err != nil {
-			return nil, fmt.Errorf("freeze(%s): %w", at.campaignID, err)
+			return nil, fmt.Errorf("freeze(%s): %w", id, err)
 		}
-		rings = append(rings, ring...)
+		messages = append(messages, made...)
 	}
-	return rings, nil
+	return messages, nil
 }
 
-func freezeOne(ctx context.Context, tx pgx.Tx, id uuid.UUID, keep Keep) ([]job.Ring, error) {
+func freezeOne(ctx context.Context, tx pgx.Tx, id uuid.UUID, draw job.Request) ([]outbox.Message, error) {
 	sold, err := purchase.SoldList(ctx, tx, id)
 	if err != nil {
 		return nil, err
@@ -43,5 +48,5 @@ func freezeOne(ctx context.Context, tx pgx.Tx, id uuid.UUID, keep Keep) ([]job.R
 	if err := campaign.Freeze(ctx, tx, id, root, len(sold)); err != nil {
 		return nil, err
 	}
-	return job.Insert(ctx, tx, job.DrawRequest(id, "", keep.Draws))
+	return outbox.Insert(ctx, tx, draw)
 }

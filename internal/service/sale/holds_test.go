@@ -15,21 +15,20 @@ import (
 	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/board"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/hold"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
 func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Position) {
 	t.Helper()
-	all, err := board.All(t.Context(), db, id)
+	all, err := inventory.All(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if p.State == board.Available {
+		if p.State == inventory.Available {
 			places = append(places, p.Position)
 		}
 	}
@@ -39,17 +38,17 @@ func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Posit
 func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "a", at(3, 1), at(3, 2)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
 	jobs := fixture.Settle(t, db,
 		fixture.ChosenRequest(t, id, "b", at(1, 1), at(3, 1)),
 		fixture.PurchaseRequest(t, id, "c", 3, 2),
-		fixture.HoldRequest(t, id, "b", h.ID),
-		fixture.HoldRequest(t, id, "a", h.ID),
-		fixture.HoldRequest(t, id, "a", h.ID),
+		fixture.HeldRequest(t, id, "b", h.ID),
+		fixture.HeldRequest(t, id, "a", h.ID),
+		fixture.HeldRequest(t, id, "a", h.ID),
 		fixture.PurchaseRequest(t, id, "d", 3, 1),
 		fixture.ChosenRequest(t, id, "a", at(3, 2)),
-		fixture.HoldRequest(t, id, "a", uuid.New()),
+		fixture.HeldRequest(t, id, "a", uuid.New()),
 	)
 	expectGone(t, "chosen by another", jobs[0], 1)
 	expect(t, "random ones", jobs[1], fault.NoneAvailable)
@@ -59,23 +58,23 @@ func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	expect(t, "a random one", jobs[5], "", at(3, 3))
 	expectGone(t, "what it bought already", jobs[6], 0)
 	expect(t, "no such hold", jobs[7], fault.NotFound)
-	if now := fixture.HoldNow(t, db, h.ID); now.State != hold.Used || now.PurchaseID == nil || now.EndedAt == nil {
+	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldUsed || now.PurchaseID == nil || now.EndedAt == nil {
 		t.Errorf("the hold is %+v", now)
 	}
-	expect(t, "in a later batch", fixture.Settle(t, db, fixture.HoldRequest(t, id, "a", h.ID))[0], fault.StateConflict)
+	expect(t, "in a later batch", fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.StateConflict)
 	fixture.Sound(t, db)
 }
 
 func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Desk(t, db, nil, nil)
-	var holds []hold.Hold
+	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
+	var holds []inventory.Hold
 	var requests []job.Request
 	for i := range 8 {
 		user := fmt.Sprint("buyer-", i)
-		holds = append(holds, fixture.Hold(t, desk, fixture.AskForAny(id, user, 0, 2)))
-		requests = append(requests, fixture.HoldRequest(t, id, user, holds[i].ID))
+		holds = append(holds, fixture.Hold(t, desk, fixture.HoldAnyRequest(id, user, 0, 2)))
+		requests = append(requests, fixture.HeldRequest(t, id, user, holds[i].ID))
 	}
 	for i, j := range fixture.Settle(t, db, requests...) {
 		var result sale.Result
@@ -93,18 +92,18 @@ func TestAHoldIsOfItsUserAndOfItsCampaign(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
-	h := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "a", at(3, 1)))
-	jobs := fixture.Settle(t, db, fixture.HoldRequest(t, other, "a", h.ID), fixture.HoldRequest(t, id, "b", h.ID))
+	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
+	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID))
 	expect(t, "in another campaign", jobs[0], fault.NotFound)
 	expect(t, "by another user", jobs[1], fault.NotFound)
-	if now := fixture.HoldNow(t, db, h.ID); now.State != hold.Active {
+	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("it is %+v", now)
 	}
 	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "in a pause", fixture.Settle(t, db, fixture.HoldRequest(t, id, "a", h.ID))[0], fault.CampaignPaused)
-	if now := fixture.HoldNow(t, db, h.ID); now.State != hold.Active {
+	expect(t, "in a pause", fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.CampaignPaused)
+	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("after a refusal it is %+v", now)
 	}
 	fixture.Sound(t, db)
@@ -114,11 +113,11 @@ func TestOfManyPurchasesFromOneHoldOneWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	h := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "a", at(3, 1), at(4, 1)))
+	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
 	jobs := make([]job.Job, 12)
 	var buyers sync.WaitGroup
 	for i := range jobs { // each in a batch of its own
-		request := fixture.HoldRequest(t, id, "a", h.ID)
+		request := fixture.HeldRequest(t, id, "a", h.ID)
 		buyers.Go(func() { jobs[i] = fixture.Settle(t, db, request)[0] })
 	}
 	buyers.Wait()
@@ -141,8 +140,8 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	busy, idle := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
-	desk := fixture.Desk(t, db, nil, nil)
-	theirs, ours := fixture.Hold(t, desk, fixture.AskFor(busy, "a", at(1, 1))), fixture.Hold(t, desk, fixture.AskFor(idle, "a", at(1, 1)))
+	desk := fixture.Holds(t, db, nil, nil)
+	theirs, ours := fixture.Hold(t, desk, fixture.HoldRequest(busy, "a", at(1, 1))), fixture.Hold(t, desk, fixture.HoldRequest(idle, "a", at(1, 1)))
 	fixture.EndHold(t, db, theirs)
 	fixture.EndHold(t, db, ours)
 	refs := fixture.Accept(t, db, fixture.ChosenRequest(t, busy, "b", at(1, 1)), fixture.ChosenRequest(t, idle, "b", at(1, 1)))
@@ -150,7 +149,7 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 		if err := campaign.Lock(t.Context(), tx, busy); err != nil {
 			return err
 		}
-		report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
+		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
 		if err != nil || len(report.Busy) != 1 || report.HoldsReclaimed != 1 || report.Sold != 1 {
 			t.Errorf("got %+v, %v", report, err)
 		}
@@ -165,7 +164,7 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 	if now := fixture.HoldNow(t, db, ours.ID); now.EndedAt == nil {
 		t.Errorf("that of the other is %+v", now)
 	}
-	if report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, true); err != nil || report.HoldsReclaimed != 1 || report.Sold != 1 {
+	if report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil || report.HoldsReclaimed != 1 || report.Sold != 1 {
 		t.Errorf("afterwards: %+v, %v", report, err)
 	}
 	fixture.Sound(t, db)
@@ -175,11 +174,11 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Desk(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.AskFor(id, "holder", at(1, 1), at(5, 5)))
-	late := fixture.Hold(t, desk, fixture.AskFor(id, "late", at(4, 4)))
+	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
+	late := fixture.Hold(t, desk, fixture.HoldRequest(id, "late", at(4, 4)))
 	fixture.EndHold(t, db, late)
-	requests := []job.Request{fixture.HoldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
+	requests := []job.Request{fixture.HeldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
 	for i := range 14 { // 11 are left for them
 		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint("buyer-", i), 0, 1))
 	}
@@ -191,12 +190,12 @@ func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	for w := range 4 {
 		workers.Go(func() {
 			for i := range refs {
-				report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs[(i+w*4)%len(refs):min((i+w*4)%len(refs)+3, len(refs))], true)
-				if err != nil && !postgres.IsSurroundings(err) {
+				report, err := fixture.Seller(db).Sell(t.Context(), refs[(i+w*4)%len(refs):min((i+w*4)%len(refs)+3, len(refs))], sale.WaitForCampaign)
+				if err != nil && !postgres.IsTransient(err) {
 					t.Error(err)
 				}
 				mu.Lock()
-				draws += len(report.Rings)
+				draws += len(report.Messages)
 				mu.Unlock()
 			}
 		})
@@ -219,16 +218,16 @@ func TestAHoldWhosePositionsMovedStopsTheBatch(t *testing.T) {
 		"one is another's": `UPDATE positions SET hold_id = gen_random_uuid() WHERE campaign_id = $1 AND layer = 3 AND state = 'held'`,
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		h := fixture.Hold(t, fixture.Desk(t, db, nil, nil), fixture.AskFor(id, "a", at(3, 1), at(4, 1)))
+		h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
 		if _, err := db.Exec(t.Context(), move, id); err != nil {
 			t.Fatal(err)
 		}
-		refs := fixture.Accept(t, db, fixture.HoldRequest(t, id, "a", h.ID))
-		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); !errors.Is(err, sale.ErrMoved) {
+		refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "a", h.ID))
+		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s: %v", name, err)
 		}
 		fixture.EndHold(t, db, h)
-		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err == nil {
+		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err == nil {
 			t.Errorf("%s: it was ended", name)
 		}
 		if n := purchases(t, db, id); n != 0 {

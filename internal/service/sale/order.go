@@ -2,10 +2,15 @@ package sale
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
 // Order is what a purchase job carries: who wants what, and how it is paid.
@@ -15,52 +20,70 @@ type Order struct {
 	Payment   Payment   `json:"payment"`
 }
 
-// Selection asks for positions, all or nothing, in one of three ways: a number
-// of random free ones, chosen ones, or those that a hold keeps.
+// Selection asks for positions, all or nothing: chosen or random free ones, or
+// those that a hold keeps.
 type Selection struct {
-	Layer     int                 `json:"layer,omitempty"` // 0: anywhere in the triangle
-	Quantity  int                 `json:"quantity,omitempty"`
-	Positions []triangle.Position `json:"positions,omitempty"`
-	HoldID    uuid.UUID           `json:"hold_id,omitzero"`
+	inventory.Selection
+	HoldID uuid.UUID `json:"hold_id,omitzero"`
 }
 
-// random tells whether the positions are for us to pick.
-func (s Selection) random() bool { return len(s.Positions) == 0 && s.HoldID == uuid.Nil }
+// Random asks for a number of free positions of a layer; layer 0 is anywhere.
+func Random(layer, quantity int) Selection {
+	return Selection{Selection: inventory.Selection{Layer: layer, Quantity: quantity}}
+}
 
-// size is how many positions the selection asks for; of a hold that is known
-// only from the hold.
-func (s Selection) size() int { return max(s.Quantity, len(s.Positions)) }
+// Chosen asks for the positions that are named.
+func Chosen(positions ...triangle.Position) Selection {
+	return Selection{Selection: inventory.Selection{Positions: positions}}
+}
 
-// Payment says how the purchase is paid. With "external" the app has the money.
+// FromHold asks for what a hold keeps.
+func FromHold(id uuid.UUID) Selection { return Selection{HoldID: id} }
+
+// selectionAt is the JSON pointer of an order's selection.
+const selectionAt = "/selection"
+
+// Payment says how the purchase is paid. With purchase.External the app has the money.
 type Payment struct {
-	Method    string `json:"method"`
-	Reference string `json:"reference,omitempty"`
+	Method    purchase.PaymentMethod `json:"method"`
+	Reference string                 `json:"reference,omitempty"`
 }
 
 // Result is what a succeeded purchase job answers.
 type Result struct {
 	PurchaseID uuid.UUID        `json:"purchase_id"`
 	Positions  []ResultPosition `json:"positions"`
-	Amount     int64            `json:"amount"` // minor units
+	Amount     money.Amount     `json:"amount"`
 	Currency   string           `json:"currency"`
 }
 
 // ResultPosition is one bought position.
 type ResultPosition struct {
-	Layer  int   `json:"layer"`
-	Column int   `json:"column"`
-	Price  int64 `json:"price"` // minor units
+	triangle.Position
+	Price money.Amount `json:"price"`
 }
 
-// order is a queued purchase job as the batch reads it.
+func resultPositions(items []purchase.Item) []ResultPosition {
+	positions := make([]ResultPosition, len(items))
+	for i, item := range items {
+		positions[i] = ResultPosition(item)
+	}
+	return positions
+}
+
+// order is a queued purchase job as a transaction reads it.
 type order struct {
 	jobID      uuid.UUID
 	campaignID uuid.UUID
 	Order
 }
 
-func parseOrder(jobID, campaignID uuid.UUID, payload json.RawMessage) (order, error) {
-	o := order{jobID: jobID, campaignID: campaignID}
-	err := json.Unmarshal(payload, &o.Order)
-	return o, err
+func (o *order) ref() job.Ref { return job.Ref{ID: o.jobID, CampaignID: o.campaignID} }
+
+func parseOrder(jobID, campaignID uuid.UUID, payload json.RawMessage) (*order, error) {
+	o := &order{jobID: jobID, campaignID: campaignID}
+	if err := json.Unmarshal(payload, &o.Order); err != nil {
+		return nil, fmt.Errorf("the payload of job %s: %w", jobID, err)
+	}
+	return o, nil
 }

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -61,7 +62,7 @@ func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
 		fixture.WalletRequest(t, id, "mina", 4, 1),
 		fixture.PurchaseRequest(t, id, "mina", 4, 1), // the app has the money
 	)
-	report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
+	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
 	if err != nil || report.Sold != 4 || len(report.Settled) != len(refs) || len(report.Busy) != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -83,12 +84,12 @@ func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 	fixture.Wallet(t, db, "rich", 1000)
 	top := []triangle.Position{{Layer: 1, Column: 1}}
 	named := func(user string) job.Request {
-		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Selection{Positions: top}, Payment: sale.Payment{Method: "wallet"}})
+		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(top...), Payment: sale.Payment{Method: purchase.Wallet}})
 	}
 	refs := fixture.Accept(t, db, named("poor"), named("rich"), named("late"),
 		fixture.WalletRequest(t, id, "rich", 4, 1),   // rich has one, and may have one
 		fixture.PurchaseRequest(t, id, "poor", 0, 1)) // the refusal has used up no limit
-	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	expectCodes(t, db, refs, fault.InsufficientFunds, "", fault.PositionTaken, fault.PurchaseLimitExceeded, "")
@@ -103,8 +104,8 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 	fixture.Wallet(t, db, "otto", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1),
 		fixture.WalletRequest(t, id, "mina", 3, 1), fixture.PurchaseRequest(t, id, "mina", 4, 1))
-	seller := sale.NewSeller(db, sellerKeep)
-	for _, wait := range []bool{false, true} {
+	seller := fixture.Seller(db)
+	for _, wait := range []sale.Wait{sale.SkipLocked, sale.WaitForCampaign} {
 		whileLocked(t, db, mina, func() {
 			start := time.Now()
 			report, err := seller.Sell(t.Context(), refs, wait)
@@ -117,7 +118,7 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 		})
 	}
 	expectCodes(t, db, []job.Ref{refs[1], refs[3]}, "", "")
-	if report, err := seller.Sell(t.Context(), refs, false); err != nil || report.Sold != 2 {
+	if report, err := seller.Sell(t.Context(), refs, sale.SkipLocked); err != nil || report.Sold != 2 {
 		t.Errorf("when it is free: %+v, %v", report, err)
 	}
 	expectCodes(t, db, refs, "", "", "", "")
@@ -134,10 +135,10 @@ func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	fixture.Wallet(t, db, "otto", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1))
-	seller := sale.NewSeller(db, sellerKeep)
+	seller := fixture.Seller(db)
 	whileLocked(t, db, mina, func() {
 		start := time.Now()
-		report, err := seller.SellOverdue(t.Context(), refs)
+		report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(250*time.Millisecond))
 		if err != nil || len(report.Busy) != 2 || len(report.Settled) != 0 || report.Sold != 0 {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -151,7 +152,7 @@ func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
 	done := make(chan sale.Report, 1)
 	whileLocked(t, db, mina, func() {
 		go func() {
-			report, err := seller.SellOverdue(t.Context(), refs)
+			report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(250*time.Millisecond))
 			if err != nil {
 				t.Error(err)
 			}
@@ -179,7 +180,7 @@ func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 	}
 	disagree(1)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1), fixture.WalletRequest(t, id, "otto", 1, 1))
-	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	expectCodes(t, db, refs, fault.InternalError, "")
@@ -194,8 +195,8 @@ func TestTheLastPositionPaidByWalletFreezesTheCampaign(t *testing.T) {
 	fixture.Sell(t, db, id, 9)
 	fixture.Wallet(t, db, "rich", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "none", 0, 1), fixture.WalletRequest(t, id, "rich", 0, 1), fixture.WalletRequest(t, id, "rich", 0, 1))
-	report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
-	if err != nil || report.Sold != 1 || len(report.Rings) != 1 {
+	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
+	if err != nil || report.Sold != 1 || len(report.Messages) != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	expectCodes(t, db, refs, fault.InsufficientFunds, "", fault.SoldOut)

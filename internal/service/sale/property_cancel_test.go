@@ -75,8 +75,8 @@ func (m *model) settleBacks(refs []job.Ref) {
 		}
 	}()
 	for _, ref := range refs {
-		_, err := m.seller.Cancel(m.t.Context(), ref)
-		if err != nil && !errors.Is(err, job.ErrSettled) && !postgres.IsSurroundings(err) {
+		_, err := m.seller.Cancel(m.t.Context(), ref, walletWait)
+		if err != nil && !errors.Is(err, job.ErrSettled) && !postgres.IsTransient(err) {
 			m.t.Errorf("cancel: %v", err)
 		}
 	}

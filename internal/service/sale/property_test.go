@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
@@ -78,14 +79,14 @@ type model struct {
 
 func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
-		seller: sale.NewSeller(db, sale.Keep{Draws: time.Hour})}
+		seller: fixture.Seller(db)}
 	draft := fixture.Draft(m.base)
 	if limit := rapid.IntRange(0, 4).Draw(rt, "limit"); limit > 0 {
 		draft.PurchaseLimit = &limit
 	}
 	m.id = fixture.Campaign(t, db, draft)
 	for user := range 3 { // and the fourth has no wallet
-		fixture.Wallet(t, db, fmt.Sprintf("user-%d", 1+user), int64(rapid.IntRange(0, 900).Draw(rt, "money")))
+		fixture.Wallet(t, db, fmt.Sprintf("user-%d", 1+user), money.Amount(rapid.IntRange(0, 900).Draw(rt, "money")))
 	}
 	return m
 }
@@ -138,11 +139,11 @@ func (m *model) some(rt *rapid.T) []job.Ref {
 }
 
 func (m *model) deliver(rt *rapid.T) func() {
-	refs, wait := m.some(rt), rapid.Bool().Draw(rt, "wait")
+	refs, wait := m.some(rt), rapid.SampledFrom([]sale.Wait{sale.SkipLocked, sale.WaitForCampaign, sale.WaitForWallets(walletWait)}).Draw(rt, "wait")
 	return func() { m.sell(refs, wait) }
 }
 
-func (m *model) sell(refs []job.Ref, wait bool) {
+func (m *model) sell(refs []job.Ref, wait sale.Wait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)
@@ -150,15 +151,15 @@ func (m *model) sell(refs []job.Ref, wait bool) {
 	}()
 	report, err := m.seller.Sell(m.t.Context(), refs, wait)
 	if err != nil {
-		if !postgres.IsSurroundings(err) {
+		if !postgres.IsTransient(err) {
 			m.t.Errorf("sell: %v", err)
 		}
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, ring := range report.Rings {
-		m.draws = append(m.draws, ring.Jobs...)
+	for _, message := range report.Messages {
+		m.draws = append(m.draws, message.Jobs...)
 	}
 }
 
@@ -172,7 +173,7 @@ func (m *model) deliverAndDie(rt *rapid.T) func() {
 	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
 		defer failpoint.Set("sale.commit", victim, func() { panic(errDies) })()
-		m.sell(refs, true)
+		m.sell(refs, sale.WaitForCampaign)
 	}
 }
 
@@ -196,7 +197,7 @@ func (m *model) expire(*rapid.T) func() {
 			m.t.Errorf("expire: %v", err)
 		}
 		for _, e := range found {
-			if _, _, err := m.seller.Expire(m.t.Context(), e); err != nil && !postgres.IsSurroundings(err) {
+			if _, _, err := m.seller.Expire(m.t.Context(), e); err != nil && !postgres.IsTransient(err) {
 				m.t.Errorf("expire: %v", err)
 			}
 		}
@@ -254,7 +255,7 @@ func (m *model) check(rt *rapid.T) {
 // finish delivers every job once more, to a worker that lives.
 func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
-		m.sell(m.jobs, true)
+		m.sell(m.jobs, sale.WaitForCampaign)
 	}
 	m.settleBacks(m.backs)
 	m.draw(rt)()

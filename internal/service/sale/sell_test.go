@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-// sellerKeep is how long the draw jobs of these tests are kept.
-var sellerKeep = sale.Keep{Draws: time.Hour}
+// walletWait is how long cancellations of these tests wait for a wallet.
+const walletWait = time.Second
 
 func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 		fixture.PurchaseRequest(t, id, "b", 9, 1), // no such layer
 		fixture.PurchaseRequest(t, id, "b", 3, 3),
 	)
-	report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false)
+	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestWhatCanNeverBeIsRefusedForGood(t *testing.T) {
 	}
 	for name, request := range requests {
 		refs := fixture.Accept(t, db, request)
-		if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 			t.Fatal(err)
 		}
 		p := fixture.Job(t, db, refs[0].ID).Problem
@@ -74,7 +74,7 @@ func TestWhatCanNeverBeIsRefusedForGood(t *testing.T) {
 		}
 	}
 	all := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "b", 4, 4), fixture.PurchaseRequest(t, id, "b", 0, 6))
-	if report, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), all, false); err != nil || report.Sold != 10 {
+	if report, err := fixture.Seller(db).Sell(t.Context(), all, sale.SkipLocked); err != nil || report.Sold != 10 {
 		t.Errorf("exactly what there is: %+v, %v", report, err)
 	}
 	fixture.Sound(t, db)
@@ -85,7 +85,7 @@ func TestAResultNamesThePositionsAndWhatTheyCost(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 3, 2))
-	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	var result sale.Result
@@ -116,7 +116,7 @@ func TestSellingTheLastPositionFreezesTheCampaign(t *testing.T) {
 		t.Errorf("the draw job is %+v", j)
 	}
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "late", 0, 1))
-	if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, db, refs[0].ID); j.Problem == nil || j.Problem.Code != fault.SoldOut {
@@ -133,7 +133,7 @@ func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
 		var layers []int
 		for range 12 {
 			refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
-			if _, err := sale.NewSeller(db, sellerKeep).Sell(t.Context(), refs, false); err != nil {
+			if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 				t.Fatal(err)
 			}
 			var result sale.Result

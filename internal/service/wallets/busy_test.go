@@ -16,7 +16,7 @@ import (
 func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	stuck, free := made(t, at, 100), made(t, at, 100)
 	crowd := []wallets.Command{
 		keyed("1", wallets.Credit{Wallet: stuck, Details: amount(1)}),
@@ -24,7 +24,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		keyed("3", wallets.Transfer{From: free, To: stuck, Details: amount(1)}),
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, true); err != nil {
+		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, postgres.WaitForLocks); err != nil {
 			return err
 		}
 		done, err := at.Do(t.Context(), crowd)

@@ -1,12 +1,12 @@
 package wallets
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 )
@@ -14,23 +14,23 @@ import (
 // Command is one request and what it asks for.
 type Command struct {
 	Request job.Request // its client is the scope of references
-	Deed    Deed
+	Action  Action
 	OwnerID string // if not empty, the wallet that is opened, debited or held from must be this owner's
 }
 
-// Deed is one of Open, Credit, Debit, Transfer, Authorize, Capture and Void.
-type Deed interface {
+// Action is one of Open, Credit, Debit, Transfer, Authorize, Capture and Void.
+type Action interface {
 	// wallets returns those it touches, the one whose owner must agree first.
 	wallets() []uuid.UUID
 	// want adds what else it has to be decided on.
 	want(w *wallet.Wanted, scope string)
-	do(s *session, scope string) job.Answer
+	do(s *session, scope string) (body any, err error)
 }
 
 // Open makes a wallet, with a first credit if an initial balance is given.
 type Open struct {
 	wallet.Owner
-	InitialBalance int64 // minor units
+	InitialBalance money.Amount
 	Description    string
 }
 
@@ -73,7 +73,7 @@ type Void struct {
 
 // Details are what every command on a wallet can say.
 type Details struct {
-	Amount      int64  // minor units
+	Amount      money.Amount
 	Reference   string // optional; unique among those of the client
 	Description string // optional
 	IfVersion   *int64 // refuse unless the wallet that is credited, debited or held from has this version
@@ -94,82 +94,91 @@ func (d Details) want(w *wallet.Wanted, scope string) {
 }
 
 func (Open) wallets() []uuid.UUID        { return nil }
-func (d Credit) wallets() []uuid.UUID    { return []uuid.UUID{d.Wallet} }
-func (d Debit) wallets() []uuid.UUID     { return []uuid.UUID{d.Wallet} }
-func (d Transfer) wallets() []uuid.UUID  { return []uuid.UUID{d.From, d.To} }
-func (d Authorize) wallets() []uuid.UUID { return []uuid.UUID{d.Wallet} }
-func (d Capture) wallets() []uuid.UUID   { return []uuid.UUID{d.Wallet} }
-func (d Void) wallets() []uuid.UUID      { return []uuid.UUID{d.Wallet} }
+func (a Credit) wallets() []uuid.UUID    { return []uuid.UUID{a.Wallet} }
+func (a Debit) wallets() []uuid.UUID     { return []uuid.UUID{a.Wallet} }
+func (a Transfer) wallets() []uuid.UUID  { return []uuid.UUID{a.From, a.To} }
+func (a Authorize) wallets() []uuid.UUID { return []uuid.UUID{a.Wallet} }
+func (a Capture) wallets() []uuid.UUID   { return []uuid.UUID{a.Wallet} }
+func (a Void) wallets() []uuid.UUID      { return []uuid.UUID{a.Wallet} }
 
 func (Open) want(*wallet.Wanted, string) {}
 
-func (d Capture) want(w *wallet.Wanted, scope string) {
-	w.Authorizations = append(w.Authorizations, d.Authorization)
-	d.Details.want(w, scope)
+func (a Capture) want(w *wallet.Wanted, scope string) {
+	w.Authorizations = append(w.Authorizations, a.Authorization)
+	a.Details.want(w, scope)
 }
 
-func (d Void) want(w *wallet.Wanted, scope string) {
-	w.Authorizations = append(w.Authorizations, d.Authorization)
-	d.Details.want(w, scope)
+func (a Void) want(w *wallet.Wanted, scope string) {
+	w.Authorizations = append(w.Authorizations, a.Authorization)
+	a.Details.want(w, scope)
 }
 
 // check refuses what no wallet could be opened with; the wallet is made before
 // anything else is decided.
-func (d Open) check() error {
-	if err := d.Owner.Check(); err != nil {
+func (a Open) check() error {
+	if err := a.Owner.Check(); err != nil {
 		return err
 	}
-	if d.InitialBalance < 0 || d.InitialBalance > wallet.MaxAmount {
+	if a.InitialBalance < 0 || a.InitialBalance > wallet.MaxAmount {
 		return fault.Invalid(fault.Field{Pointer: "/initial_balance", Detail: "must be 0 to 1000000000000 minor units"})
 	}
-	return wallet.CheckDescription(d.Description)
+	return wallet.CheckDescription(a.Description)
 }
 
-func (d Open) do(s *session, _ string) job.Answer {
-	if err := d.check(); err != nil {
-		return job.Answer{Refusal: err}
+func (a Open) do(s *session, _ string) (any, error) {
+	if err := a.check(); err != nil {
+		return nil, err
 	}
-	made := s.opened[d.Owner]
+	made := s.opened[a.Owner]
 	if !made.Fresh {
-		exists := fault.New(fault.StateConflict, "the owner has a wallet in %s already: %s", d.Currency, made.ID)
+		exists := fault.New(fault.StateConflict, "the owner has a wallet in %s already: %s", a.Currency, made.ID)
 		exists.About = made.ID.String()
-		return job.Answer{Refusal: exists}
+		return nil, exists
 	}
-	s.opened[d.Owner] = wallet.Created{ID: made.ID} // for the next one it is there already
-	if d.InitialBalance > 0 {
-		if _, err := s.book.Credit(made.ID, wallet.Movement{Amount: d.InitialBalance, Description: d.Description}); err != nil {
-			return job.Answer{Refusal: err}
+	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next one it is there already
+	if a.InitialBalance > 0 {
+		if _, err := s.book.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Description: a.Description}); err != nil {
+			return nil, err
 		}
 	}
-	return s.wallet(http.StatusCreated, made.ID, nil)
+	return s.wallet(made.ID, nil)
 }
 
-func (d Credit) do(s *session, scope string) job.Answer {
-	_, err := s.book.Credit(d.Wallet, d.movement(scope))
-	return s.wallet(http.StatusOK, d.Wallet, err)
+func (a Credit) do(s *session, scope string) (any, error) {
+	_, err := s.book.Credit(a.Wallet, a.movement(scope))
+	return s.wallet(a.Wallet, err)
 }
 
-func (d Debit) do(s *session, scope string) job.Answer {
-	_, err := s.book.Debit(d.Wallet, d.movement(scope))
-	return s.wallet(http.StatusOK, d.Wallet, err)
+func (a Debit) do(s *session, scope string) (any, error) {
+	_, err := s.book.Debit(a.Wallet, a.movement(scope))
+	return s.wallet(a.Wallet, err)
 }
 
-func (d Transfer) do(s *session, scope string) job.Answer {
-	e, err := s.book.Transfer(d.From, d.To, d.movement(scope))
-	return answer(http.StatusCreated, transferOf(e), err)
+func (a Transfer) do(s *session, scope string) (any, error) {
+	e, err := s.book.Transfer(a.From, a.To, a.movement(scope))
+	return s.documents.Transfer(e), err
 }
 
-func (d Authorize) do(s *session, scope string) job.Answer {
-	a, err := s.book.Authorize(d.Wallet, d.movement(scope), d.TTL)
-	return answer(http.StatusCreated, AuthorizationOf(a), err)
+func (a Authorize) do(s *session, scope string) (any, error) {
+	made, err := s.book.Authorize(a.Wallet, a.movement(scope), a.TTL)
+	return s.documents.Authorization(made), err
 }
 
-func (d Capture) do(s *session, scope string) job.Answer {
-	a, _, err := s.book.Capture(d.Wallet, d.Authorization, d.movement(scope))
-	return answer(http.StatusOK, AuthorizationOf(a), err)
+func (a Capture) do(s *session, scope string) (any, error) {
+	captured, _, err := s.book.Capture(a.Wallet, a.Authorization, a.movement(scope))
+	return s.documents.Authorization(captured), err
 }
 
-func (d Void) do(s *session, scope string) job.Answer {
-	a, err := s.book.Void(d.Wallet, d.Authorization, d.movement(scope))
-	return answer(http.StatusOK, AuthorizationOf(a), err)
+func (a Void) do(s *session, scope string) (any, error) {
+	voided, err := s.book.Void(a.Wallet, a.Authorization, a.movement(scope))
+	return s.documents.Authorization(voided), err
+}
+
+// wallet answers with a wallet as it is after the command, not after the batch.
+func (s *session) wallet(id uuid.UUID, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.book.Wallet(id)
+	return s.documents.Wallet(w), err
 }

@@ -16,7 +16,7 @@ import (
 func TestTwoConcurrentCreditsBothCount(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	id := made(t, at, 0)
 	together(2, func(int) {
 		if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Credit{Wallet: id, Details: amount(100)})}); err != nil {
@@ -29,7 +29,7 @@ func TestTwoConcurrentCreditsBothCount(t *testing.T) {
 func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	for range 10 {
 		id := made(t, at, 100)
 		codes := make([]fault.Code, 2)
@@ -52,7 +52,7 @@ func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	id := made(t, at, 0)
 	together(8, func(i int) {
 		for left := 125; left > 0; {
@@ -77,15 +77,15 @@ func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
 func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	a, b := made(t, at, 1000), made(t, at, 1000)
 	together(12, func(i int) {
 		for range 20 {
-			deed := wallets.Transfer{From: a, To: b, Details: amount(1)}
+			action := wallets.Transfer{From: a, To: b, Details: amount(1)}
 			if i%2 == 1 {
-				deed.From, deed.To = b, a
+				action.From, action.To = b, a
 			}
-			if done, err := at.Do(t.Context(), []wallets.Command{command(deed)}); err != nil || codeOf(done[0]) != "" {
+			if done, err := at.Do(t.Context(), []wallets.Command{command(action)}); err != nil || codeOf(done[0]) != "" {
 				t.Errorf("%+v, %v", done, err)
 				return
 			}
@@ -96,11 +96,11 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Crowds over the same wallets, old and new, and the same keys, in opposite orders.
-func TestOverlappingCrowdsInOppositeOrderNeverDeadlock(t *testing.T) {
+// Batchs over the same wallets, old and new, and the same keys, in opposite orders.
+func TestOverlappingBatchsInOppositeOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	const count, rounds = 12, 15
 	var ids []uuid.UUID
 	for range count {
@@ -139,10 +139,10 @@ func TestOverlappingCrowdsInOppositeOrderNeverDeadlock(t *testing.T) {
 func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id := made(t, wallets.New(db, wallets.Options{}), 100)
+	id := made(t, newExecutor(db), 100)
 	for _, times := range []int{1, 2, 3} {
 		d := &disturbed{Pool: db, times: times, sql: `UPDATE wallets SET version = version + 1 WHERE id = $1`, id: id}
-		at := wallets.New(d, wallets.Options{})
+		at := newExecutor(d)
 		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(1)})})
 		if times < 3 && (err != nil || codeOf(done[0]) != "") || times == 3 && fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("disturbed %d times: %+v, %v", times, done, err)
@@ -158,8 +158,8 @@ func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id := made(t, wallets.New(db, wallets.Options{}), 100)
-	at := wallets.New(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id}, wallets.Options{})
+	id := made(t, newExecutor(db), 100)
+	at := newExecutor(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id})
 	if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(1)})}); err == nil || at.Counts().Lost != 0 {
 		t.Errorf("%v, %+v", err, at.Counts())
 	}
@@ -169,7 +169,7 @@ func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
 func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	ids := make([]uuid.UUID, 8)
 	for i := range ids {
 		ids[i] = made(t, at, 0)

@@ -19,7 +19,7 @@ var errDies = errors.New("the process dies")
 
 // dying does commands in a process that dies at a failpoint that concerns about,
 // if it comes there.
-func dying(at *wallets.Teller, t *testing.T, point, about string, commands []wallets.Command) (died bool) {
+func dying(at *wallets.Executor, t *testing.T, point, about string, commands []wallets.Command) (died bool) {
 	defer failpoint.Set(point, about, func() { panic(errDies) })()
 	defer func() {
 		if p := recover(); p != nil {
@@ -38,7 +38,7 @@ func dying(at *wallets.Teller, t *testing.T, point, about string, commands []wal
 func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	a, b := made(t, at, 100), made(t, at, 0)
 	crowd := []wallets.Command{
 		keyed("1", wallets.Transfer{From: a, To: b, Details: amount(30)}),
@@ -46,7 +46,7 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 		keyed("3", wallets.Open{Owner: wallet.Owner{ID: "new", Currency: "JPY"}, InitialBalance: 5}),
 		keyed("4", wallets.Debit{Wallet: a, Details: amount(1000)}),
 	}
-	if !dying(at, t, "teller.written", a.String(), crowd) {
+	if !dying(at, t, "wallets.written", a.String(), crowd) {
 		t.Fatal("it did not die: the test does not test")
 	}
 	expect(t, db, a, 100, 0, 1)
@@ -70,17 +70,17 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 func TestACrashAfterTheCommitIsAnsweredWhenAskedAgain(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	id := made(t, at, 100)
 	crowd := []wallets.Command{keyed("k", wallets.Debit{Wallet: id, Details: amount(30)})}
-	if !dying(at, t, "teller.committed", id.String(), crowd) {
+	if !dying(at, t, "wallets.committed", id.String(), crowd) {
 		t.Fatal("it did not die: the test does not test")
 	}
 	expect(t, db, id, 70, 0, 2)
 	var done job.Done
 	for range 2 {
 		done = do(t, at, keyed("k", wallets.Debit{Wallet: id, Details: amount(30)}))[0]
-		if w := read[wallets.Wallet](t, done); !done.Replayed || w.Balance != 70 || w.Version != 2 {
+		if w := read[walletDocument](t, done); !done.Replayed || w.Balance != 70 || w.Version != 2 {
 			t.Errorf("asked again: %+v, %+v", done, w)
 		}
 	}

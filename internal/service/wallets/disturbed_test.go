@@ -27,7 +27,8 @@ func (d *disturbed) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &disturbedTx{Tx: tx, by: d}, err
 }
 
-// disturbedTx disturbs before its second batch, which writes; the first reads.
+// disturbedTx disturbs before its third batch, which writes; the first claims keys
+// and the second reads.
 type disturbedTx struct {
 	pgx.Tx
 	by      *disturbed
@@ -36,7 +37,7 @@ type disturbedTx struct {
 
 // SendBatch implements pgx.Tx.
 func (t *disturbedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.batches++; t.batches == 2 {
+	if t.batches++; t.batches == 3 {
 		_, _ = t.Exec(ctx, t.by.sql, t.by.id)
 	}
 	return t.Tx.SendBatch(ctx, b)

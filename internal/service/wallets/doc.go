@@ -3,15 +3,15 @@
 //
 //	claim keys ─▶ create wallets ─▶ lock wallets ─▶ read ─▶ decide, one by one ─▶ write ─▶ record answers
 //
-// Callers bring whatever commands have gathered: a crowd, on any number of
-// wallets, in the order in which they came. The order decides who gets the last
-// of the money. One command that is refused fails alone. Every crowd takes its
-// locks in the same order (keys, new wallets by owner, wallets by id), so no two
-// wait in a circle.
+// Callers bring a batch: whatever commands have gathered, on any number of
+// wallets, in the order in which they came. The order decides who gets the last of
+// the money. One command that is refused fails alone. Every batch takes its locks
+// in the same order (keys, new wallets by owner, wallets by id), so that batches
+// never deadlock.
 //
-// Wallets that several commands of a crowd are about are hot: others are likely
-// to want them too. For those, and for those only, the teller asks for a lock in
-// Redis first, so that crowds of several processes wait there and not in
+// A wallet that several commands of a batch are about is hot: others are likely
+// to want it too. For those, and for those only, the Executor asks for a lock in
+// Redis first, so that batches of several processes wait there and not in
 // Postgres, each with a connection. It goes on without when it gets none: the
 // row's lock makes them take turns, and the version decides.
 package wallets

@@ -17,7 +17,7 @@ import (
 func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	var ids []uuid.UUID
 	for range 5 {
 		id := made(t, at, 100)
@@ -28,10 +28,10 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 		lapse(t, db, id)
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: ids[:1]}, true); err != nil {
+		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: ids[:1]}, postgres.WaitForLocks); err != nil {
 			return err
 		}
-		if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 6 || len(n.Met) != 4 || n.PassedOver != 1 {
+		if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 6 || len(n.Visited) != 4 || n.PassedOver != 1 {
 			t.Errorf("%+v expired, %v", n, err)
 		}
 		return nil

@@ -12,6 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
@@ -20,18 +23,64 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-// command is a deed under a fresh key.
-func command(deed wallets.Deed) wallets.Command { return keyed(uuid.NewString(), deed) }
-
-// keyed is a deed under a key; its hash is that of the deed.
-func keyed(key string, deed wallets.Deed) wallets.Command {
-	return wallets.Command{Deed: deed, Request: job.Request{ID: job.NewID(), Client: "shop", Key: key,
-		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", deed, deed)), Kind: "wallet", Keep: time.Hour}}
+// walletDocument is what a wallet is answered with.
+type walletDocument struct {
+	ID                       uuid.UUID
+	OwnerID                  string
+	Currency                 string
+	Balance, Held, Available money.Amount
+	Version                  int64
 }
 
-func amount(n int64) wallets.Details { return wallets.Details{Amount: n} }
+type transferDocument struct {
+	ID, From, To           uuid.UUID
+	Amount                 money.Amount
+	Currency               string
+	Description, Reference string
+	CreatedAt              time.Time
+}
 
-func do(t *testing.T, at *wallets.Teller, commands ...wallets.Command) []job.Done {
+type authorizationDocument struct {
+	ID, WalletID     uuid.UUID
+	Amount, Captured money.Amount
+	State            wallet.AuthorizationState
+	Description      string
+	ExpiresAt        time.Time
+	CreatedAt        time.Time
+}
+
+var documents = wallets.Documents{
+	Wallet: func(w wallet.Wallet) any {
+		return walletDocument{w.ID, w.Owner.ID, w.Currency, w.Balance, w.Held, w.Available(), w.Version}
+	},
+	Transfer: func(e wallet.Entry) any {
+		return transferDocument{e.ID, e.Debit.Wallet, e.Credit.Wallet, e.Amount, e.Currency, e.Description, e.Reference.Text, e.CreatedAt}
+	},
+	Authorization: func(a wallet.Authorization) any {
+		return authorizationDocument{a.ID, a.WalletID, a.Amount, a.Captured, a.State, a.Description, a.ExpiresAt, a.CreatedAt}
+	},
+}
+
+// newExecutor returns an executor without locks in Redis.
+func newExecutor(db interface {
+	postgres.DB
+	postgres.Beginner
+}) *wallets.Executor {
+	return wallets.NewExecutor(db, documents, wallets.Options{})
+}
+
+// command is a action under a fresh key.
+func command(action wallets.Action) wallets.Command { return keyed(uuid.NewString(), action) }
+
+// keyed is a action under a key; its hash is that of the action.
+func keyed(key string, action wallets.Action) wallets.Command {
+	return wallets.Command{Action: action, Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
+		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
+}
+
+func amount(n money.Amount) wallets.Details { return wallets.Details{Amount: n} }
+
+func do(t *testing.T, at *wallets.Executor, commands ...wallets.Command) []job.Done {
 	t.Helper()
 	done, err := at.Do(t.Context(), commands)
 	if err != nil {
@@ -40,16 +89,16 @@ func do(t *testing.T, at *wallets.Teller, commands ...wallets.Command) []job.Don
 	return done
 }
 
-// one does a deed and returns what it came to.
-func one(t *testing.T, at *wallets.Teller, deed wallets.Deed) job.Done {
+// one does a action and returns what it came to.
+func one(t *testing.T, at *wallets.Executor, action wallets.Action) job.Done {
 	t.Helper()
-	return do(t, at, command(deed))[0]
+	return do(t, at, command(action))[0]
 }
 
 // made opens a wallet in yen.
-func made(t *testing.T, at *wallets.Teller, balance int64) uuid.UUID {
+func made(t *testing.T, at *wallets.Executor, balance money.Amount) uuid.UUID {
 	t.Helper()
-	return read[wallets.Wallet](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, InitialBalance: balance})).ID
+	return read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, InitialBalance: balance})).ID
 }
 
 // read returns the document of an answer.
@@ -76,7 +125,7 @@ func codeOf(d job.Done) fault.Code {
 	return ""
 }
 
-func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held, version int64) {
+func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
 	t.Helper()
 	w, err := wallet.Get(t.Context(), db, id)
 	if err != nil {

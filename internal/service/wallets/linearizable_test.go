@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
@@ -18,14 +19,17 @@ import (
 )
 
 // purse is a wallet of the sequential specification.
-type purse struct{ balance, version int64 }
+type purse struct {
+	balance money.Amount
+	version int64
+}
 
 // step is what one client asked of two purses: credit, debit and read concern
 // from, transfer both.
 type step struct {
 	kind     string
 	from, to int
-	amount   int64
+	amount   money.Amount
 }
 
 // outcome is what it was told: whether it was done, and what the purse then had
@@ -58,12 +62,12 @@ var spec = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
 }
 
-// What concurrent clients are told could have been told by a teller who serves
+// What concurrent clients are told could have been told by a executor who serves
 // one at a time, each between its request and its answer.
 func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	at := wallets.New(db, wallets.Options{})
+	at := newExecutor(db)
 	ids := [2]uuid.UUID{made(t, at, 0), made(t, at, 0)}
 	start := time.Now()
 	var mu sync.Mutex
@@ -74,7 +78,7 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 			steps := make([]step, 1+random.IntN(2)) // alone, or in a crowd
 			for i := range steps {
 				from := random.IntN(2)
-				steps[i] = step{[]string{"credit", "debit", "debit", "transfer", "read"}[random.IntN(5)], from, 1 - from, 1 + random.Int64N(9)}
+				steps[i] = step{[]string{"credit", "debit", "debit", "transfer", "read"}[random.IntN(5)], from, 1 - from, money.Amount(1 + random.Int64N(9))}
 			}
 			if steps[0].kind == "read" {
 				steps = steps[:1]
@@ -95,7 +99,7 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A history that no single teller could have told must be found out.
+// A history that no single executor could have told must be found out.
 func TestALostUpdateIsNotLinearizable(t *testing.T) {
 	t.Parallel()
 	history := []porcupine.Operation{
@@ -107,7 +111,7 @@ func TestALostUpdateIsNotLinearizable(t *testing.T) {
 	}
 }
 
-func carryOut(t *testing.T, at *wallets.Teller, db postgres.DB, ids [2]uuid.UUID, steps []step) []outcome {
+func carryOut(t *testing.T, at *wallets.Executor, db postgres.DB, ids [2]uuid.UUID, steps []step) []outcome {
 	if steps[0].kind == "read" {
 		w, err := wallet.Get(t.Context(), db, ids[steps[0].from])
 		if err != nil {
@@ -139,7 +143,7 @@ func carryOut(t *testing.T, at *wallets.Teller, db postgres.DB, ids [2]uuid.UUID
 		case code != "":
 			t.Errorf("%+v: %s", steps[i], code)
 		case steps[i].kind != "transfer":
-			w := read[wallets.Wallet](t, d)
+			w := read[walletDocument](t, d)
 			outcomes[i].purse = purse{w.Balance, w.Version}
 		}
 	}

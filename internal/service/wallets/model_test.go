@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 )
@@ -27,7 +28,7 @@ func (w *world) admit(of int, d wallets.Details, bounded bool) fault.Code {
 }
 
 // afford gives back what is over only when money is short.
-func (w *world) afford(of int, amount int64) fault.Code {
+func (w *world) afford(of int, amount money.Amount) fault.Code {
 	m := w.want[of]
 	if m.balance-m.held < amount {
 		for _, h := range w.auth {
@@ -49,7 +50,7 @@ func (w *world) expire(h *authorization) {
 	}
 }
 
-func (w *world) move(of int, balance, held int64, reference string) {
+func (w *world) move(of int, balance, held money.Amount, reference string) {
 	m := w.want[of]
 	m.balance, m.held, m.version = m.balance+balance, m.held+held, m.version+1
 	if reference != "" {

@@ -12,9 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/wallets"
-	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 )
@@ -58,7 +59,7 @@ func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
 type world struct {
 	t    *testing.T
 	db   *pgxpool.Pool
-	at   *wallets.Teller
+	at   *wallets.Executor
 	ids  []uuid.UUID
 	want []*model
 	auth []*authorization
@@ -67,33 +68,34 @@ type world struct {
 
 // model is a wallet in memory.
 type model struct {
-	currency               string
-	balance, held, version int64
+	currency      string
+	balance, held money.Amount
+	version       int64
 }
 
 type authorization struct {
 	id               uuid.UUID
 	of               int
-	amount, captured int64
+	amount, captured money.Amount
 	active, over     bool
 }
 
 func newWorld(t *testing.T, db *pgxpool.Pool) *world {
-	w := &world{t: t, db: db, at: wallets.New(db, wallets.Options{}), used: make(map[string]bool)}
+	w := &world{t: t, db: db, at: newExecutor(db), used: make(map[string]bool)}
 	for i, currency := range []string{"JPY", "JPY", "EUR"} {
-		d := one(t, w.at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: currency}, InitialBalance: int64(20 * i)})
-		w.ids = append(w.ids, read[wallets.Wallet](t, d).ID)
-		w.want = append(w.want, &model{currency: currency, balance: int64(20 * i), version: int64(min(i, 1))})
+		d := one(t, w.at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: currency}, InitialBalance: money.Amount(20 * i)})
+		w.ids = append(w.ids, read[walletDocument](t, d).ID)
+		w.want = append(w.want, &model{currency: currency, balance: money.Amount(20 * i), version: int64(min(i, 1))})
 	}
 	return w
 }
 
 // planned is a command and what the model makes of it when its turn comes.
 type planned struct {
-	deed  wallets.Deed
-	on    int // the wallet
-	apply func() fault.Code
-	hold  *authorization // that it makes
+	action wallets.Action
+	on     int // the wallet
+	apply  func() fault.Code
+	hold   *authorization // that it makes
 }
 
 func (w *world) crowd(rt *rapid.T) {
@@ -101,10 +103,10 @@ func (w *world) crowd(rt *rapid.T) {
 	var commands []wallets.Command
 	for range rapid.IntRange(1, 6).Draw(rt, "crowd") {
 		p := w.plan(rt)
-		plan, commands = append(plan, p), append(commands, command(p.deed))
+		plan, commands = append(plan, p), append(commands, command(p.action))
 	}
 	if rapid.IntRange(0, 4).Draw(rt, "dies") == 0 {
-		if !dying(w.at, w.t, "teller.written", w.ids[plan[0].on].String(), commands) {
+		if !dying(w.at, w.t, "wallets.written", w.ids[plan[0].on].String(), commands) {
 			rt.Fatal("it did not die: the test does not test")
 		}
 		w.check(rt) // as if it had not come
@@ -113,21 +115,21 @@ func (w *world) crowd(rt *rapid.T) {
 	for i, p := range plan {
 		want := p.apply()
 		if got := codeOf(done[i]); got != want {
-			rt.Errorf("%T %+v: %q, want %q", p.deed, p.deed, got, want)
+			rt.Errorf("%T %+v: %q, want %q", p.action, p.action, got, want)
 		}
 		if p.hold != nil && want == "" {
-			p.hold.id = read[wallets.Authorization](w.t, done[i]).ID
+			p.hold.id = read[authorizationDocument](w.t, done[i]).ID
 			w.auth = append(w.auth, p.hold)
 		}
 	}
 	w.check(rt)
 	for i := range commands {
-		commands[i].Request.ID = job.NewID() // as every request gets one
+		commands[i].Request.ID = uuidv7.New() // as every request gets one
 	}
 	for i, again := range do(w.t, w.at, commands...) {
 		before := done[i]
 		if before.Err == nil && (!again.Replayed || string(again.Job.Result) != string(before.Job.Result)) || codeOf(again) != codeOf(before) {
-			rt.Errorf("%T %+v: told %q, %s, and then %q, %s", plan[i].deed, plan[i].deed, codeOf(before), before.Job.Result, codeOf(again), again.Job.Result)
+			rt.Errorf("%T %+v: told %q, %s, and then %q, %s", plan[i].action, plan[i].action, codeOf(before), before.Job.Result, codeOf(again), again.Job.Result)
 		}
 	}
 }
@@ -135,7 +137,7 @@ func (w *world) crowd(rt *rapid.T) {
 // plan draws a command. Amounts are small, so that money is often short.
 func (w *world) plan(rt *rapid.T) planned {
 	from, to := rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(rt, "from"), rapid.SampledFrom([]int{0, 1, 1, 0, 2}).Draw(rt, "to")
-	d := amount(rapid.Int64Range(0, 40).Draw(rt, "amount"))
+	d := amount(money.Amount(rapid.Int64Range(0, 40).Draw(rt, "amount")))
 	if rapid.IntRange(0, 5).Draw(rt, "with a reference") == 0 {
 		d.Reference = fmt.Sprint(w.ids[0], rapid.IntRange(0, 3).Draw(rt, "reference"))
 	}
@@ -144,23 +146,23 @@ func (w *world) plan(rt *rapid.T) planned {
 		d.IfVersion = &version
 	}
 	id := w.ids[from]
-	switch rapid.IntRange(0, 8).Draw(rt, "deed") {
+	switch rapid.IntRange(0, 8).Draw(rt, "action") {
 	case 0, 1:
-		return planned{deed: wallets.Credit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.credit(from, d) }}
+		return planned{action: wallets.Credit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.credit(from, d) }}
 	case 2:
-		return planned{deed: wallets.Debit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.debit(from, d) }}
+		return planned{action: wallets.Debit{Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.debit(from, d) }}
 	case 3, 4:
-		return planned{deed: wallets.Transfer{From: id, To: w.ids[to], Details: d}, on: from, apply: func() fault.Code { return w.transfer(from, to, d) }}
+		return planned{action: wallets.Transfer{From: id, To: w.ids[to], Details: d}, on: from, apply: func() fault.Code { return w.transfer(from, to, d) }}
 	case 5, 6:
 		h := &authorization{of: from, amount: d.Amount, active: true}
-		return planned{deed: wallets.Authorize{Wallet: id, TTL: time.Hour, Details: d}, on: from, hold: h, apply: func() fault.Code { return w.authorize(h, d) }}
+		return planned{action: wallets.Authorize{Wallet: id, TTL: time.Hour, Details: d}, on: from, hold: h, apply: func() fault.Code { return w.authorize(h, d) }}
 	}
 	h := &authorization{id: uuid.New(), of: -1}
 	if len(w.auth) > 0 {
 		h = rapid.SampledFrom(w.auth).Draw(rt, "authorization")
 	}
 	if rapid.Bool().Draw(rt, "void") {
-		return planned{deed: wallets.Void{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.void(from, h, d) }}
+		return planned{action: wallets.Void{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.void(from, h, d) }}
 	}
-	return planned{deed: wallets.Capture{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.capture(from, h, d) }}
+	return planned{action: wallets.Capture{Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.capture(from, h, d) }}
 }

@@ -76,7 +76,7 @@ const (
 // Layer is one row of the triangle: its price, and what can be won in it.
 type Layer struct {
 	Layer  int
-	Price  int64 // minor units
+	Price  money.Amount
 	Prizes []PrizeGroup
 }
 
@@ -100,12 +100,3 @@ type Draft struct {
 
 // Positions returns how many positions the draft's triangle has.
 func (d Draft) Positions() int { return triangle.Count(d.BaseLength) }
-
-// Amendment is a change to an active campaign; nil leaves a value as it is.
-type Amendment struct {
-	Name            *string
-	PurchaseLimit   *int
-	SaleEndsAt      *time.Time
-	NoPurchaseLimit bool // takes the limit away
-	NoSaleEnd       bool // takes the end away
-}

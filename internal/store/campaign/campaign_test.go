@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -32,7 +32,7 @@ func patientDB(t *testing.T) *pgxpool.Pool {
 // them sold where that state wants it.
 func put(t *testing.T, db *pgxpool.Pool, state campaign.State) uuid.UUID {
 	t.Helper()
-	id := job.NewID()
+	id := uuidv7.New()
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total, positions_sold,
 		                       published_at, draw_started_at, draw_completed_at)

@@ -17,7 +17,7 @@ const MaxName = 200
 // Bounds are the limits an installation sets.
 type Bounds struct {
 	MaxBaseLength int
-	MinPrice      int64 // minor units
+	MinPrice      money.Amount
 }
 
 // Check returns an invalid-request Error that names every field at fault.

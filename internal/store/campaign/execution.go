@@ -108,17 +108,13 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 // silent for longer than lease, and returns their campaigns. The version grows,
 // so that a holder who wakes up is fenced.
 func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]uuid.UUID, error) {
-	rows, err := db.Query(ctx, `
+	released, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		UPDATE campaigns SET execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
 		WHERE id IN (
 			SELECT id FROM campaigns
 			WHERE state = 'drawing' AND execution_locked_at < clock_timestamp() - $1 * interval '1 second'
 			ORDER BY id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
 		RETURNING id`, lease.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.ReleaseStale: %w", err)
-	}
-	released, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("campaign.ReleaseStale: %w", err)
 	}

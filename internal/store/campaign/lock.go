@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 )
 
 // Lock takes the row of a campaign for the transaction, waiting for whoever has
@@ -26,16 +27,20 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// LockFreeSQL takes the rows of those campaigns ($1 uuid[]) that nobody else has
-// locked, in ascending order, without waiting; it returns their ids. It is sent
-// in one pipeline with the statements that read afterwards.
-const LockFreeSQL = `SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`
+// QueueLock takes the rows of several campaigns, by ascending id, and calls each
+// for those it has got: all, or with postgres.SkipLocked those that nobody else
+// has. Statements queued after it read what was committed before the locks were
+// granted.
+func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(id uuid.UUID)) {
+	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+string(mode), ids).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil })
+		return err
+	})
+}
 
-// LockAllSQL is LockFreeSQL for a single campaign, but waits for its turn.
-const LockAllSQL = `SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`
-
-// Sale is what a purchase is decided on.
-type Sale struct {
+// Status is what a purchase or a hold is decided on.
+type Status struct {
 	ID            uuid.UUID
 	State         State
 	Paused        bool
@@ -46,9 +51,9 @@ type Sale struct {
 	Counts        Counts
 }
 
-// OnSale returns nil while positions can be sold and held, or an Error that says
-// why they cannot.
-func (s Sale) OnSale() error {
+// CheckOnSale returns nil while positions can be sold and held, or says why they
+// cannot.
+func (s Status) CheckOnSale() error {
 	switch {
 	case s.State != Active && s.Counts.Sold == s.Counts.Total:
 		return fault.New(fault.SoldOut, "all %d positions are sold", s.Counts.Total)
@@ -62,40 +67,24 @@ func (s Sale) OnSale() error {
 	return nil
 }
 
-// SalesSQL reads what ScanSale scans for campaigns $1 uuid[].
-const SalesSQL = `
-	SELECT id, state, paused_at IS NOT NULL,
-	       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
-	       base_length, currency, purchase_limit, positions_total, positions_reserved, positions_sold
-	FROM campaigns, (SELECT clock_timestamp() AS now) t
-	WHERE id = ANY($1)`
+// QueueStatuses reads campaigns into a map. Those that do not exist are left out.
+func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
+	b.Queue(`
+		SELECT id, state, paused_at IS NOT NULL,
+		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
+		       base_length, currency, purchase_limit, positions_total, positions_reserved, positions_sold
+		FROM campaigns, (SELECT clock_timestamp() AS now) t
+		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
+		all, err := pgx.CollectRows(rows, scanStatus)
+		for _, s := range all {
+			into[s.ID] = &s
+		}
+		return err
+	})
+}
 
-// ScanSale scans one row of SalesSQL.
-func ScanSale(row pgx.CollectableRow) (s Sale, err error) {
+func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
 		&s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
 	return s, err
-}
-
-// Change is by how much a transaction changes a campaign's counters.
-type Change struct {
-	ID       uuid.UUID
-	Reserved int
-	Sold     int
-}
-
-// QueueCount adds changes to the counters, in one statement; the caller checks
-// that it touches as many rows as there are changes. Call it under the lock, once
-// for every transaction that changes positions.
-func QueueCount(b *pgx.Batch, changes []Change) *pgx.QueuedQuery {
-	ids, reserved, sold := make([]uuid.UUID, len(changes)), make([]int, len(changes)), make([]int, len(changes))
-	for i, c := range changes {
-		ids[i], reserved[i], sold[i] = c.ID, c.Reserved, c.Sold
-	}
-	return b.Queue(`
-		UPDATE campaigns c
-		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
-		    board_version = c.board_version + 1
-		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS d (id, reserved, sold)
-		WHERE c.id = d.id AND c.state = 'active'`, ids, reserved, sold)
 }

@@ -1,78 +1,56 @@
 package campaign_test
 
 import (
-	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
 )
 
-// locked runs one of the statements that lock, and returns what it locked.
-func locked(t *testing.T, tx pgx.Tx, sql string, ids ...uuid.UUID) []uuid.UUID {
+// locked locks campaigns in one of the modes, and returns those that it got, in order.
+func locked(t *testing.T, tx pgx.Tx, mode postgres.LockMode, ids ...uuid.UUID) (got []uuid.UUID) {
 	t.Helper()
-	rows, err := tx.Query(t.Context(), sql, ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
+	var b pgx.Batch
+	campaign.QueueLock(&b, ids, mode, func(id uuid.UUID) { got = append(got, id) })
+	if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
 	return got
 }
 
-// sales reads what purchases are decided on.
-func sales(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]campaign.Sale {
-	t.Helper()
-	rows, err := db.Query(t.Context(), campaign.SalesSQL, ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, campaign.ScanSale)
-	if err != nil {
-		t.Fatal(err)
-	}
-	byID := make(map[uuid.UUID]campaign.Sale)
-	for _, s := range list {
-		byID[s.ID] = s
-	}
-	return byID
-}
-
-// count changes counters and returns how many campaigns that touched.
-func count(t *testing.T, tx pgx.Tx, changes ...campaign.Change) (touched int) {
-	t.Helper()
-	n, err := tryCount(t, tx, changes...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func tryCount(t *testing.T, tx pgx.Tx, changes ...campaign.Change) (touched int, err error) {
+// statuses reads what purchases and holds are decided on.
+func statuses(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]*campaign.Status {
 	t.Helper()
 	var b pgx.Batch
-	campaign.QueueCount(&b, changes).Exec(func(tag pgconn.CommandTag) error {
-		touched = int(tag.RowsAffected())
-		return nil
-	})
-	err = tx.SendBatch(t.Context(), &b).Close()
-	return touched, err
+	found := make(map[uuid.UUID]*campaign.Status)
+	campaign.QueueStatuses(&b, ids, found)
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// count changes counters.
+func count(t *testing.T, tx pgx.Tx, changes campaign.Changes) error {
+	t.Helper()
+	var b pgx.Batch
+	changes.Queue(&b)
+	return tx.SendBatch(t.Context(), &b).Close()
 }
 
 func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 	t.Parallel()
 	db := patientDB(t)
 	ids := []uuid.UUID{put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Pending)}
-	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, uuidv7.Compare)
 	backwards := []uuid.UUID{ids[2], uuid.New(), ids[1], ids[0]}
 	for name, end := range map[string]func(pgx.Tx) error{
 		"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
@@ -82,17 +60,17 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 		if err := campaign.Lock(t.Context(), holder, ids[1]); err != nil {
 			t.Fatal(err)
 		}
-		if got := locked(t, second, campaign.LockFreeSQL, backwards...); !slices.Equal(got, []uuid.UUID{ids[0], ids[2]}) {
+		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, []uuid.UUID{ids[0], ids[2]}) {
 			t.Errorf("while one is locked: %v of %v", got, ids)
 		}
 		if err := end(holder); err != nil {
 			t.Fatal(err)
 		}
-		if got := locked(t, second, campaign.LockFreeSQL, backwards...); !slices.Equal(got, ids) {
+		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, ids) {
 			t.Errorf("after the %s: %v of %v", name, got, ids)
 		}
 		third := begin(t, db)
-		if got := locked(t, third, campaign.LockFreeSQL, backwards...); len(got) != 0 {
+		if got := locked(t, third, postgres.SkipLocked, backwards...); len(got) != 0 {
 			t.Errorf("what the second has locked was locked again: %v", got)
 		}
 		if err := second.Rollback(t.Context()); err != nil {
@@ -105,21 +83,20 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
 	t.Parallel()
 	db := patientDB(t)
-	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (s campaign.Sale, err error){
-		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Sale, error) {
+	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){
+		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
 			if err := campaign.Lock(t.Context(), tx, id); err != nil {
-				return campaign.Sale{}, err
+				return campaign.Status{}, err
 			}
-			return sales(t, tx, id)[id], nil
+			return *statuses(t, tx, id)[id], nil
 		},
-		"LockAllSQL": func(tx pgx.Tx, id uuid.UUID) (s campaign.Sale, err error) {
+		"QueueLock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
 			var b pgx.Batch
-			b.Queue(campaign.LockAllSQL, []uuid.UUID{id})
-			b.Queue(campaign.SalesSQL, []uuid.UUID{id}).Query(func(rows pgx.Rows) (err error) {
-				s, err = pgx.CollectExactlyOneRow(rows, campaign.ScanSale)
-				return err
-			})
-			return s, tx.SendBatch(t.Context(), &b).Close()
+			found := make(map[uuid.UUID]*campaign.Status)
+			campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
+			campaign.QueueStatuses(&b, []uuid.UUID{id}, found)
+			err := tx.SendBatch(t.Context(), &b).Close()
+			return *found[id], err
 		},
 	} {
 		id := put(t, db, campaign.Active)
@@ -127,10 +104,10 @@ func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
 		if err := campaign.Lock(t.Context(), holder, id); err != nil {
 			t.Fatal(err)
 		}
-		if n := count(t, holder, campaign.Change{ID: id, Reserved: 3, Sold: 4}); n != 1 {
-			t.Fatalf("%d campaigns counted", n)
+		if err := count(t, holder, campaign.Changes{id: {Reserved: 3, Sold: 4}}); err != nil {
+			t.Fatal(err)
 		}
-		read := make(chan campaign.Sale, 1)
+		read := make(chan campaign.Status, 1)
 		go func() {
 			s, err := lock(waiter, id)
 			if err != nil {
@@ -173,21 +150,21 @@ func TestASaleIsOpenFromItsStartUntilItsEnd(t *testing.T) {
 	} {
 		id := put(t, db, campaign.Active)
 		exec(t, db, `UPDATE campaigns SET (sale_starts_at, sale_ends_at) = (`+window+`) WHERE id = $1`, id)
-		if s := sales(t, db, id)[id]; s.Open != open {
+		if s := statuses(t, db, id)[id]; s.Open != open {
 			t.Errorf("window %s: open is %v", window, s.Open)
 		}
 	}
 }
 
-func TestASaleIsReadWithAllThatDecidesIt(t *testing.T) {
+func TestAStatusIsAllThatDecidesASale(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id, plain := create(t, db, fullDraft()), put(t, db, campaign.Drawing)
 	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
-	got := sales(t, db, id, plain, uuid.New())
-	want := campaign.Sale{ID: id, State: campaign.Active, Paused: true, BaseLength: 4, Currency: "EUR", PurchaseLimit: got[id].PurchaseLimit,
+	got := statuses(t, db, id, plain, uuid.New())
+	want := campaign.Status{ID: id, State: campaign.Active, Paused: true, BaseLength: 4, Currency: "EUR", PurchaseLimit: got[id].PurchaseLimit,
 		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}}
-	if s := got[id]; s != want || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
+	if s := got[id]; *s != want || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
 		t.Errorf("got %+v", s)
 	}
 	if s := got[plain]; len(got) != 2 || s.State != campaign.Drawing || s.Paused || s.PurchaseLimit != nil || s.Counts.Sold != 10 {
@@ -198,24 +175,27 @@ func TestASaleIsReadWithAllThatDecidesIt(t *testing.T) {
 func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	a, b, untouched := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active)
+	a, b, untouched, ended := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Completed)
 	for range 2 {
-		err := attempt(t, db, func(tx pgx.Tx) error {
-			if n := count(t, tx, campaign.Change{ID: a, Reserved: 1, Sold: 2}, campaign.Change{ID: b, Sold: 5}); n != 2 {
-				t.Errorf("%d campaigns counted", n)
-			}
-			return nil
-		})
-		if err != nil {
+		changes := make(campaign.Changes)
+		changes.Add(a, campaign.Change{Reserved: 1, Sold: 3})
+		changes.Add(a, campaign.Change{Sold: -1})
+		changes.Add(b, campaign.Change{Sold: 5})
+		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, change := range []campaign.Change{
-		{ID: a, Sold: 5}, {ID: a, Reserved: 5}, {ID: a, Reserved: -3}, {ID: a, Sold: -5}, {ID: b, Sold: 1}, {ID: b, Reserved: 1},
-		{ID: a, Reserved: 20, Sold: -20},
+	for _, changes := range []campaign.Changes{
+		{a: {Sold: 5}}, {a: {Reserved: 5}}, {a: {Reserved: -3}}, {a: {Sold: -5}}, {b: {Sold: 1}}, {b: {Reserved: 1}},
+		{a: {Reserved: 20, Sold: -20}},
 	} {
-		if _, err := tryCount(t, begin(t, db), change); sqlState(err) != "23514" {
-			t.Errorf("%+v: %v", change, err)
+		if err := count(t, begin(t, db), changes); sqlState(err) != "23514" {
+			t.Errorf("%+v: %v", changes, err)
+		}
+	}
+	for _, changes := range []campaign.Changes{{a: {}, uuid.New(): {}}, {a: {}, ended: {Sold: -1}}} {
+		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); !errors.Is(err, postgres.ErrRows) {
+			t.Errorf("with one that is not active: %v", err)
 		}
 	}
 	want := map[uuid.UUID]campaign.Counts{a: {Total: 10, Reserved: 2, Sold: 4}, b: {Total: 10, Sold: 10}, untouched: {Total: 10}}

@@ -28,11 +28,7 @@ func scan(row pgx.CollectableRow) (c Campaign, err error) {
 
 // Get returns a campaign, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
-	rows, err := db.Query(ctx, `SELECT `+columns+` FROM campaigns WHERE id = $1`, id)
-	if err != nil {
-		return Campaign{}, fmt.Errorf("campaign.Get(%s): %w", id, err)
-	}
-	c, err := pgx.CollectExactlyOneRow(rows, scan)
+	c, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM campaigns WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Campaign{}, fault.New(fault.NotFound, "there is no campaign %s", id)
 	}
@@ -51,14 +47,10 @@ type Page struct {
 
 // List returns one page.
 func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
-	rows, err := db.Query(ctx, `
+	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM campaigns
 		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2)
-		ORDER BY id DESC LIMIT $3`, p.State, uuid.NullUUID{UUID: p.After, Valid: p.After != uuid.Nil}, p.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.List: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, scan)
+		ORDER BY id DESC LIMIT $3`, p.State, postgres.Nullable(p.After), p.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.List: %w", err)
 	}
@@ -67,14 +59,10 @@ func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 
 // Layers returns the layers of a campaign in order; equal prizes in a row are one group.
 func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) {
-	rows, err := db.Query(ctx, `SELECT layer, price FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
-	}
-	layers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Layer, err error) {
+	layers, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (l Layer, err error) {
 		err = row.Scan(&l.Layer, &l.Price)
 		return l, err
-	})
+	}, `SELECT layer, price FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
 	}
@@ -102,11 +90,8 @@ type Prize struct {
 
 // Prizes returns the prizes of a campaign in number order.
 func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) {
-	rows, err := db.Query(ctx, `SELECT number, layer, name FROM prizes WHERE campaign_id = $1 ORDER BY number`, id)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.Prizes(%s): %w", id, err)
-	}
-	prizes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Prize])
+	prizes, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Prize],
+		`SELECT number, layer, name FROM prizes WHERE campaign_id = $1 ORDER BY number`, id)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.Prizes(%s): %w", id, err)
 	}

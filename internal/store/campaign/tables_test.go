@@ -107,7 +107,7 @@ func TestTheTablesRefuseWhatCannotBe(t *testing.T) {
 		id := byState[c.state]
 		before := everything(t, db, id)
 		_, err := db.Exec(t.Context(), c.sql, id)
-		if sqlState(err) != c.code || postgres.IsSurroundings(err) {
+		if sqlState(err) != c.code || postgres.IsTransient(err) {
 			t.Errorf("%s\n%v, want SQLSTATE %s", c.sql, err, c.code)
 		}
 		if after := everything(t, db, id); after != before {

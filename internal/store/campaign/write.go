@@ -41,10 +41,10 @@ func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 
 func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) error {
 	var numbers, prizeNumbers, prizeLayers []int
-	var prices []int64
+	var prices []int64 // minor units
 	var names []string
 	for _, l := range layers {
-		numbers, prices = append(numbers, l.Layer), append(prices, l.Price)
+		numbers, prices = append(numbers, l.Layer), append(prices, int64(l.Price))
 		for _, group := range l.Prizes {
 			for range group.Count {
 				prizeNumbers = append(prizeNumbers, len(prizeNumbers)+1)
@@ -63,11 +63,10 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) 
 }
 
 // Amend changes what may change in an active campaign: its name, a higher
-// purchase limit or none, a later end of the sale or none. Nil leaves a value as
-// it is.
-func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, a Amendment) error {
+// purchase limit or none, a later end of the sale or none.
+func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 	var faults []fault.Field
-	checkTime(a.SaleEndsAt, "/sale_ends_at", func(pointer, format string, args ...any) {
+	checkTime(p.SaleEndsAt.Value, "/sale_ends_at", func(pointer, format string, args ...any) {
 		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	})
 	if len(faults) > 0 {
@@ -81,7 +80,7 @@ func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, a Amendment) error {
 		WHERE id = $1 AND state = 'active'
 		  AND ($3::integer IS NULL OR $3 >= purchase_limit)
 		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)`,
-		id, a.Name, a.PurchaseLimit, a.SaleEndsAt, a.NoPurchaseLimit, a.NoSaleEnd)
+		id, p.Name, p.PurchaseLimit.Value, p.SaleEndsAt.Value, p.PurchaseLimit.Set && p.PurchaseLimit.Value == nil, p.SaleEndsAt.Set && p.SaleEndsAt.Value == nil)
 	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off")
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -31,7 +31,7 @@ func fullDraft() campaign.Draft {
 // create creates a pending campaign.
 func create(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 	t.Helper()
-	id := job.NewID()
+	id := uuidv7.New()
 	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
 		t.Fatal(err)
 	}
@@ -111,30 +111,35 @@ func TestPublicationBindsTheCampaign(t *testing.T) {
 	}
 }
 
+// to is a new value; nil empties the field.
+func to[T any](value *T) campaign.Optional[T] { return campaign.Optional[T]{Set: true, Value: value} }
+
 func TestAnAmendmentOnlyWidens(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for _, c := range []struct {
 		name    string
 		limited bool // the campaign has a limit of 3 and ends at noon
-		change  campaign.Amendment
+		change  campaign.Patch
 		allowed bool
 	}{
-		{"nothing", true, campaign.Amendment{}, true},
-		{"nothing, without limits", false, campaign.Amendment{}, true},
-		{"the name", true, campaign.Amendment{Name: pointer("New")}, true},
-		{"the name, without limits", false, campaign.Amendment{Name: pointer("New")}, true},
-		{"a higher limit", true, campaign.Amendment{PurchaseLimit: pointer(4)}, true},
-		{"the same limit", true, campaign.Amendment{PurchaseLimit: pointer(3)}, true},
-		{"a lower limit", true, campaign.Amendment{PurchaseLimit: pointer(2)}, false},
-		{"a limit where there was none", false, campaign.Amendment{PurchaseLimit: pointer(1000)}, false},
-		{"a later end", true, campaign.Amendment{SaleEndsAt: pointer(noon.Add(time.Microsecond))}, true},
-		{"the same end", true, campaign.Amendment{SaleEndsAt: &noon}, true},
-		{"an earlier end", true, campaign.Amendment{SaleEndsAt: pointer(noon.Add(-time.Microsecond))}, false},
-		{"an end where there was none", false, campaign.Amendment{SaleEndsAt: pointer(noon.AddDate(100, 0, 0))}, false},
-		{"all of it", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(9), SaleEndsAt: pointer(noon.Add(time.Hour))}, true},
-		{"all of it, but a lower limit", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(2), SaleEndsAt: pointer(noon.Add(time.Hour))}, false},
-		{"all of it, but an earlier end", true, campaign.Amendment{Name: pointer("New"), PurchaseLimit: pointer(9), SaleEndsAt: pointer(noon.Add(-time.Hour))}, false},
+		{"nothing", true, campaign.Patch{}, true},
+		{"nothing, without limits", false, campaign.Patch{}, true},
+		{"the name", true, campaign.Patch{Name: pointer("New")}, true},
+		{"the name, without limits", false, campaign.Patch{Name: pointer("New")}, true},
+		{"a higher limit", true, campaign.Patch{PurchaseLimit: to(pointer(4))}, true},
+		{"the same limit", true, campaign.Patch{PurchaseLimit: to(pointer(3))}, true},
+		{"a lower limit", true, campaign.Patch{PurchaseLimit: to(pointer(2))}, false},
+		{"a limit where there was none", false, campaign.Patch{PurchaseLimit: to(pointer(1000))}, false},
+		{"a later end", true, campaign.Patch{SaleEndsAt: to(pointer(noon.Add(time.Microsecond)))}, true},
+		{"the same end", true, campaign.Patch{SaleEndsAt: to(&noon)}, true},
+		{"an earlier end", true, campaign.Patch{SaleEndsAt: to(pointer(noon.Add(-time.Microsecond)))}, false},
+		{"an end where there was none", false, campaign.Patch{SaleEndsAt: to(pointer(noon.AddDate(100, 0, 0)))}, false},
+		{"all of it", true, campaign.Patch{Name: pointer("New"), PurchaseLimit: to(pointer(9)), SaleEndsAt: to(pointer(noon.Add(time.Hour)))}, true},
+		{"no limit any more", true, campaign.Patch{PurchaseLimit: to[int](nil)}, true},
+		{"no end any more", true, campaign.Patch{SaleEndsAt: to[time.Time](nil)}, true},
+		{"all of it, but a lower limit", true, campaign.Patch{Name: pointer("New"), PurchaseLimit: to(pointer(2)), SaleEndsAt: to(pointer(noon.Add(time.Hour)))}, false},
+		{"all of it, but an earlier end", true, campaign.Patch{Name: pointer("New"), PurchaseLimit: to(pointer(9)), SaleEndsAt: to(pointer(noon.Add(-time.Hour)))}, false},
 	} {
 		id := put(t, db, campaign.Active)
 		if c.limited {
@@ -145,8 +150,8 @@ func TestAnAmendmentOnlyWidens(t *testing.T) {
 		want := before
 		if c.allowed {
 			want.Name = *either(c.change.Name, &before.Name)
-			want.PurchaseLimit = either(c.change.PurchaseLimit, before.PurchaseLimit)
-			want.SaleEndsAt = either(c.change.SaleEndsAt, before.SaleEndsAt)
+			want.PurchaseLimit = valueOr(c.change.PurchaseLimit, before.PurchaseLimit)
+			want.SaleEndsAt = valueOr(c.change.SaleEndsAt, before.SaleEndsAt)
 		} else if fault.CodeOf(err) != fault.StateConflict {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -157,6 +162,14 @@ func TestAnAmendmentOnlyWidens(t *testing.T) {
 			t.Errorf("%s: got %+v\nwant %+v", c.name, after, want)
 		}
 	}
+}
+
+// valueOr returns what an optional value makes of one that is there.
+func valueOr[T any](o campaign.Optional[T], before *T) *T {
+	if o.Set {
+		return o.Value
+	}
+	return before
 }
 
 // either returns a, or b when a is nil.

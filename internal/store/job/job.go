@@ -24,7 +24,10 @@ const (
 // Final tells whether a job in this state will never change again.
 func (s State) Final() bool { return s == Succeeded || s == Failed }
 
-// Kind is what a job is about; it also names the queue of its tasks.
+// Kind is what a job is about. Work that waits for a worker is named by a noun,
+// and its kind also names the queue of its tasks. Commands, which are answered
+// at once and leave a job behind as their idempotency record, are named by a
+// noun and a verb.
 type Kind string
 
 // The kinds that workers handle.
@@ -34,9 +37,27 @@ const (
 	KindDraw         Kind = "draw"
 )
 
-// Kinds lists them, the most urgent first: a draw waits behind no backlog, and a
-// cancellation, which gives back what others may want, behind none of purchases.
-var Kinds = []Kind{KindDraw, KindCancellation, KindPurchase}
+// The kinds of commands.
+const (
+	KindCampaignCreate       Kind = "campaign-create"
+	KindCampaignPublish      Kind = "campaign-publish"
+	KindCampaignPause        Kind = "campaign-pause"
+	KindCampaignResume       Kind = "campaign-resume"
+	KindHoldCreate           Kind = "hold-create"
+	KindHoldExtend           Kind = "hold-extend"
+	KindWalletOpen           Kind = "wallet-open"
+	KindWalletCredit         Kind = "wallet-credit"
+	KindWalletDebit          Kind = "wallet-debit"
+	KindTransferCreate       Kind = "transfer-create"
+	KindAuthorizationCreate  Kind = "authorization-create"
+	KindAuthorizationCapture Kind = "authorization-capture"
+	KindAuthorizationVoid    Kind = "authorization-void"
+)
+
+// QueueKinds lists the kinds that workers handle, the most urgent first: a draw
+// waits behind no backlog, and a cancellation, which frees what others may want,
+// behind no backlog of purchases.
+var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 
 // System is the client of jobs that Triprize gives itself.
 const System = "system"
@@ -90,15 +111,7 @@ type Request struct {
 	UserID     string    // empty: none
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
-}
-
-// NewID returns a UUIDv7: ids sort by the time they were made.
-func NewID() uuid.UUID {
-	id, err := uuid.NewV7()
-	if err != nil {
-		panic("job.NewID: the system has no random source: " + err.Error())
-	}
-	return id
+	HTTPStatus int           // of a command that succeeds: what it is answered with, which the entry point chooses
 }
 
 // Ref is a job and the campaign it concerns.

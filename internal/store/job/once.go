@@ -2,97 +2,214 @@ package job
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
+// Answer is what a command came to: a body, or a refusal.
+type Answer struct {
+	Body    any // becomes JSON
+	Refusal error
+}
+
+// Done is what became of one command.
+type Done struct {
+	Accepted
+	Err error // a refusal that was not recorded: the key stays free
+}
+
 // Once does a command that is answered at once, exactly once per idempotency
-// key: its job row, already final, is written in the transaction of its effect.
+// key. It is OnceEach for one command, whose effect is undone when it is refused.
 //
-// do returns the status and body of the answer. When it returns a refusal that
-// will stay one (a conflict, a thing that is not there), the refusal is recorded
-// and its effect is undone; any other error undoes everything and the key stays
-// free. The row is inserted first, so that of two equal requests the second
-// waits for the first and then gets its answer.
-func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.Tx) (status int, body any, err error)) (Accepted, error) {
-	var done Accepted
-	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		claimed, err := claim(ctx, tx, r)
-		if err != nil {
+// do returns the body of the answer. The refusal of a command that was done
+// before comes as the problem of its job; one that was not recorded, as an error.
+func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.Tx) (body any, err error)) (Accepted, error) {
+	done, err := OnceEach(ctx, db, []Request{r}, func(tx pgx.Tx, _ []int) ([]Answer, error) {
+		var body any
+		err := pgx.BeginFunc(ctx, tx, func(effect pgx.Tx) (err error) { // a savepoint
+			body, err = do(effect)
 			return err
+		})
+		if err != nil && !isFault(err) {
+			return nil, err
 		}
-		if !claimed {
-			return readTakenOne(ctx, tx, r, &done)
-		}
-		return doClaimed(ctx, tx, r, do, &done)
+		return []Answer{{Body: body, Refusal: err}}, nil
 	})
 	if err != nil {
 		return Accepted{}, err
 	}
+	return done[0].Accepted, done[0].Err
+}
+
+// OnceEach does commands that share a transaction, each exactly once per
+// idempotency key: a command's job row, already final, is written in the
+// transaction of its effect.
+//
+// do gets the indexes of those requests whose key is new, in the order in which
+// they came, and returns one answer for each. A command that it refuses must have
+// had no effect. A refusal that will stay one (a conflict, a thing that is not
+// there) is recorded; after any other the key stays free. An error of do undoes
+// everything, for all.
+//
+// The rows are inserted first, so that of two equal requests the second waits
+// for the first and then gets its answer.
+func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
+	var done []Done
+	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		c := commands{requests: requests, intake: NewIntake(requests), jobs: make(map[slot]Job), undone: make(map[slot]undone)}
+		fresh, err := c.claim(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if len(fresh) > 0 {
+			answers, err := do(tx, fresh)
+			if err != nil {
+				return err
+			}
+			if err := c.record(ctx, tx, fresh, answers); err != nil {
+				return err
+			}
+		}
+		done, err = c.done(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("job.OnceEach: %w", err)
+	}
 	return done, nil
 }
 
-func claim(ctx context.Context, tx pgx.Tx, r Request) (bool, error) {
-	tag, err := tx.Exec(ctx, `
-		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, state, attempts, finished_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, 'succeeded', 1, clock_timestamp(), clock_timestamp() + $7 * interval '1 second')
-		ON CONFLICT (client, idempotency_key) DO NOTHING`,
-		r.ID, r.Client, r.Key, r.Hash[:], r.Kind, pointer(r.CampaignID), r.Keep.Seconds())
-	if err != nil {
-		return false, fmt.Errorf("job.Once: %w", err)
-	}
-	return tag.RowsAffected() == 1, nil
+// errTogether is for a request whose key belonged to another one of the same
+// transaction: what that one was refused for is not its answer.
+var errTogether = fault.New(fault.KeyReused, "another request came at the same time with this Idempotency-Key; use a fresh key")
+
+// commands is the state of one transaction.
+type commands struct {
+	requests []Request
+	intake   *Intake
+	jobs     map[slot]Job
+	undone   map[slot]undone // refusals that were not recorded
 }
 
-func readTakenOne(ctx context.Context, tx pgx.Tx, r Request, done *Accepted) error {
-	jobs := make(map[slot]Job, 1)
-	if err := readTaken(ctx, tx, []Request{r}, []int{0}, jobs); err != nil {
-		return fmt.Errorf("job.Once: %w", err)
-	}
-	j := jobs[slot{r.Client, r.Key}]
-	*done = Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}
-	return nil
+// undone is a request that leaves its key free, and why.
+type undone struct {
+	hash [sha256.Size]byte
+	why  error
 }
 
-func doClaimed(ctx context.Context, tx pgx.Tx, r Request, do func(pgx.Tx) (int, any, error), done *Accepted) error {
-	var status int
-	var body any
-	refusal := pgx.BeginFunc(ctx, tx, func(effect pgx.Tx) (err error) { // a savepoint
-		status, body, err = do(effect)
-		return err
-	})
-	state, problem := Succeeded, (*Problem)(nil)
-	var result json.RawMessage
-	if refusal != nil {
-		if f, ok := errors.AsType[*fault.Error](refusal); !ok || !final(f.Code.Kind()) {
-			return refusal
-		}
-		stored := ProblemOf(refusal)
-		state, problem = Failed, &stored
-	} else {
-		var err error
-		if result, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("job.Once: %w", err)
+// claim inserts the rows of those requests whose key is free and returns which these are.
+func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error) {
+	var b pgx.Batch
+	c.intake.queue(&b, Succeeded)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, err
+	}
+	claimed := make(map[uuid.UUID]bool, len(c.requests))
+	for i, r := range c.requests {
+		if c.intake.Made(r) && !claimed[r.ID] { // a request that is given twice is one
+			claimed[r.ID] = true
+			fresh = append(fresh, i)
 		}
 	}
-	done.Job = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind, CampaignID: pointer(r.CampaignID),
-		State: state, Result: result, Problem: problem, HTTPStatus: pointer(status), Attempts: 1}
-	_, err := tx.Exec(ctx, `UPDATE jobs SET state = $2, result = $3, problem = $4, http_status = $5 WHERE id = $1`,
-		r.ID, state, result, problem, pointer(status))
-	if err != nil {
-		return fmt.Errorf("job.Once: %w", err)
-	}
-	return nil
+	return fresh, nil
 }
 
-// final tells whether a refusal of this kind is worth remembering: the same
-// request would be refused again, or its outcome must not change under a retry.
-func final(k fault.Kind) bool {
+// record writes the answers into the claimed rows, and frees the keys of
+// refusals that are not worth remembering.
+func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers []Answer) error {
+	if len(answers) != len(fresh) {
+		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
+	}
+	var ids, gone []uuid.UUID
+	var states []string
+	var results []json.RawMessage
+	var problems []*Problem
+	var statuses []*int
+	for at, i := range fresh {
+		r := c.requests[i]
+		if refusal := answers[at].Refusal; refusal != nil && !isFinal(refusal) {
+			c.undone[r.slot()] = undone{r.Hash, refusal}
+			gone = append(gone, r.ID)
+			continue
+		}
+		j, err := r.answered(answers[at])
+		if err != nil {
+			return err
+		}
+		c.jobs[r.slot()] = j
+		ids, states, results = append(ids, j.ID), append(states, string(j.State)), append(results, j.Result)
+		problems, statuses = append(problems, j.Problem), append(statuses, j.HTTPStatus)
+	}
+	var b pgx.Batch
+	b.Queue(`
+		UPDATE jobs j SET state = a.state, result = a.result, problem = a.problem, http_status = a.status
+		FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[], $5::int[]) AS a (id, state, result, problem, status)
+		WHERE j.id = a.id`, ids, states, results, problems, statuses).Exec(postgres.Exactly(len(ids), "claims"))
+	if len(gone) > 0 {
+		b.Queue(`DELETE FROM jobs WHERE id = ANY($1)`, gone)
+	}
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+// answered is the job that a command leaves behind.
+func (r Request) answered(a Answer) (Job, error) {
+	j := Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind, CampaignID: postgres.Nullable(r.CampaignID),
+		UserID: postgres.Nullable(r.UserID), State: Succeeded, Attempts: 1}
+	if a.Refusal != nil {
+		problem := ProblemOf(a.Refusal)
+		j.State, j.Problem = Failed, &problem
+		return j, nil
+	}
+	body, err := json.Marshal(a.Body)
+	j.Result, j.HTTPStatus = body, postgres.Nullable(r.HTTPStatus)
+	return j, err
+}
+
+// done tells every request what became of it.
+func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
+	var earlier []Request
+	for _, r := range c.intake.Candidates() {
+		if _, mine := c.jobs[r.slot()]; !mine && c.undone[r.slot()].why == nil {
+			earlier = append(earlier, r)
+		}
+	}
+	if err := readTaken(ctx, tx, earlier, c.jobs); err != nil {
+		return nil, err
+	}
+	done := make([]Done, len(c.requests))
+	for i, r := range c.requests {
+		if u := c.undone[r.slot()]; u.why != nil {
+			if done[i].Err = u.why; u.hash != r.Hash { // it came at the same time as another request with its key
+				done[i].Err = errTogether
+			}
+			continue
+		}
+		done[i].Accepted = outcome(c.jobs[r.slot()], r)
+	}
+	return done, nil
+}
+
+// isFault tells a refusal from a failure.
+func isFault(err error) bool {
+	_, ok := errors.AsType[*fault.Error](err)
+	return ok
+}
+
+// isFinal tells whether a refusal is worth remembering: the same request would be
+// refused again, or its outcome must not change under a retry.
+func isFinal(refusal error) bool {
+	f, ok := errors.AsType[*fault.Error](refusal)
+	if !ok {
+		return false
+	}
+	k := f.Code.Kind()
 	return k == fault.KindConflict || k == fault.KindNotFound || k == fault.KindMismatch
 }

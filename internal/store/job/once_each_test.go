@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -24,7 +25,7 @@ func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.D
 		fresh = slices.Clone(undone)
 		answers := make([]job.Answer, len(undone))
 		for at, i := range undone {
-			answers[at] = job.Answer{Status: 200 + i, Body: requests[i].Key}
+			answers[at] = job.Answer{Body: requests[i].Key}
 		}
 		return answers, nil
 	})
@@ -34,10 +35,13 @@ func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.D
 	return done, fresh
 }
 
-func TestEachCommandOfACrowdIsAnsweredInItsPlace(t *testing.T) {
+func TestEachCommandOfABatchIsAnsweredInItsPlace(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	requests := []job.Request{request("z", "a"), request("a", "a"), request("m", "a")} // not in the order of keys
+	for i := range requests {
+		requests[i].HTTPStatus = 200 + i
+	}
 	done, fresh := each(t, db, requests...)
 	if !slices.Equal(fresh, []int{0, 1, 2}) {
 		t.Errorf("done in the order %v", fresh)
@@ -52,7 +56,7 @@ func TestEachCommandOfACrowdIsAnsweredInItsPlace(t *testing.T) {
 	}
 }
 
-func TestEqualKeysOfACrowdHaveOneEffect(t *testing.T) {
+func TestEqualKeysOfABatchHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	first := request("k", "a")
@@ -64,7 +68,7 @@ func TestEqualKeysOfACrowdHaveOneEffect(t *testing.T) {
 		t.Errorf("done: %+v", done)
 	}
 	again, fresh := each(t, db, request("k", "a"), request("new", "a"), request("l", "c"))
-	if !slices.Equal(fresh, []int{1}) || !again[0].Replayed || again[0].Reused || string(again[0].Job.Result) != `"k"` || *again[0].Job.HTTPStatus != 200 || again[1].Replayed || !again[2].Reused {
+	if !slices.Equal(fresh, []int{1}) || !again[0].Replayed || again[0].Reused || string(again[0].Job.Result) != `"k"` || *again[0].Job.HTTPStatus != 201 || again[1].Replayed || !again[2].Reused {
 		t.Errorf("again: fresh %v, %+v", fresh, again)
 	}
 	if again, fresh = each(t, db, request("k", "a")); fresh != nil || !again[0].Replayed {
@@ -72,7 +76,7 @@ func TestEqualKeysOfACrowdHaveOneEffect(t *testing.T) {
 	}
 }
 
-func TestARefusalInACrowdStaysOrLeavesTheKeyFree(t *testing.T) {
+func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	about := fault.New(fault.StateConflict, "it is there")
@@ -92,7 +96,7 @@ func TestARefusalInACrowdStaysOrLeavesTheKeyFree(t *testing.T) {
 	refuse := func(_ pgx.Tx, fresh []int) ([]job.Answer, error) {
 		var answers []job.Answer
 		for _, i := range fresh {
-			answers = append(answers, job.Answer{Status: 200, Refusal: refusals[requests[i].Key].err})
+			answers = append(answers, job.Answer{Refusal: refusals[requests[i].Key].err})
 		}
 		return answers, nil
 	}
@@ -125,16 +129,16 @@ func TestARefusalInACrowdStaysOrLeavesTheKeyFree(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfACrowdUndoesAll(t *testing.T) {
+func TestAnErrorOfABatchUndoesAll(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	victim := accepted(t, db, 1)[0]
 	fails := errors.New("a defect")
-	two := []job.Answer{{Status: 200}, {Status: 200}}
+	two := []job.Answer{{}, {}}
 	for name, end := range map[string]func(tx pgx.Tx) ([]job.Answer, error){
 		"an error":     func(pgx.Tx) ([]job.Answer, error) { return two, fails },
 		"too few":      func(pgx.Tx) ([]job.Answer, error) { return two[:1], nil },
-		"not for JSON": func(pgx.Tx) ([]job.Answer, error) { return []job.Answer{{Status: 200, Body: func() {}}, two[1]}, nil },
+		"not for JSON": func(pgx.Tx) ([]job.Answer, error) { return []job.Answer{{Body: func() {}}, two[1]}, nil },
 		"a claim is gone": func(tx pgx.Tx) ([]job.Answer, error) {
 			_, err := tx.Exec(t.Context(), `DELETE FROM jobs WHERE idempotency_key = 'l'`)
 			return two, err
@@ -158,7 +162,7 @@ func TestAnErrorOfACrowdUndoesAll(t *testing.T) {
 	}
 }
 
-func TestCrowdsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
+func TestBatchsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	const keys, crowds = 40, 6
@@ -179,7 +183,7 @@ func TestCrowdsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 				var answers []job.Answer
 				for _, i := range fresh {
 					ran[at(i)].Add(1)
-					answers = append(answers, job.Answer{Status: 200, Body: fmt.Sprint(c, "/", at(i))})
+					answers = append(answers, job.Answer{Body: fmt.Sprint(c, "/", at(i))})
 				}
 				return answers, nil
 			})
@@ -208,7 +212,7 @@ func TestCrowdsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 // A third transaction has the key in the middle while two crowds claim the same
 // keys in opposite orders. Had each its own order, both would wait there with the
 // other's last key in hand.
-func TestCrowdsClaimKeysInOneOrder(t *testing.T) {
+func TestBatchsClaimKeysInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	first, middle, last := request("a", "a"), request("m", "a"), request("z", "a")
@@ -217,7 +221,7 @@ func TestCrowdsClaimKeysInOneOrder(t *testing.T) {
 		for _, order := range [][]job.Request{{first, middle, last}, {last, middle, first}} {
 			requests := make([]job.Request, len(order))
 			for i, r := range order {
-				r.ID = job.NewID()
+				r.ID = uuidv7.New()
 				requests[i] = r
 			}
 			wg.Go(func() {

@@ -24,9 +24,9 @@ func TestACommandIsDoneOncePerKey(t *testing.T) {
 	for i := range answers {
 		wg.Go(func() {
 			var err error
-			answers[i], err = job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (int, any, error) {
+			answers[i], err = job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (any, error) {
 				ran.Add(1)
-				return 201, map[string]int{"z": 1, "a": 2}, nil
+				return map[string]int{"z": 1, "a": 2}, nil
 			})
 			if err != nil {
 				t.Error(err)
@@ -58,11 +58,11 @@ func TestARefusalIsRememberedAndItsEffectUndone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	victim := accepted(t, db, 1)[0]
-	refuse := func(tx pgx.Tx) (int, any, error) {
+	refuse := func(tx pgx.Tx) (any, error) {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, victim); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
-		return 0, nil, fault.New(fault.StateConflict, "no")
+		return nil, fault.New(fault.StateConflict, "no")
 	}
 	for try := range 2 {
 		a, err := job.Once(t.Context(), db, request("k", "a"), refuse)
@@ -79,11 +79,11 @@ func TestAFaultLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for _, fails := range []error{errors.New("a defect"), context.DeadlineExceeded, fault.New(fault.Unavailable, "later")} {
-		if _, err := job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (int, any, error) { return 0, nil, fails }); !errors.Is(err, fails) {
+		if _, err := job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (any, error) { return nil, fails }); !errors.Is(err, fails) {
 			t.Errorf("got %v, want %v", err, fails)
 		}
 	}
-	a, err := job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (int, any, error) { return 200, "done", nil })
+	a, err := job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (any, error) { return "done", nil })
 	if err != nil || a.Replayed || string(a.Job.Result) != `"done"` {
 		t.Errorf("after the faults: %+v, %v", a, err)
 	}

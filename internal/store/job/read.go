@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -38,13 +37,9 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Job, error) {
 // GetAll returns those of the jobs that exist, in no particular order.
 func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error) {
 	// The primary key is asked once per id; "id = ANY" tempts the planner to scan.
-	rows, err := db.Query(ctx, `
+	jobs, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("job.GetAll: %w", err)
-	}
-	jobs, err := pgx.CollectRows(rows, scan)
 	if err != nil {
 		return nil, fmt.Errorf("job.GetAll: %w", err)
 	}
@@ -54,50 +49,45 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error)
 // OfKey returns the job of an earlier request with the same key, and false when
 // there is none.
 func OfKey(ctx context.Context, db postgres.DB, r Request) (Accepted, bool, error) {
-	rows, err := db.Query(ctx, `SELECT `+columns+` FROM jobs j WHERE client = $1 AND idempotency_key = $2`, r.Client, r.Key)
+	earlier, ok, err := OfKeys(ctx, db, []Request{r})
 	if err != nil {
-		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
+		return Accepted{}, false, err
 	}
-	j, err := pgx.CollectExactlyOneRow(rows, scan)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Accepted{}, false, nil
-	}
-	if err != nil {
-		return Accepted{}, false, fmt.Errorf("job.OfKey: %w", err)
-	}
-	return Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true, nil
+	return earlier[0], ok[0], nil
 }
 
 // OfKeys returns the jobs of earlier requests with the same keys; where there is
 // none, ok[i] is false.
 func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []Accepted, ok []bool, err error) {
-	clients, keys := make([]string, len(requests)), make([]string, len(requests))
-	for i, r := range requests {
-		clients[i], keys[i] = r.Client, r.Key
-	}
-	rows, err := db.Query(ctx, byKeySQL, clients, keys)
+	jobs, err := ofKeys(ctx, db, requests)
 	if err != nil {
 		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, nil, fmt.Errorf("job.OfKeys: %w", err)
-	}
-	jobs := make(map[slot]Job, len(found))
-	for _, j := range found {
-		jobs[slot{j.Client, j.Key}] = j
 	}
 	earlier, ok = make([]Accepted, len(requests)), make([]bool, len(requests))
 	for i, r := range requests {
-		if j, known := jobs[slot{r.Client, r.Key}]; known {
-			earlier[i], ok[i] = Accepted{Job: j, Replayed: true, Reused: j.Hash != r.Hash}, true
+		if j, known := jobs[r.slot()]; known {
+			earlier[i], ok[i] = outcome(j, r), true
+			earlier[i].Replayed = true
 		}
 	}
 	return earlier, ok, nil
 }
 
-// byKeySQL reads the jobs of clients $1 text[] with keys $2 text[]: the unique
-// index is asked once per key.
-const byKeySQL = `
-		SELECT ` + columns + ` FROM unnest($1::text[], $2::text[]) AS k (client, key)
-		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`
+// ofKeys asks the unique index once per key.
+func ofKeys(ctx context.Context, db postgres.DB, requests []Request) (map[slot]Job, error) {
+	clients, keys := make([]string, len(requests)), make([]string, len(requests))
+	for i, r := range requests {
+		clients[i], keys[i] = r.Client, r.Key
+	}
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::text[], $2::text[]) AS k (client, key)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`, clients, keys)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make(map[slot]Job, len(found))
+	for _, j := range found {
+		jobs[slot{j.Client, j.Key}] = j
+	}
+	return jobs, nil
+}

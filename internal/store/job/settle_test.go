@@ -1,22 +1,32 @@
 package job_test
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
-// accepted accepts n jobs and returns their ids.
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// request is a request of the client "shop" with a hash of its own content.
+func request(key, content string) job.Request {
+	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
+		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour, HTTPStatus: 201}
+}
+
+// accepted makes n queued jobs and returns their ids.
 func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 	t.Helper()
 	var requests []job.Request
@@ -25,7 +35,9 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 		r := request(uuid.NewString(), "a")
 		requests, ids = append(requests, r), append(ids, r.ID)
 	}
-	if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
+	var b pgx.Batch
+	job.NewIntake(requests).Queue(&b)
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
 	return ids
@@ -87,23 +99,23 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	db := fixture.DB(t)
 	ids := accepted(t, db, 3)
 	campaignID := uuid.New()
-	expectWaiting := func(suspects int, order ...uuid.UUID) {
+	expectWaiting := func(alone int, order ...uuid.UUID) {
 		t.Helper()
 		refs := make([]job.Ref, len(ids))
 		for i, id := range ids {
 			refs[i] = job.Ref{ID: id, CampaignID: campaignID}
 		}
-		waiting, err := job.Waiting(t.Context(), db, refs)
+		waiting, err := job.FindQueued(t.Context(), db, refs)
 		if err != nil || len(waiting) != len(order) {
 			t.Fatal(waiting, err)
 		}
 		for i, one := range waiting {
-			if one.ID != order[i] || one.CampaignID != campaignID || one.Suspect() != (i >= len(order)-suspects) {
+			if one.ID != order[i] || one.CampaignID != campaignID || one.TryAlone() != (i >= len(order)-alone) {
 				t.Errorf("of %v, place %d is %+v", order, i, one)
 			}
 		}
 	}
-	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, uuidv7.Compare)
 	expectWaiting(0, ids...)
 	if n, err := job.Begin(t.Context(), db, ids[:2]); err != nil || n != 2 {
 		t.Fatalf("the second delivery is counted as %d, %v", n, err)
@@ -116,7 +128,7 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, db, ids[0]); j.Attempts != 2 {
-		t.Errorf("after a fault of the surroundings: %d attempts", j.Attempts)
+		t.Errorf("after a transient fault: %d attempts", j.Attempts)
 	}
 	if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
@@ -136,5 +148,27 @@ func TestAFailedJobSaysWhy(t *testing.T) {
 	}
 	if j := fixture.Job(t, db, id); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 positions are sold" || j.Result != nil {
 		t.Errorf("got %+v", j)
+	}
+}
+
+func TestOnlyFinalJobsPastTheirTimeAreDeleted(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := accepted(t, db, 3)
+	for _, id := range ids[:2] {
+		if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := db.Exec(t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s' WHERE id = ANY($1)`, []uuid.UUID{ids[0], ids[2]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := job.DeleteExpired(t.Context(), db, 100); err != nil || n != 1 {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+	left, err := job.GetAll(t.Context(), db, ids)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%d jobs are left, %v", len(left), err)
 	}
 }

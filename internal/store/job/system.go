@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"triprize/internal/domain/uuidv7"
+
 	"github.com/google/uuid"
 )
 
@@ -12,5 +14,5 @@ import (
 // given up, adds a suffix.
 func DrawRequest(campaignID uuid.UUID, suffix string, keep time.Duration) Request {
 	key := "lottery-draw-" + campaignID.String() + suffix
-	return Request{ID: NewID(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep}
+	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep}
 }

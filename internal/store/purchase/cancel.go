@@ -3,6 +3,8 @@ package purchase
 import (
 	"time"
 
+	"triprize/internal/platform/postgres"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -14,11 +16,11 @@ type Cancellation struct {
 	Reason *string // at most 500 characters; nil: none was given
 }
 
-// QueueCancel makes a completed purchase cancelled; the caller checks that it
-// touches one row. The items stay: they are what it was about.
-func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) *pgx.QueuedQuery {
-	return b.Queue(`
+// QueueCancel makes a completed purchase cancelled. The items stay: they are what
+// it was about.
+func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
+	b.Queue(`
 		UPDATE purchases
 		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
-		WHERE id = $1 AND state = 'completed'`, id, by, reason)
+		WHERE id = $1 AND state = 'completed'`, id, by, reason).Exec(postgres.Exactly(1, "completed purchases"))
 }

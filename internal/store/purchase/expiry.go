@@ -20,15 +20,11 @@ type Expired struct {
 // have expired by the database's clock. It takes no lock: the caller locks the
 // campaign and asks again (StillExpired).
 func FindExpired(ctx context.Context, db postgres.DB, limit int) ([]Expired, error) {
-	rows, err := db.Query(ctx, `
+	expired, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Expired], `
 		SELECT DISTINCT purchase_id, campaign_id FROM (
 			SELECT s.purchase_id, s.campaign_id FROM positions s JOIN purchases p ON p.id = s.purchase_id
 			WHERE s.expires_at < clock_timestamp() AND s.state = 'reserved' AND p.state = 'pending'
 			ORDER BY s.expires_at LIMIT $1) oldest`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.FindExpired: %w", err)
-	}
-	expired, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Expired])
 	if err != nil {
 		return nil, fmt.Errorf("purchase.FindExpired: %w", err)
 	}

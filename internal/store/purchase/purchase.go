@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 )
 
@@ -21,10 +22,13 @@ const (
 	Cancelled State = "cancelled"
 )
 
+// PaymentMethod is how a purchase is paid.
+type PaymentMethod string
+
 // The payment methods.
 const (
-	External = "external" // the app collects the money itself
-	Wallet   = "wallet"   // the buyer's wallet in the campaign's currency
+	External PaymentMethod = "external" // the app collects the money itself
+	Wallet   PaymentMethod = "wallet"   // the buyer's wallet in the campaign's currency
 )
 
 // Purchase is one purchase with its items.
@@ -33,9 +37,9 @@ type Purchase struct {
 	CampaignID       uuid.UUID
 	UserID           string
 	JobID            uuid.UUID
-	Amount           int64 // minor units
+	Amount           money.Amount
 	Currency         string
-	PaymentMethod    string
+	PaymentMethod    PaymentMethod
 	PaymentReference *string
 	State            State
 	Failure          *fault.Code
@@ -49,5 +53,5 @@ type Purchase struct {
 // Item is one position of a purchase.
 type Item struct {
 	triangle.Position
-	Price int64 `json:"price"` // minor units
+	Price money.Amount `json:"price"`
 }

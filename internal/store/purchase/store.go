@@ -18,17 +18,17 @@ import (
 func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	n := len(purchases)
 	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
-	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n)
+	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
 	references, nonces := make([]*string, n), make([][]byte, n)
 	var owners []uuid.UUID
 	var layers, cols []int
 	var prices []int64
 	for i, p := range purchases {
 		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
-		amounts[i], currencies[i], methods[i] = p.Amount, p.Currency, p.PaymentMethod
+		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
 		references[i], nonces[i] = p.PaymentReference, p.Nonce[:]
 		for _, item := range p.Items {
-			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, item.Price)
+			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
 		}
 	}
 	b.Queue(`
@@ -61,11 +61,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 
 // Get returns a purchase, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
-	rows, err := db.Query(ctx, `SELECT `+columns+` FROM purchases p WHERE id = $1`, id)
-	if err != nil {
-		return Purchase{}, fmt.Errorf("purchase.Get(%s): %w", id, err)
-	}
-	p, err := pgx.CollectExactlyOneRow(rows, scan)
+	p, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM purchases p WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
 	}
@@ -77,14 +73,10 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
 
 // OfUser returns a user's purchases, newest first, after the given id (zero: from the start).
 func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID, limit int) ([]Purchase, error) {
-	rows, err := db.Query(ctx, `
+	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM purchases p
 		WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2)
-		ORDER BY id DESC LIMIT $3`, userID, uuid.NullUUID{UUID: after, Valid: after != uuid.Nil}, limit)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
-	}
-	list, err := pgx.CollectRows(rows, scan)
+		ORDER BY id DESC LIMIT $3`, userID, postgres.Nullable(after), limit)
 	if err != nil {
 		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
 	}
@@ -94,20 +86,16 @@ func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID,
 // SoldList returns every sold position of a campaign with what its leaf in the
 // frozen list is made of, by layer and column.
 func SoldList(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]fairdraw.Sold, error) {
-	rows, err := db.Query(ctx, `
-		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
-		FROM positions s JOIN purchases p ON p.id = s.purchase_id
-		WHERE s.campaign_id = $1 AND s.state = 'sold'
-		ORDER BY s.layer, s.col`, campaignID)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
-	}
-	sold, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s fairdraw.Sold, err error) {
+	sold, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Sold, err error) {
 		var nonce []byte
 		err = row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
 		copy(s.Nonce[:], nonce)
 		return s, err
-	})
+	}, `
+		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
+		FROM positions s JOIN purchases p ON p.id = s.purchase_id
+		WHERE s.campaign_id = $1 AND s.state = 'sold'
+		ORDER BY s.layer, s.col`, campaignID)
 	if err != nil {
 		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 )
 
 // Authorize holds money in a wallet until it is captured or voided, at most for ttl.
@@ -29,9 +30,9 @@ func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authoriza
 	if err := b.afford(a, m.Amount); err != nil {
 		return Authorization{}, err
 	}
-	h := &hold{fresh: true, Authorization: Authorization{ID: newID(), WalletID: id, Amount: m.Amount, State: Active,
+	h := &authorization{fresh: true, Authorization: Authorization{ID: uuidv7.New(), WalletID: id, Amount: m.Amount, State: Active,
 		Description: m.Description, CreatedAt: b.now, ExpiresAt: b.now.Add(ttl)}}
-	b.holds[h.ID] = h
+	b.authorizations[h.ID] = h
 	a.active++
 	b.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
 	return h.Authorization, nil
@@ -105,28 +106,28 @@ func (b *Book) expireDue(a *account) (expired int) {
 }
 
 // expire has a reference of its own making: it can be done once.
-func (b *Book) expire(a *account, h *hold) {
+func (b *Book) expire(a *account, h *authorization) {
 	b.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
 }
 
-func (b *Book) giveBack(kind Kind, to AuthorizationState, a *account, h *hold, m Movement) {
+func (b *Book) giveBack(kind Kind, to AuthorizationState, a *account, h *authorization, m Movement) {
 	m.Amount = h.Remaining()
 	b.end(a, h, to)
 	b.pending(kind, a, h, m, leg{a, 0, -m.Amount})
 }
 
-func (b *Book) end(a *account, h *hold, to AuthorizationState) {
+func (b *Book) end(a *account, h *authorization, to AuthorizationState) {
 	h.State, h.changed = to, true
 	a.active--
 }
 
 // held finds a wallet and an authorization of it.
-func (b *Book) held(id, authorizationID uuid.UUID) (*account, *hold, error) {
+func (b *Book) held(id, authorizationID uuid.UUID) (*account, *authorization, error) {
 	a, err := b.account(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := b.holds[authorizationID]
+	h := b.authorizations[authorizationID]
 	if h == nil || h.WalletID != id {
 		return nil, nil, fault.New(fault.NotFound, "the wallet has no authorization %s", authorizationID)
 	}
@@ -134,7 +135,7 @@ func (b *Book) held(id, authorizationID uuid.UUID) (*account, *hold, error) {
 }
 
 // usable refuses an authorization that has ended. One whose time is over ends here.
-func (b *Book) usable(a *account, h *hold) error {
+func (b *Book) usable(a *account, h *authorization) error {
 	if h.over(b.now) {
 		b.expire(a, h)
 	}
@@ -146,7 +147,7 @@ func (b *Book) usable(a *account, h *hold) error {
 
 // pending puts down an entry about an authorization. All have the same sides:
 // the wallet, and the world outside, where the money goes if it is captured.
-func (b *Book) pending(kind Kind, a *account, h *hold, m Movement, l leg) Entry {
+func (b *Book) pending(kind Kind, a *account, h *authorization, m Movement, l leg) Entry {
 	e := b.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID
 	b.post(e, l)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 )
@@ -17,7 +18,7 @@ func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 	id, other := made(t, db, 100), made(t, db, 0)
 	authorized(t, db, id, 60)
 	on(t, db, func(b *wallet.Book) {
-		for _, amount := range []int64{41, 100} {
+		for _, amount := range []money.Amount{41, 100} {
 			refused(t, fault.InsufficientFunds)(b.Debit(id, wallet.Movement{Amount: amount}))
 			refused(t, fault.InsufficientFunds)(b.Transfer(id, other, wallet.Movement{Amount: amount}))
 			refused(t, fault.InsufficientFunds)(b.Authorize(id, wallet.Movement{Amount: amount}, time.Hour))

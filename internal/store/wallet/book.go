@@ -1,24 +1,25 @@
 package wallet
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 )
 
 // Book is the state of one transaction: wallets that it has locked, and what
 // commands have decided to do with them. Nothing is written before Write. It is
 // for one goroutine.
 type Book struct {
-	now        time.Time // the database's, after the locks were granted
-	accounts   map[uuid.UUID]*account
-	holds      map[uuid.UUID]*hold
-	references map[Reference]bool // taken
-	busy       []uuid.UUID
-	folded     int64 // events that were added up
+	now            time.Time // the database's, after the locks were granted
+	accounts       map[uuid.UUID]*account
+	authorizations map[uuid.UUID]*authorization
+	references     map[Reference]bool // taken
+	busy           []uuid.UUID
+	folded         int64 // events that were added up
 
 	entries []Entry
 	events  []event
@@ -31,14 +32,14 @@ type account struct {
 	start    int64 // the version that was read
 	snapshot int64 // the version of the last snapshot
 	active   int   // authorizations
-	due      []*hold
+	due      []*authorization
 }
 
-// hold is an authorization as the commands so far have left it.
-type hold struct {
+// authorization is an authorization as the commands so far have left it.
+type authorization struct {
 	Authorization
-	fresh   bool  // made by this transaction
-	was     int64 // captured, as it was read
+	fresh   bool         // made by this transaction
+	was     money.Amount // captured, as it was read
 	changed bool
 }
 
@@ -47,14 +48,14 @@ type event struct {
 	walletID     uuid.UUID
 	version      int64
 	entryID      uuid.UUID
-	deltaBalance int64
-	deltaHeld    int64
+	deltaBalance money.Amount
+	deltaHeld    money.Amount
 }
 
 // Movement is what every command on a wallet says.
 type Movement struct {
-	Amount      int64     // minor units
-	Reference   Reference // zero: none but the entry's own id; otherwise it must be among those Wanted
+	Amount      money.Amount // minor units
+	Reference   Reference    // zero: none but the entry's own id; otherwise it must be among those Wanted
 	Description string
 	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that gives
 }
@@ -171,12 +172,12 @@ func (b *Book) Transfer(from, to uuid.UUID, m Movement) (Entry, error) {
 // leg is what an entry does to one wallet.
 type leg struct {
 	*account
-	deltaBalance, deltaHeld int64
+	deltaBalance, deltaHeld money.Amount
 }
 
 // entry makes an entry of a movement; the caller names its sides.
 func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
-	e := Entry{ID: newID(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now}
+	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now}
 	if e.Reference == (Reference{}) {
 		e.Reference.Text = e.ID.String()
 	}
@@ -195,5 +196,3 @@ func (b *Book) post(e Entry, legs ...leg) {
 			deltaBalance: l.deltaBalance, deltaHeld: l.deltaHeld})
 	}
 }
-
-func compareIDs(x, y uuid.UUID) int { return bytes.Compare(x[:], y[:]) }

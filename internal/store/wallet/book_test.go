@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
@@ -44,7 +45,7 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 	nobody := uuid.New()
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(b *wallet.Book) {
 		invalid, missing := refused(t, fault.InvalidRequest), refused(t, fault.NotFound)
-		for _, amount := range []int64{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
+		for _, amount := range []money.Amount{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
 			m := wallet.Movement{Amount: amount}
 			invalid(b.Credit(a, m))
 			invalid(b.Debit(a, m))
@@ -98,7 +99,7 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 	busy, free := made(t, db, 10), made(t, db, 10)
 	on(t, db, func(*wallet.Book) {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, false)
+			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
 			if err != nil {
 				return err
 			}

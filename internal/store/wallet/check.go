@@ -42,7 +42,7 @@ func (b *Book) admitText(a *account, m Movement) error {
 
 // afford checks that a wallet may spend an amount. Before it may not, it gets
 // back what was held for authorizations whose time is over.
-func (b *Book) afford(a *account, amount int64) error {
+func (b *Book) afford(a *account, amount money.Amount) error {
 	if a.Available() < amount {
 		b.expireDue(a)
 	}
@@ -54,7 +54,7 @@ func (b *Book) afford(a *account, amount int64) error {
 }
 
 // room checks that a wallet can take an amount.
-func (a *account) room(amount int64) error {
+func (a *account) room(amount money.Amount) error {
 	if a.Balance > MaxBalance-amount {
 		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", MaxBalance))
 	}

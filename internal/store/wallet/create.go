@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -29,7 +30,7 @@ func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, 
 	n := len(order)
 	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	for i, o := range order {
-		fresh[i], names[i], currencies[i] = newID(), o.ID, o.Currency
+		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
 	}
 	rows, err := tx.Query(ctx, `
 		INSERT INTO wallets (id, owner_id, currency)

@@ -32,7 +32,7 @@
 //
 // Two guards keep an update from being lost, and each would do alone: the row
 // lock makes commands take turns, and the version, which only one event of a
-// wallet can have, fails whoever came without the lock (ErrMoved). A Redis lock
+// wallet can have, fails whoever came without the lock (postgres.ErrRows). A Redis lock
 // in front of both saves waiting and proves nothing.
 //
 // An authorization whose time is over, by the database's clock, is over, whether

@@ -53,7 +53,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 		id := made(t, db, 10)
 		a := authorized(t, db, id, 5)
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, true)
+			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
@@ -19,11 +20,11 @@ import (
 func TestMain(m *testing.M) { fixture.Main(m) }
 
 // made makes a wallet in yen with a balance.
-func made(t *testing.T, db *pgxpool.Pool, balance int64) uuid.UUID {
+func made(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID {
 	return madeIn(t, db, "JPY", balance)
 }
 
-func madeIn(t *testing.T, db *pgxpool.Pool, currency string, balance int64) uuid.UUID {
+func madeIn(t *testing.T, db *pgxpool.Pool, currency string, balance money.Amount) uuid.UUID {
 	t.Helper()
 	owner := wallet.Owner{ID: uuid.NewString(), Currency: currency}
 	var id uuid.UUID
@@ -52,7 +53,7 @@ func with(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(b *wallet.
 func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(b *wallet.Book)) error {
 	t.Helper()
 	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		b, err := wallet.Open(t.Context(), tx, want, true)
+		b, err := wallet.Open(t.Context(), tx, want, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func refused(t *testing.T, want fault.Code) func(any, error) {
 }
 
 // expect compares a wallet with what it should have.
-func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held, version int64) {
+func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
 	t.Helper()
 	w, err := wallet.Get(t.Context(), db, id)
 	if err != nil {
@@ -106,7 +107,7 @@ func exec(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
 }
 
 // authorized holds money in a wallet and returns the authorization.
-func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount int64) (a wallet.Authorization) {
+func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amount) (a wallet.Authorization) {
 	t.Helper()
 	on(t, db, func(b *wallet.Book) {
 		var err error

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 )
 
@@ -32,17 +33,13 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	case from == 0:
 		from = math.MaxInt64
 	}
-	rows, err := db.Query(ctx, `
+	events, err := postgres.Collect(ctx, db, scanEvent, `
 		SELECT v.version, v.delta_balance, v.delta_held, v.at,
 		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
 		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at
 		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
 		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
 		ORDER BY v.version`, id, from, page.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
-	}
-	events, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
 	}
@@ -75,7 +72,7 @@ func scanEvent(row pgx.CollectableRow) (v Event, err error) {
 }
 
 // Sum is what the events of a wallet up to a version add up to.
-type Sum struct{ Balance, Held int64 }
+type Sum struct{ Balance, Held money.Amount }
 
 // At recomputes what a wallet had at a version, from the snapshot before it and
 // the events after that. A version that the wallet does not have is not-found.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 )
@@ -27,13 +28,13 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 		}, id)
 		events += int64(n)
 	}
-	expect(t, db, id, 3*events, 0, events)
+	expect(t, db, id, money.Amount(3*events), 0, events)
 	var snapshots []int64
 	if err := db.QueryRow(t.Context(), `SELECT array_agg(version ORDER BY version) FROM wallet_snapshots`).Scan(&snapshots); err != nil || len(snapshots) != 3 {
 		t.Errorf("snapshots at %v, %v", snapshots, err)
 	}
 	for version := range events + 1 {
-		if got, err := wallet.At(t.Context(), db, id, version); err != nil || got.Balance != 3*version || got.Held != 0 {
+		if got, err := wallet.At(t.Context(), db, id, version); err != nil || got.Balance != money.Amount(3*version) || got.Held != 0 {
 			t.Errorf("at version %d: %+v, %v", version, got, err)
 		}
 	}
@@ -60,7 +61,7 @@ func TestHistoryIsPagedInBothDirections(t *testing.T) {
 	})
 	want := []struct {
 		kind          wallet.Kind
-		balance, held int64
+		balance, held money.Amount
 	}{{wallet.KindCredit, 100, 0}, {wallet.KindAuthorize, 100, 60}, {wallet.KindCapture, 90, 50}, {wallet.KindTransfer, 85, 50}, {wallet.KindVoid, 85, 0}}
 	for _, upward := range []bool{true, false} {
 		var seen []wallet.Event

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -17,14 +21,6 @@ type Wanted struct {
 	Authorizations []uuid.UUID // to be captured or voided
 	References     []Reference // that callers gave
 }
-
-// lockFreeSQL takes the rows of those wallets ($1 uuid[]) that nobody else has
-// locked, in ascending order, without waiting; lockAllSQL waits for its turn. A
-// statement that locks reads nothing else: what it reads can be older than its wait.
-const (
-	lockAllSQL  = `SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`
-	lockFreeSQL = lockAllSQL + ` SKIP LOCKED`
-)
 
 // stateSQL reads wallets $1 uuid[] with what they start from: the last snapshot
 // and the sum of the events after it, of which there are fewer than
@@ -65,21 +61,18 @@ const takenSQL = `
 	CROSS JOIN LATERAL (SELECT FROM ledger_entries WHERE scope = r.scope AND reference = r.reference) e`
 
 // Open locks wallets for the transaction, in the order of their ids, and reads
-// what commands on them are decided on, in one round trip. With wait it takes
-// its turn; without, wallets that somebody else has locked are Busy. Wallets are
-// last in the order of locks: callers have all others already.
-func Open(ctx context.Context, tx pgx.Tx, want Wanted, wait bool) (*Book, error) {
-	b := &Book{accounts: make(map[uuid.UUID]*account), holds: make(map[uuid.UUID]*hold), references: make(map[Reference]bool)}
+// what commands on them are decided on, in one round trip. With
+// postgres.SkipLocked, wallets that somebody else has locked are Busy. In the
+// order of locks (docs/architecture.md) wallets come after campaigns and before
+// jobs that are settled.
+func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*Book, error) {
+	b := &Book{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]bool)}
 	ids := slices.Clone(want.Wallets)
-	slices.SortFunc(ids, compareIDs)
+	slices.SortFunc(ids, uuidv7.Compare)
 	ids = slices.Compact(ids)
-	lockSQL := lockFreeSQL
-	if wait {
-		lockSQL = lockAllSQL
-	}
 	locked := make(map[uuid.UUID]bool, len(ids))
 	var p pgx.Batch
-	p.Queue(lockSQL, ids).Query(func(rows pgx.Rows) error {
+	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+string(mode), ids).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
 		return err
@@ -113,7 +106,8 @@ var ErrBusy = errors.New("wallet: busy")
 
 func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	var w Wallet
-	var snapshot, events, last, balance, held int64
+	var snapshot, events, last int64
+	var balance, held money.Amount
 	var active int
 	_, err := pgx.ForEachRow(rows, []any{&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt,
 		&snapshot, &events, &last, &balance, &held, &active}, func() error {
@@ -142,8 +136,8 @@ func (b *Book) scanAuthorizations(rows pgx.Rows) error {
 		if a == nil || a.closed != nil {
 			continue
 		}
-		h := &hold{Authorization: found, was: found.Captured}
-		b.holds[h.ID] = h
+		h := &authorization{Authorization: found, was: found.Captured}
+		b.authorizations[h.ID] = h
 		if h.over(b.now) {
 			a.due = append(a.due, h)
 		}
@@ -152,4 +146,4 @@ func (b *Book) scanAuthorizations(rows pgx.Rows) error {
 }
 
 // over tells whether an active authorization's time is over.
-func (h *hold) over(now time.Time) bool { return h.State == Active && !h.ExpiresAt.After(now) }
+func (h *authorization) over(now time.Time) bool { return h.State == Active && !h.ExpiresAt.After(now) }

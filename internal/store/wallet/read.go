@@ -22,11 +22,7 @@ func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {
 // Get returns a wallet as it is now, or a not-found Error. What it holds counts
 // authorizations whose time is over until they are tidied up.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
-	rows, err := db.Query(ctx, `SELECT `+walletColumns+` FROM wallets WHERE id = $1`, id)
-	if err != nil {
-		return Wallet{}, fmt.Errorf("wallet.Get(%s): %w", id, err)
-	}
-	w, err := pgx.CollectExactlyOneRow(rows, scanWallet)
+	w, err := postgres.CollectOne(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
@@ -38,13 +34,9 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
 
 // OfOwner returns the wallets of an owner, by currency; an empty currency is all.
 func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency string) ([]Wallet, error) {
-	rows, err := db.Query(ctx, `
+	wallets, err := postgres.Collect(ctx, db, scanWallet, `
 		SELECT `+walletColumns+` FROM wallets
 		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) ORDER BY currency`, ownerID, currency)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.OfOwner(%s): %w", ownerID, err)
-	}
-	wallets, err := pgx.CollectRows(rows, scanWallet)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.OfOwner(%s): %w", ownerID, err)
 	}
@@ -60,11 +52,7 @@ func scanAuthorization(row pgx.CollectableRow) (a Authorization, err error) {
 
 // GetAuthorization returns an authorization of a wallet, or a not-found Error.
 func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUID) (Authorization, error) {
-	rows, err := db.Query(ctx, `SELECT `+authorizationColumns+` FROM authorizations WHERE id = $1 AND wallet_id = $2`, id, walletID)
-	if err != nil {
-		return Authorization{}, fmt.Errorf("wallet.GetAuthorization(%s): %w", id, err)
-	}
-	a, err := pgx.CollectExactlyOneRow(rows, scanAuthorization)
+	a, err := postgres.CollectOne(ctx, db, scanAuthorization, `SELECT `+authorizationColumns+` FROM authorizations WHERE id = $1 AND wallet_id = $2`, id, walletID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Authorization{}, fault.New(fault.NotFound, "the wallet has no authorization %s", id)
 	}
@@ -78,16 +66,12 @@ func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUI
 // is over, those that wait longest first, from at most limit authorizations. It locks nothing: whoever
 // expires them looks again under the wallets' locks.
 func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
-	rows, err := db.Query(ctx, `
+	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT wallet_id FROM (
 			SELECT wallet_id, expires_at FROM authorizations
 			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
 			ORDER BY expires_at LIMIT $1) d
 		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.FindDue: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("wallet.FindDue: %w", err)
 	}

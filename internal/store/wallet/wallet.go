@@ -13,7 +13,7 @@ const (
 	MaxAmount = money.MaxAmount
 	// MaxBalance bounds a wallet, in minor units. Programs that keep numbers as
 	// doubles can still count up to it.
-	MaxBalance int64 = 9_000_000_000_000_000
+	MaxBalance money.Amount = 9_000_000_000_000_000
 	// MaxActive bounds the active authorizations of a wallet, and so what a
 	// command may have to expire.
 	MaxActive = 100
@@ -40,14 +40,14 @@ type Owner struct {
 type Wallet struct {
 	ID uuid.UUID
 	Owner
-	Balance   int64 // minor units
-	Held      int64 // by active authorizations
-	Version   int64 // that of its last event; 0: none yet
+	Balance   money.Amount // minor units
+	Held      money.Amount // by active authorizations
+	Version   int64        // that of its last event; 0: none yet
 	CreatedAt time.Time
 }
 
 // Available is what the wallet may spend.
-func (w Wallet) Available() int64 { return w.Balance - w.Held }
+func (w Wallet) Available() money.Amount { return w.Balance - w.Held }
 
 // Kind is what an entry is about.
 type Kind string
@@ -90,7 +90,7 @@ type Entry struct {
 	ID            uuid.UUID
 	Kind          Kind
 	Debit, Credit Side // who gives, and who gets
-	Amount        int64
+	Amount        money.Amount
 	Currency      string
 	Reference     Reference
 	Description   string
@@ -101,9 +101,9 @@ type Entry struct {
 // Event is what an entry did to a wallet.
 type Event struct {
 	Version       int64
-	DeltaBalance  int64
-	DeltaHeld     int64
-	Balance, Held int64 // after it
+	DeltaBalance  money.Amount
+	DeltaHeld     money.Amount
+	Balance, Held money.Amount // after it
 	At            time.Time
 	Entry         Entry
 }
@@ -123,8 +123,8 @@ const (
 type Authorization struct {
 	ID          uuid.UUID
 	WalletID    uuid.UUID
-	Amount      int64
-	Captured    int64
+	Amount      money.Amount
+	Captured    money.Amount
 	State       AuthorizationState
 	Description string
 	CreatedAt   time.Time
@@ -132,12 +132,9 @@ type Authorization struct {
 }
 
 // Remaining is what it still holds.
-func (a Authorization) Remaining() int64 {
+func (a Authorization) Remaining() money.Amount {
 	if a.State != Active {
 		return 0
 	}
 	return a.Amount - a.Captured
 }
-
-// newID returns a UUIDv7: ids sort by the time they were made.
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

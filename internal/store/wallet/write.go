@@ -8,19 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"triprize/internal/platform/postgres"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrMoved means that a statement did not touch the rows it meant: somebody
-// changes wallets without their locks.
-var ErrMoved = errors.New("wallet: rows moved under the wallet's lock")
-
 // Lost tells whether a transaction lost a race that it may win when it is tried
 // again: rows moved, or somebody has just used one of its versions or references.
 func Lost(err error) bool {
-	if errors.Is(err, ErrMoved) {
+	if errors.Is(err, postgres.ErrRows) {
 		return true
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -49,7 +47,7 @@ func (b *Book) Queue(p *pgx.Batch) {
 	}
 	b.queueEntries(p)
 	b.queueEvents(p)
-	b.queueHolds(p)
+	b.queueAuthorizations(p)
 	b.queueWallets(p)
 }
 
@@ -65,21 +63,21 @@ func (b *Book) queueEntries(p *pgx.Batch) {
 	})
 	n := len(entries)
 	ids, kinds, amounts, currencies := make([]uuid.UUID, n), make([]string, n), make([]int64, n), make([]string, n)
-	payers, payees, holds := make([]*uuid.UUID, n), make([]*uuid.UUID, n), make([]*uuid.UUID, n)
+	payers, payees, authorizations := make([]*uuid.UUID, n), make([]*uuid.UUID, n), make([]*uuid.UUID, n)
 	from, to, descriptions := make([]*string, n), make([]*string, n), make([]*string, n)
 	scopes, references := make([]string, n), make([]string, n)
 	for i, e := range entries {
-		ids[i], kinds[i], amounts[i], currencies[i] = e.ID, string(e.Kind), e.Amount, e.Currency
-		payers[i], from[i] = pointer(e.Debit.Wallet), pointer(string(e.Debit.Account))
-		payees[i], to[i] = pointer(e.Credit.Wallet), pointer(string(e.Credit.Account))
-		scopes[i], references[i], descriptions[i], holds[i] = e.Reference.Scope, e.Reference.Text, pointer(e.Description), pointer(e.Authorization)
+		ids[i], kinds[i], amounts[i], currencies[i] = e.ID, string(e.Kind), int64(e.Amount), e.Currency
+		payers[i], from[i] = postgres.Nullable(e.Debit.Wallet), postgres.Nullable(string(e.Debit.Account))
+		payees[i], to[i] = postgres.Nullable(e.Credit.Wallet), postgres.Nullable(string(e.Credit.Account))
+		scopes[i], references[i], descriptions[i], authorizations[i] = e.Reference.Scope, e.Reference.Text, postgres.Nullable(e.Description), postgres.Nullable(e.Authorization)
 	}
 	p.Queue(`
 		INSERT INTO ledger_entries (id, kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency,
 		                            scope, reference, description, authorization_id, created_at)
 		SELECT e.*, $13::timestamptz FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::text[],
 		                            $9::text[], $10::text[], $11::text[], $12::uuid[]) AS e`,
-		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, holds, b.now).Exec(exactly(n, "entries"))
+		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, b.now).Exec(postgres.Exactly(n, "entries"))
 }
 
 // queueEvents gives each event the version after the last one that was read.
@@ -88,17 +86,17 @@ func (b *Book) queueEvents(p *pgx.Batch) {
 	wallets, versions, entries := make([]uuid.UUID, n), make([]int64, n), make([]uuid.UUID, n)
 	balances, helds := make([]int64, n), make([]int64, n)
 	for i, e := range b.events {
-		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.version, e.entryID, e.deltaBalance, e.deltaHeld
+		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.version, e.entryID, int64(e.deltaBalance), int64(e.deltaHeld)
 	}
 	p.Queue(`
 		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held, at)
 		SELECT e.*, $6::timestamptz FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[]) AS e`,
-		wallets, versions, entries, balances, helds, b.now).Exec(exactly(n, "events"))
+		wallets, versions, entries, balances, helds, b.now).Exec(postgres.Exactly(n, "events"))
 }
 
-func (b *Book) queueHolds(p *pgx.Batch) {
-	var made, changed []*hold
-	for _, h := range b.holds {
+func (b *Book) queueAuthorizations(p *pgx.Batch) {
+	var made, changed []*authorization
+	for _, h := range b.authorizations {
 		if h.fresh {
 			made = append(made, h)
 		} else if h.changed {
@@ -109,27 +107,27 @@ func (b *Book) queueHolds(p *pgx.Batch) {
 		ids, wallets, amounts, captured := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
 		states, descriptions, expiries := make([]string, n), make([]*string, n), make([]time.Time, n)
 		for i, h := range made {
-			ids[i], wallets[i], amounts[i], captured[i] = h.ID, h.WalletID, h.Amount, h.Captured
-			states[i], descriptions[i], expiries[i] = string(h.State), pointer(h.Description), h.ExpiresAt
+			ids[i], wallets[i], amounts[i], captured[i] = h.ID, h.WalletID, int64(h.Amount), int64(h.Captured)
+			states[i], descriptions[i], expiries[i] = string(h.State), postgres.Nullable(h.Description), h.ExpiresAt
 		}
 		p.Queue(`
 			INSERT INTO authorizations (id, wallet_id, amount, captured, state, description, expires_at, created_at, ended_at)
 			SELECT a.*, $8::timestamptz, CASE WHEN a.state <> 'active' THEN $8::timestamptz END
 			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[])
 			     AS a (id, wallet_id, amount, captured, state, description, expires_at)`,
-			ids, wallets, amounts, captured, states, descriptions, expiries, b.now).Exec(exactly(n, "new authorizations"))
+			ids, wallets, amounts, captured, states, descriptions, expiries, b.now).Exec(postgres.Exactly(n, "new authorizations"))
 	}
 	if n := len(changed); n > 0 {
 		ids, captured, was, states := make([]uuid.UUID, n), make([]int64, n), make([]int64, n), make([]string, n)
 		for i, h := range changed {
-			ids[i], captured[i], was[i], states[i] = h.ID, h.Captured, h.was, string(h.State)
+			ids[i], captured[i], was[i], states[i] = h.ID, int64(h.Captured), int64(h.was), string(h.State)
 		}
 		p.Queue(`
 			UPDATE authorizations a
 			SET captured = c.captured, state = c.state, ended_at = CASE WHEN c.state <> 'active' THEN $5::timestamptz END
 			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS c (id, captured, was, state)
 			WHERE a.id = c.id AND a.state = 'active' AND a.captured = c.was`,
-			ids, captured, was, states, b.now).Exec(exactly(n, "authorizations"))
+			ids, captured, was, states, b.now).Exec(postgres.Exactly(n, "authorizations"))
 	}
 }
 
@@ -144,40 +142,21 @@ func (b *Book) queueWallets(p *pgx.Batch) {
 			continue
 		}
 		ids, starts = append(ids, id), append(starts, a.start)
-		balances, helds, versions = append(balances, a.Balance), append(helds, a.Held), append(versions, a.Version)
+		balances, helds, versions = append(balances, int64(a.Balance)), append(helds, int64(a.Held)), append(versions, a.Version)
 		if a.Version-a.snapshot >= SnapshotEvery {
 			snapped, snapVersions = append(snapped, id), append(snapVersions, a.Version)
-			snapBalances, snapHelds = append(snapBalances, a.Balance), append(snapHelds, a.Held)
+			snapBalances, snapHelds = append(snapBalances, int64(a.Balance)), append(snapHelds, int64(a.Held))
 		}
 	}
 	p.Queue(`
 		UPDATE wallets w SET balance = c.balance, held = c.held, version = c.version
 		FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS c (id, balance, held, version, start)
 		WHERE w.id = c.id AND w.version = c.start`,
-		ids, balances, helds, versions, starts).Exec(exactly(len(ids), "wallets"))
+		ids, balances, helds, versions, starts).Exec(postgres.Exactly(len(ids), "wallets"))
 	if n := len(snapped); n > 0 {
 		p.Queue(`
 			INSERT INTO wallet_snapshots (wallet_id, version, balance, held)
 			SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])`,
-			snapped, snapVersions, snapBalances, snapHelds).Exec(exactly(n, "snapshots"))
+			snapped, snapVersions, snapBalances, snapHelds).Exec(postgres.Exactly(n, "snapshots"))
 	}
-}
-
-// exactly returns a check that a statement touches n rows.
-func exactly(n int, what string) func(tag pgconn.CommandTag) error {
-	return func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != int64(n) {
-			return fmt.Errorf("%w: %d of %d %s", ErrMoved, tag.RowsAffected(), n, what)
-		}
-		return nil
-	}
-}
-
-// pointer returns nil for a zero value: NULL in the database.
-func pointer[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }

@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/swaggest/swgui/v5emb"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/problemdocs"
+)
+
+// mountDocs registers what people read: the contract, and what problems mean.
+// Nothing of it is loaded from anywhere else.
+func (s *Server) mountDocs(router fiber.Router) {
+	router.Get("/openapi.json", func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+		return c.Send(s.contract.JSON)
+	})
+	router.Get("/docs", sendReference)
+	router.Get("/docs/", sendReference)
+	router.Get("/docs/start.js", func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderContentType, fiber.MIMETextJavaScriptCharsetUTF8)
+		return c.SendString(referenceScript)
+	})
+	router.Get("/docs/*", adaptor.HTTPHandler(v5emb.New("", "", "/docs"))) // Swagger UI's own files
+	router.Get("/problems", s.problemIndex)
+	router.Get("/problems/:code", s.problemPage)
+}
+
+// referencePage shows the contract with Swagger UI. The page that comes with it
+// has scripts in it, which a browser would have to be allowed to run.
+const (
+	referencePage = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Triprize: the API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<noscript>This page needs JavaScript; the contract itself is at <a href="/openapi.json">/openapi.json</a>.</noscript>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+`
+	referenceScript = `SwaggerUIBundle({
+  url: "/openapi.json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  showExtensions: true, // x-roles: who may
+  defaultModelsExpandDepth: 0,
+  validatorUrl: null,
+});
+`
+	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+func sendReference(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+	c.Set(fiber.HeaderContentSecurityPolicy, referencePolicy)
+	return c.SendString(referencePage)
+}
+
+// statusOf returns the status of answers with a code.
+func statusOf(code fault.Code) int { return statuses[code.Kind()] }
+
+// problemPage is where the type of a problem document leads.
+func (s *Server) problemPage(c *fiber.Ctx) error {
+	code := fault.Code(c.Params("code"))
+	var page bytes.Buffer
+	write := problemdocs.ProblemPage
+	if !wantsHTML(c) {
+		write = problemdocs.ProblemText
+	}
+	if write(&page, code, statusOf(code)) != nil { // nothing else can be wrong
+		return fault.New(fault.NotFound, "there is no problem with this code; /problems lists them all")
+	}
+	return sendPage(c, page.Bytes())
+}
+
+func (s *Server) problemIndex(c *fiber.Ctx) error {
+	var page bytes.Buffer
+	write := problemdocs.ProblemIndex
+	if !wantsHTML(c) {
+		write = problemdocs.ProblemIndexText
+	}
+	if err := write(&page, statusOf); err != nil {
+		return err
+	}
+	return sendPage(c, page.Bytes())
+}
+
+func wantsHTML(c *fiber.Ctx) bool {
+	return c.Accepts(fiber.MIMETextPlain, fiber.MIMETextHTML) == fiber.MIMETextHTML
+}
+
+func sendPage(c *fiber.Ctx, page []byte) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMETextPlainCharsetUTF8)
+	if wantsHTML(c) {
+		c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+	}
+	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	c.Set(fiber.HeaderVary, fiber.HeaderAccept)
+	return c.Status(http.StatusOK).Send(page)
+}

@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/watch"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+)
+
+// afterCommit does, in the background, what follows a commit and may fail: it
+// announces final jobs in Redis, and takes finished messages out of the outbox.
+// What it misses is found by a poll, or by the sweep lost-jobs.
+type afterCommit struct {
+	announce *batch.Coalescer[job.Outcome, struct{}]
+	messages *batch.Coalescer[uuid.UUID, struct{}]
+}
+
+const (
+	announceMost = 512
+	deleteMost   = 256
+	pendingMost  = 1 << 16
+	deleteLinger = 50 * time.Millisecond // nobody waits for a message to go
+)
+
+func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *watch.Announcements, logger *slog.Logger) *afterCommit {
+	whole := func(error) bool { return true }
+	return &afterCommit{
+		announce: batch.New(
+			batch.Options{Size: announceMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
+			func(ctx context.Context, outcomes []job.Outcome) ([]struct{}, error) {
+				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					ids := make([]uuid.UUID, len(outcomes))
+					for i, o := range outcomes {
+						ids[i] = o.ID
+						state := idempotency.Success
+						if o.Problem != nil {
+							state = idempotency.Failed
+						}
+						claims.Settle(ctx, pipe, o.ID, state)
+					}
+					announcements.Publish(ctx, pipe, ids)
+					return nil
+				})
+				if err != nil {
+					logger.Debug("final jobs not announced; waiters poll", "jobs", len(outcomes), "error", err)
+				}
+				return make([]struct{}, len(outcomes)), err
+			}),
+		messages: batch.New(
+			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: 5 * time.Second, Whole: whole},
+			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
+				err := outbox.Delete(ctx, db, ids)
+				if err != nil {
+					logger.Warn("finished messages not deleted; lost-jobs will", "messages", len(ids), "error", err)
+				}
+				return make([]struct{}, len(ids)), err
+			}),
+	}
+}
+
+func (a *afterCommit) settled(outcomes []job.Outcome) {
+	for _, o := range outcomes {
+		_ = a.announce.Submit(o) // full: waiters poll
+	}
+}
+
+func (a *afterCommit) finished(message uuid.UUID) {
+	_ = a.messages.Submit(message) // full: lost-jobs finds that nothing is left to do
+}
+
+func (a *afterCommit) close() {
+	a.announce.Close()
+	a.messages.Close()
+}

@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestGroupsAreSmallAndASuspectIsAGroupOfItsOwn(t *testing.T) {
+	t.Parallel()
+	waiting := func(attempts ...int) (jobs []job.Attempted) {
+		for _, n := range attempts {
+			jobs = append(jobs, job.Attempted{Ref: job.Ref{ID: uuid.New()}, Attempts: n})
+		}
+		return jobs
+	}
+	for _, c := range []struct {
+		waiting []job.Attempted
+		want    int
+	}{
+		{waiting(0), 1}, {waiting(0, 0, 1), 3}, {waiting(0, 1, 2, 3), 2}, {waiting(1, 2), 1}, {waiting(2), 1}, {waiting(2, 2, 5), 1},
+		{waiting(slices.Repeat([]int{0}, groupMost)...), groupMost},
+		{waiting(slices.Repeat([]int{1}, 3*groupMost)...), groupMost},
+	} {
+		if n := groupSize(c.waiting); n != c.want {
+			t.Errorf("of %v %d are tried next, want %d", c.waiting, n, c.want)
+		}
+	}
+}
+
+func TestAJobThatFailsAgainLeavesTheOthersTheirTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, maxDeliveries(3))
+	id := fixture.Campaign(t, w.db, fixture.Draft(8))
+	jobs := order(t, w, id, slices.Repeat([]string{"a"}, groupMost+4)...).Jobs
+	spoil(t, w, jobs[1].ID)
+	deliver := func(want bool) {
+		t.Helper()
+		if err := w.settlePurchases(t.Context(), jobs, true); (err == nil) != want || errors.Is(err, queue.ErrLater) {
+			t.Errorf("got %v", err)
+		}
+	}
+	states := func(of []job.Ref, state job.State, attempts int) {
+		t.Helper()
+		for _, ref := range of {
+			expect(t, w.db, ref.ID, state, attempts)
+		}
+	}
+	deliver(false) // the group of the spoilt one fails, the one behind it does not
+	states(jobs[:groupMost], job.Queued, 2)
+	states(jobs[groupMost:], job.Succeeded, 2)
+	deliver(false) // each alone
+	states(jobs[:1], job.Succeeded, 3)
+	states(jobs[1:2], job.Queued, 3)
+	states(jobs[2:groupMost], job.Succeeded, 3)
+	deliver(true)
+	if j := fixture.Job(t, w.db, jobs[1].ID); j.State != job.Failed || j.Problem.Code != fault.InternalError {
+		t.Errorf("after its last delivery it is %s, %+v", j.State, j.Problem)
+	}
+	fixture.Sound(t, w.db)
+}
+
+func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, impatient)
+	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
+	unlock := lock(t, w, locked)
+	fresh, suspect := order(t, w, locked, "a").Jobs[0], order(t, w, locked, "b").Jobs[0]
+	passer := order(t, w, free, "a").Jobs[0]
+	deliveredBefore(t, w, 2, suspect.ID)
+	jobs := []job.Ref{suspect, fresh, passer}
+	for range 4 {
+		if err := w.settlePurchases(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
+			t.Errorf("got %v", err)
+		}
+		expect(t, w.db, fresh.ID, job.Queued, 1)
+		expect(t, w.db, suspect.ID, job.Queued, 2)
+		expect(t, w.db, passer.ID, job.Succeeded, 2)
+	}
+	unlock()
+	if err := w.settlePurchases(t.Context(), jobs, true); err != nil {
+		t.Error(err)
+	}
+	expect(t, w.db, fresh.ID, job.Succeeded, 2)
+	expect(t, w.db, suspect.ID, job.Succeeded, 3)
+	fixture.Sound(t, w.db)
+}
+
+func TestAGroupWaitsForTheCampaignsThatOthersAreAt(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, patient)
+	a, b, c := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
+	unlockA, unlockB := lock(t, w, a), lock(t, w, b)
+	jobs := slices.Concat(order(t, w, a, "a", "b").Jobs, order(t, w, b, "a").Jobs, order(t, w, c, "a").Jobs)
+	settled := make(chan error, 1)
+	go func() { settled <- w.settlePurchases(t.Context(), jobs, true) }()
+	awaitWaiter(t, w)
+	expect(t, w.db, jobs[3].ID, job.Succeeded, 2) // nobody is at its campaign: it did not wait
+	unlockA()
+	unlockB()
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+	for _, ref := range jobs {
+		expect(t, w.db, ref.ID, job.Succeeded, 2)
+	}
+	fixture.Sound(t, w.db)
+}

@@ -1,0 +1,176 @@
+//go:build failpoint
+
+package worker
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// atCommit calls do whenever a batch with an order of user is about to commit.
+func atCommit(t *testing.T, user string, do func()) {
+	t.Helper()
+	t.Cleanup(failpoint.Set("sale.commit", user, do))
+}
+
+// someone returns the name of a user who is in no other test.
+func someone() string { return uuid.NewString() }
+
+func TestABatchRunsOnlyWhileNoSuspectIsTried(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	a, b := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
+	user, batches := someone(), 0
+	atCommit(t, user, func() {
+		batches++
+		if w.exclusive.TryLock() {
+			w.exclusive.Unlock()
+			t.Error("a suspect could be tried at the same time")
+		}
+	})
+	alone, together := order(t, w, a, user).Jobs, slices.Concat(order(t, w, a, user).Jobs, order(t, w, b, user).Jobs)
+	for _, jobs := range [][]job.Ref{alone, together} {
+		var items []*item
+		for _, ref := range jobs {
+			items = append(items, &item{Ref: ref})
+		}
+		if _, err := w.lanes[0].flush(t.Context(), items); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if batches != 2 {
+		t.Errorf("%d batches", batches)
+	}
+}
+
+func TestAFirstDeliveryIsNotCountedASecondIsTriedInAGroupAndAThirdAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(6))
+	first, second, other, third := someone(), someone(), someone(), someone()
+	byUser := make(map[string]job.Ref)
+	for _, ref := range order(t, w, id, third, first, second, other).Jobs {
+		byUser[*fixture.Job(t, w.db, ref.ID).UserID] = ref
+	}
+	deliveredBefore(t, w, 2, byUser[third].ID)
+	deliveredBefore(t, w, 1, byUser[other].ID)
+	var seen []string
+	atCommit(t, second, func() {
+		seen = append(seen, "second")
+		expect(t, w.db, byUser[second].ID, job.Queued, 2) // counted and committed before it is tried
+		expect(t, w.db, byUser[other].ID, job.Queued, 2)
+		expect(t, w.db, byUser[third].ID, job.Queued, 2) // its turn comes
+		if !heldBack(w) {
+			t.Error("others could be tried at the same time")
+		}
+	})
+	atCommit(t, other, func() {
+		seen = append(seen, "other")
+		expect(t, w.db, byUser[second].ID, job.Queued, 2) // in the same transaction
+	})
+	atCommit(t, third, func() {
+		seen = append(seen, "third")
+		expect(t, w.db, byUser[third].ID, job.Queued, 3)
+		expect(t, w.db, byUser[second].ID, job.Succeeded, 2)
+		if !heldBack(w) {
+			t.Error("others could be tried at the same time")
+		}
+	})
+	atCommit(t, first, func() {
+		seen = append(seen, "first")
+		expect(t, w.db, byUser[first].ID, job.Queued, 0)
+		if heldBack(w) {
+			t.Error("a first delivery holds others back")
+		}
+	})
+	if err := w.settlePurchases(t.Context(), []job.Ref{byUser[third], byUser[second], byUser[other]}, true); err != nil {
+		t.Error(err)
+	}
+	if err := w.settlePurchases(t.Context(), []job.Ref{byUser[first]}, false); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(seen, []string{"second", "other", "third", "first"}) {
+		t.Errorf("tried in the order %v", seen)
+	}
+	for user, attempts := range map[string]int{first: 1, second: 2, other: 2, third: 3} {
+		expect(t, w.db, byUser[user].ID, job.Succeeded, attempts)
+	}
+}
+
+func TestASuspectThatNoWorkerSurvivesStandsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(6))
+	poison := someone()
+	jobs := order(t, w, id, poison, someone(), someone(), someone()).Jobs
+	deliveredBefore(t, w, 3, jobs[0].ID)
+	deliveredBefore(t, w, 2, jobs[1].ID, jobs[2].ID)
+	atCommit(t, poison, func() { panic("a poisonous job") })
+	func() {
+		defer func() { _ = recover() }()
+		_ = w.settlePurchases(t.Context(), jobs, true)
+		t.Error("the worker survived")
+	}()
+	expect(t, w.db, jobs[0].ID, job.Queued, 4)
+	for i, attempts := range []int{3, 3, 2} {
+		expect(t, w.db, jobs[i+1].ID, job.Succeeded, attempts)
+	}
+}
+
+// A job that panics stands for one that kills its worker; after a death the queue
+// delivers the message again, and here the test does.
+func TestAJobThatFailsEveryTimeIsGivenUpAndItsNeighboursSucceed(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, maxDeliveries(4))
+	id := fixture.Campaign(t, w.db, fixture.Draft(6))
+	poison := someone()
+	message := order(t, w, id, someone(), someone(), poison, someone(), someone())
+	tried := 0
+	atCommit(t, poison, func() { tried++; panic("a poisonous job") })
+	send := func(redelivered bool) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = errPanicked
+			}
+		}()
+		return deliver(t, w, w.settlePurchases, message, redelivered)
+	}
+	if err := send(false); err == nil {
+		t.Error("the first delivery went well")
+	}
+	poisonous := message.Jobs[2].ID
+	for i, ref := range message.Jobs {
+		if want := i != 2; final(t, w, ref.ID) != want {
+			t.Errorf("after the first delivery job %d is final: %v", i, !want)
+		}
+	}
+	for delivery := 2; delivery <= 4; delivery++ {
+		before := tried
+		if err := send(true); err == nil {
+			t.Errorf("delivery %d went well", delivery)
+		}
+		expect(t, w.db, poisonous, job.Queued, delivery)
+		if n := tried - before; n != 1 {
+			t.Errorf("delivery %d tried it %d times", delivery, n)
+		}
+	}
+	before := tried
+	if err := send(true); err != nil || tried != before {
+		t.Errorf("the last delivery: %v, tried %d times", err, tried-before)
+	}
+	if j := fixture.Job(t, w.db, poisonous); j.State != job.Failed || j.Problem.Code != fault.InternalError {
+		t.Errorf("it is %s, %+v", j.State, j.Problem)
+	}
+	stop(w)
+	if n := messages(t, w); n != 0 {
+		t.Errorf("%d messages are left", n)
+	}
+	fixture.Sound(t, w.db)
+}

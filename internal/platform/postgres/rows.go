@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrRows means that a guarded statement did not touch exactly the rows it
+// named: somebody changed them without the lock that protects them. The
+// transaction must not commit.
+var ErrRows = errors.New("a statement did not touch the rows it named")
+
+// Exactly returns a check for (*pgx.QueuedQuery).Exec: the statement must touch
+// n rows, or the batch fails with ErrRows. what names the rows in the error.
+func Exactly(n int, what string) func(tag pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(n) {
+			return fmt.Errorf("%w: %d of %d %s", ErrRows, tag.RowsAffected(), n, what)
+		}
+		return nil
+	}
+}
+
+// Collect returns every row of a query.
+func Collect[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
+// CollectOne returns the only row of a query, or pgx.ErrNoRows.
+func CollectOne[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scan)
+}
+
+// Nullable returns nil, which is NULL in the database, for a zero value.
+func Nullable[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

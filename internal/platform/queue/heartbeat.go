@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"triprize/internal/platform/config"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// Heartbeat says in Redis that this worker is alive, and which tasks it is at
+// work on. Each of its writes may fail: a worker that is not heard is taken for
+// dead, its tasks are issued again, and Postgres keeps the doubles apart.
+type Heartbeat struct {
+	rdb       redis.UniversalClient
+	namespace string
+	worker    string
+	every     time.Duration
+	ttl       time.Duration
+}
+
+// NewHeartbeat returns the Heartbeat of a worker. It beats every
+// heartbeat_interval; the worker counts as dead when nothing was heard for
+// heartbeat_ttl.
+func NewHeartbeat(rdb redis.UniversalClient, namespace, worker string, settings config.Worker) *Heartbeat {
+	return &Heartbeat{rdb: rdb, namespace: namespace, worker: worker, every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL}
+}
+
+// Run beats until ctx ends, then says that the worker is gone.
+func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
+	ticker := time.NewTicker(h.every)
+	defer ticker.Stop()
+	for {
+		if err := h.beat(ctx); err != nil && ctx.Err() == nil {
+			logger.Warn("heartbeat not delivered", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.every)
+			defer cancel()
+			_ = h.rdb.Del(farewell, workerKey(h.namespace, h.worker)).Err()
+			return
+		}
+	}
+}
+
+func (h *Heartbeat) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.every)
+	defer cancel()
+	return h.rdb.Set(ctx, workerKey(h.namespace, h.worker), time.Now().UTC().Format(time.RFC3339), h.ttl).Err()
+}
+
+// Started notes that this worker is at work on a task.
+func (h *Heartbeat) Started(ctx context.Context, task uuid.UUID) error {
+	return h.rdb.HSet(ctx, activeTasksKey(h.namespace), task.String(), h.worker).Err()
+}
+
+// Finished notes that this worker is done with a task.
+func (h *Heartbeat) Finished(ctx context.Context, task uuid.UUID) error {
+	return h.rdb.HDel(ctx, activeTasksKey(h.namespace), task.String()).Err()
+}
+
+func workerKey(namespace, worker string) string { return namespace + ":worker:" + worker }
+func activeTasksKey(namespace string) string    { return namespace + ":active-tasks" }

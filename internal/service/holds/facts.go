@@ -1,0 +1,221 @@
+package holds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+)
+
+// userOf is a user in a campaign.
+type userOf struct {
+	campaignID uuid.UUID
+	userID     string
+}
+
+func (r Request) user() userOf { return userOf{r.Job.CampaignID, r.Job.UserID} }
+
+// usage is what a user has in a campaign.
+type usage struct {
+	owned   int // positions: held, reserved and sold
+	holds   int // active ones
+	held    int // positions in them
+	cooling map[triangle.Position]bool
+}
+
+// facts is what requests are decided on, but for the positions themselves. Holds
+// whose time is over count nowhere in it.
+type facts struct {
+	now       time.Time // by the database's clock
+	campaigns map[uuid.UUID]*campaign.Status
+	usages    map[userOf]*usage
+	held      map[uuid.UUID]int // positions held in a campaign, by all users; counted where only a share may be held
+	over      []inventory.Over  // of active campaigns
+}
+
+// usersSQL is what the statements below begin with: users, $1 uuid[] and $2 text[].
+const usersSQL = ` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id) `
+
+// usageSQL counts per user, each through an index of its own.
+const usageSQL = `
+	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size` + usersSQL + `
+	CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions WHERE campaign_id = u.campaign_id AND user_id = u.user_id) p
+	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
+	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
+
+// coolingSQL lists the positions of holds that users let expire within the last $3 seconds.
+const coolingSQL = `
+	SELECT u.campaign_id, u.user_id, (p ->> 'layer')::int, (p ->> 'column')::int` + usersSQL + `
+	CROSS JOIN LATERAL (SELECT positions FROM holds
+	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id
+	                      AND expires_at > (SELECT clock_timestamp() - $3 * interval '1 second') AND expires_at <= (SELECT clock_timestamp())
+	                      AND state IN ('expired', 'active')) h
+	CROSS JOIN LATERAL jsonb_array_elements(h.positions) p`
+
+const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
+
+// readFacts reads the facts about requests, locking nothing.
+func readFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds) (*facts, error) {
+	return queueFacts(ctx, db, requests, settings, new(pgx.Batch))
+}
+
+// lockFacts locks the campaigns of requests, waiting for each, and reads the
+// facts in later statements, which see what was committed before the locks were
+// granted.
+func lockFacts(ctx context.Context, tx pgx.Tx, requests []Request, settings config.Holds) (*facts, error) {
+	var b pgx.Batch
+	campaign.QueueLock(&b, campaignsOf(requests), postgres.WaitForLocks, func(uuid.UUID) {})
+	return queueFacts(ctx, tx, requests, settings, &b)
+}
+
+func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
+	for _, r := range requests {
+		if !slices.Contains(campaigns, r.Job.CampaignID) {
+			campaigns = append(campaigns, r.Job.CampaignID)
+		}
+	}
+	return campaigns
+}
+
+// queueFacts adds the statements that read facts to a batch, and sends it.
+func queueFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds, b *pgx.Batch) (*facts, error) {
+	f := &facts{campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int)}
+	campaigns := campaignsOf(requests)
+	var ofUsers []uuid.UUID
+	var users []string
+	for _, r := range requests {
+		if who := r.user(); f.usages[who] == nil {
+			f.usages[who] = &usage{cooling: make(map[triangle.Position]bool)}
+			ofUsers, users = append(ofUsers, who.campaignID), append(users, who.userID)
+		}
+	}
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
+	campaign.QueueStatuses(b, campaigns, f.campaigns)
+	inventory.QueueFindOver(b, campaigns, &f.over)
+	if settings.MaxSharePercent < 100 { // it adds up every hold of the campaign
+		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
+	}
+	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
+	if settings.CoolDown > 0 {
+		b.Queue(coolingSQL, ofUsers, users, settings.CoolDown.Seconds()).Query(f.scanCooling)
+	}
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("facts: %w", err)
+	}
+	f.discountOver()
+	return f, nil
+}
+
+func (f *facts) scanHeld(rows pgx.Rows) error {
+	var id uuid.UUID
+	var n int
+	_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+		f.held[id] = n
+		return nil
+	})
+	return err
+}
+
+func (f *facts) scanUsages(rows pgx.Rows) error {
+	var who userOf
+	var owned, holds, held int
+	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &owned, &holds, &held}, func() error {
+		u := f.usages[who]
+		u.owned, u.holds, u.held = owned, holds, held
+		return nil
+	})
+	return err
+}
+
+func (f *facts) scanCooling(rows pgx.Rows) error {
+	var who userOf
+	var at triangle.Position
+	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &at.Layer, &at.Column}, func() error {
+		f.usages[who].cooling[at] = true
+		return nil
+	})
+	return err
+}
+
+// discountOver takes holds that are over out of every count. What is over was
+// read once: everything in this transaction goes by it, and what expires a moment
+// later is still active for it.
+func (f *facts) discountOver() {
+	f.over = slices.DeleteFunc(f.over, func(h inventory.Over) bool {
+		c := f.campaigns[h.CampaignID]
+		return c == nil || c.State != campaign.Active
+	})
+	for _, h := range f.over {
+		f.held[h.CampaignID] -= h.Size
+		if u := f.usages[userOf{h.CampaignID, h.UserID}]; u != nil {
+			u.owned -= h.Size
+			u.holds--
+			u.held -= h.Size
+		}
+	}
+}
+
+// check checks a request against everything but the positions themselves.
+func (f *facts) check(r Request, settings config.Holds) error {
+	if err := f.checkSale(r); err != nil {
+		return err
+	}
+	return f.checkUsage(r, settings)
+}
+
+// checkSale checks a request against its campaign: what can never be, then the
+// state of the sale.
+func (f *facts) checkSale(r Request) error {
+	c := f.campaigns[r.Job.CampaignID]
+	if c == nil {
+		return fault.New(fault.NotFound, "there is no campaign %s", r.Job.CampaignID)
+	}
+	if err := r.Check(c.BaseLength, ""); err != nil {
+		return err
+	}
+	return c.CheckOnSale()
+}
+
+// checkUsage keeps one user, or all together, from holding what others would buy.
+func (f *facts) checkUsage(r Request, settings config.Holds) error {
+	c, u, n := f.campaigns[r.Job.CampaignID], f.usages[r.user()], r.Size()
+	share := c.Counts.Total * settings.MaxSharePercent / 100
+	switch {
+	case u.holds >= settings.MaxPerUser:
+		return fault.New(fault.HoldLimitExceeded, "this user has %d holds in this campaign; more are not allowed at a time", u.holds)
+	case u.held+n > settings.MaxPositionsPerUser:
+		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this one holds %d and asks for %d more",
+			settings.MaxPositionsPerUser, u.held, n)
+	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // of a campaign that is all held, none is available
+		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
+			share, c.Counts.Total, f.held[c.ID])
+	}
+	if err := inventory.CheckLimit(c.PurchaseLimit, u.owned, n); err != nil {
+		return err
+	}
+	for _, p := range r.Positions {
+		if u.cooling[p] {
+			return fault.New(fault.HoldLimitExceeded, "this user let a hold of position %d/%d expire less than %s ago", p.Layer, p.Column, settings.CoolDown)
+		}
+	}
+	return nil
+}
+
+// hold counts a hold that was made.
+func (f *facts) hold(r Request, n int) {
+	u := f.usages[r.user()]
+	u.owned += n
+	u.holds++
+	u.held += n
+	f.held[r.Job.CampaignID] += n
+}

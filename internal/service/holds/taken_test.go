@@ -1,0 +1,63 @@
+package holds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+)
+
+func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
+	t.Parallel()
+	m, campaignID := newTakenCache(), uuid.New()
+	now := time.Now()
+	for column, c := range []struct {
+		since     time.Time
+		remaining time.Duration
+		known     bool
+	}{
+		{now, time.Hour, true},
+		{now.Add(-takenFor), time.Hour, false}, // long ago
+		{now, 0, false},
+		{now, -time.Second, false}, // over by the time it was looked at
+		{now.Add(-100 * time.Millisecond), 90 * time.Millisecond, false},
+		{now.Add(-100 * time.Millisecond), 900 * time.Millisecond, true},
+	} {
+		at := triangle.Position{Layer: 9, Column: column + 1}
+		m.add(inventory.PositionID{CampaignID: campaignID, Position: at}, c.since, c.remaining)
+		ask := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []triangle.Position{{Layer: 1, Column: 1}, at}}}
+		gone := m.among(ask)
+		if (len(gone) == 1) != c.known {
+			t.Errorf("case %d: %v", column, gone)
+		}
+		if len(gone) == 1 && (gone[0].Pointer != "/positions/1" || gone[0].Detail != "position 9/"+string(rune('1'+column))+" is taken") {
+			t.Errorf("it is named %+v", gone[0])
+		}
+		ask.Job.CampaignID = uuid.New()
+		if gone := m.among(ask); len(gone) != 0 {
+			t.Errorf("in another campaign: %v", gone)
+		}
+	}
+}
+
+// Somebody found it taken, and before that could be noted it was given back.
+func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
+	t.Parallel()
+	m, p := newTakenCache(), inventory.PositionID{CampaignID: uuid.New(), Position: triangle.Position{Layer: 2, Column: 1}}
+	ask := Request{Job: job.Request{CampaignID: p.CampaignID}, Selection: inventory.Selection{Positions: []triangle.Position{p.Position}}}
+	before := time.Now()
+	m.add(p, before, time.Hour)
+	m.remove(p)
+	m.add(p, before, time.Hour)
+	if gone := m.among(ask); len(gone) != 0 {
+		t.Errorf("an older sighting: %v", gone)
+	}
+	m.add(p, time.Now(), time.Hour)
+	if gone := m.among(ask); len(gone) != 1 {
+		t.Errorf("a younger sighting: %v", gone)
+	}
+}

@@ -1,0 +1,146 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+)
+
+// Service makes campaigns and moves them.
+type Service struct {
+	db     postgres.Beginner
+	key    seal.Key
+	bounds campaign.Bounds
+	render func(Details) any
+}
+
+// New returns a Service. It seals the secrets of campaigns with key; render makes
+// the body that a campaign is answered with.
+func New(db postgres.Beginner, key seal.Key, bounds campaign.Bounds, render func(Details) any) *Service {
+	return &Service{db: db, key: key, bounds: bounds, render: render}
+}
+
+// Details is a campaign with all that belongs to it but its positions.
+type Details struct {
+	campaign.Campaign
+	Layers     []campaign.Layer
+	Counts     []inventory.LayerCounts // by layer; none before publication
+	Commitment *campaign.Commitment    // nil before publication
+}
+
+// Get returns a campaign with its layers, counts and commitment, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (d Details, err error) {
+	if d.Campaign, err = campaign.Get(ctx, db, id); err != nil {
+		return d, err
+	}
+	if d.Layers, err = campaign.Layers(ctx, db, id); err != nil {
+		return d, err
+	}
+	if d.Counts, err = inventory.CountByLayer(ctx, db, id); err != nil {
+		return d, err
+	}
+	bound, published, err := campaign.CommitmentOf(ctx, db, id)
+	if published {
+		d.Commitment = &bound
+	}
+	return d, err
+}
+
+// Create makes a pending campaign of a draft. Its id is the campaign of the request.
+func (s *Service) Create(ctx context.Context, r job.Request, d campaign.Draft) (job.Accepted, error) {
+	if err := d.Check(s.bounds); err != nil {
+		return job.Accepted{}, err
+	}
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return campaign.Create(ctx, tx, id, d) })
+}
+
+// Publish opens the sale of a pending campaign.
+func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, error) {
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, id) })
+}
+
+// Pause interrupts the sale of an active campaign.
+func (s *Service) Pause(ctx context.Context, r job.Request) (job.Accepted, error) {
+	return s.once(ctx, r, locked(ctx, campaign.Pause))
+}
+
+// Resume goes on with the sale of a paused campaign.
+func (s *Service) Resume(ctx context.Context, r job.Request) (job.Accepted, error) {
+	return s.once(ctx, r, locked(ctx, campaign.Resume))
+}
+
+// locked is a move under the campaign's lock.
+func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) error) func(pgx.Tx, uuid.UUID) error {
+	return func(tx pgx.Tx, id uuid.UUID) error {
+		if err := campaign.Lock(ctx, tx, id); err != nil {
+			return err
+		}
+		return move(ctx, tx, id)
+	}
+}
+
+// once does what a request asks for, once per idempotency key, and answers with
+// the campaign as it is then.
+func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		if err := do(tx, r.CampaignID); err != nil {
+			return nil, err
+		}
+		d, err := Get(ctx, tx, r.CampaignID)
+		return s.render(d), err
+	})
+}
+
+// Patch changes what the campaign's state allows: everything while it is pending;
+// while it is active the name, a higher limit and a later end; afterwards the
+// name. It returns the campaign as it is then.
+func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if err := campaign.Lock(ctx, tx, id); err != nil {
+			return err
+		}
+		now, err := campaign.Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if err := s.patch(ctx, tx, now, p); err != nil {
+			return err
+		}
+		d, err = Get(ctx, tx, id)
+		return err
+	})
+	if err != nil {
+		return Details{}, fmt.Errorf("lifecycle.Patch(%s): %w", id, err)
+	}
+	return d, nil
+}
+
+func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p campaign.Patch) error {
+	if now.State == campaign.Pending {
+		layers, err := campaign.Layers(ctx, tx, now.ID)
+		if err != nil {
+			return err
+		}
+		draft := campaign.Draft{Name: now.Name, BaseLength: now.BaseLength, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
+			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers}.Apply(p)
+		if err := draft.Check(s.bounds); err != nil {
+			return err
+		}
+		return campaign.Replace(ctx, tx, now.ID, draft)
+	}
+	if err := p.CheckFixed(now.State); err != nil {
+		return err
+	}
+	if now.State == campaign.Active {
+		return campaign.Amend(ctx, tx, now.ID, p)
+	}
+	return campaign.Rename(ctx, tx, now.ID, *p.Name) // a patch has a field, and every other one is fixed
+}

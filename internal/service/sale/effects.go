@@ -1,0 +1,98 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
+)
+
+// effects is what a transaction writes, and reports once it is committed.
+type effects struct {
+	changes   campaign.Changes
+	sales     []inventory.Sale
+	purchases []purchase.Purchase
+	book      *wallet.Book // nil: no money moves
+	report    Report
+}
+
+// effectsOf turns decisions into what is to be written.
+func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, error) {
+	e := &effects{changes: make(campaign.Changes), book: payers.book, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
+	for _, h := range in.over {
+		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
+	}
+	for _, d := range decisions {
+		switch {
+		case d.putOff:
+			e.report.Busy = append(e.report.Busy, d.order.ref())
+		case d.refusal != nil:
+			e.refuse(d)
+		default:
+			if err := e.sell(d); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return e, nil
+}
+
+func (e *effects) refuse(d decision) {
+	e.report.Settled = append(e.report.Settled, job.Refused(d.order.jobID, d.refusal))
+	if errors.Is(d.refusal, wallet.ErrBroken) {
+		e.report.Broken = append(e.report.Broken, d.refusal)
+	}
+}
+
+func (e *effects) sell(d decision) error {
+	p, n := d.bought, len(d.picked)
+	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	if err != nil {
+		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
+	}
+	e.report.Settled = append(e.report.Settled, job.Outcome{ID: p.JobID, Result: answer})
+	e.report.Sold += n
+	e.purchases = append(e.purchases, p)
+	holdID := d.order.Selection.HoldID
+	e.sales = append(e.sales, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, Picked: d.picked})
+	change := campaign.Change{Sold: n}
+	if holdID != uuid.Nil {
+		change.Reserved = -n
+		e.report.HoldsUsed++
+	}
+	e.changes.Add(p.CampaignID, change)
+	return nil
+}
+
+// write writes everything, in one round trip and in the order of locks. Every
+// statement must touch exactly the rows it means.
+func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
+	var b pgx.Batch
+	e.changes.Queue(&b)
+	if len(e.sales) > 0 {
+		inventory.QueueSell(&b, e.sales)
+		purchase.QueueInsert(&b, e.purchases)
+	}
+	if e.book != nil {
+		e.book.Queue(&b)
+	}
+	if len(e.report.Settled) > 0 {
+		job.QueueSettle(&b, e.report.Settled)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

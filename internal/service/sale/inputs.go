@@ -1,0 +1,179 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+)
+
+// inputs is what a transaction has locked and read. Once it is read nothing
+// changes it.
+type inputs struct {
+	campaigns map[uuid.UUID]*campaign.Status
+	orders    []*order                     // in the order of arrival
+	busy      []job.Ref                    // jobs whose campaign somebody else has locked
+	has       map[buyer]int                // positions of users, in campaigns with a purchase limit
+	over      []inventory.Over             // holds whose time is over; has does not count them
+	holds     map[uuid.UUID]inventory.Hold // that orders name, once what is over has ended
+}
+
+// buyer is a user in a campaign.
+type buyer struct {
+	campaignID uuid.UUID
+	userID     string
+}
+
+func (o *order) buyer() buyer { return buyer{o.campaignID, o.UserID} }
+
+// users names who is behind the orders.
+func (in *inputs) users() []string {
+	users := make([]string, len(in.orders))
+	for i, o := range in.orders {
+		users[i] = o.UserID
+	}
+	return users
+}
+
+// lockCampaigns locks the campaigns of jobs and reads everything that does not
+// depend on what the orders say, in one round trip. The lock is a statement of
+// its own; those after it see what was committed before it was granted.
+func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
+	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[buyer]int), holds: make(map[uuid.UUID]inventory.Hold)}
+	jobs, campaigns := make([]uuid.UUID, len(refs)), make([]uuid.UUID, 0, 1)
+	for i, r := range refs {
+		jobs[i] = r.ID
+		if !slices.Contains(campaigns, r.CampaignID) {
+			campaigns = append(campaigns, r.CampaignID)
+		}
+	}
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var b pgx.Batch
+	campaign.QueueLock(&b, campaigns, wait.campaigns, func(id uuid.UUID) { locked[id] = true })
+	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	inventory.QueueFindOver(&b, campaigns, &in.over)
+	b.Queue(queuedSQL, jobs).Query(in.scanOrders)
+	b.Queue(hasSQL, jobs).Query(in.scanHas)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockCampaigns: %w", err)
+	}
+	in.keepLocked(locked)
+	return in, nil
+}
+
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued, by arrival.
+const queuedSQL = `
+	SELECT j.id, j.campaign_id, j.payload FROM unnest($1::uuid[]) AS i (id)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+	WHERE j.state = 'queued' ORDER BY j.accepted_at, j.id`
+
+// hasSQL counts what the users behind the jobs $1 uuid[] have in their campaigns,
+// where the campaign has a limit. "user_id = ANY" would filter the whole campaign;
+// this asks the index once per user.
+const hasSQL = `
+	SELECT u.campaign_id, u.user_id, p.n
+	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
+	      CROSS JOIN LATERAL (SELECT campaign_id, user_id, state FROM jobs WHERE id = i.id) j
+	      JOIN campaigns c ON c.id = j.campaign_id
+	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL) u
+	CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions p WHERE p.campaign_id = u.campaign_id AND p.user_id = u.user_id) p`
+
+func (in *inputs) scanOrders(rows pgx.Rows) error {
+	var jobID, campaignID uuid.UUID
+	var payload []byte
+	_, err := pgx.ForEachRow(rows, []any{&jobID, &campaignID, &payload}, func() error {
+		o, err := parseOrder(jobID, campaignID, payload)
+		in.orders = append(in.orders, o)
+		return err
+	})
+	return err
+}
+
+func (in *inputs) scanHas(rows pgx.Rows) error {
+	var who buyer
+	var n int
+	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &n}, func() error {
+		in.has[who] = n
+		return nil
+	})
+	return err
+}
+
+// keepLocked keeps only orders whose campaign is locked, or that have no campaign
+// at all: those are refused. Holds of other campaigns are not ours to end.
+func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
+	in.orders = slices.DeleteFunc(in.orders, func(o *order) bool {
+		busy := in.campaigns[o.campaignID] != nil && !locked[o.campaignID]
+		if busy {
+			in.busy = append(in.busy, o.ref())
+		}
+		return busy
+	})
+	in.over = slices.DeleteFunc(in.over, func(h inventory.Over) bool {
+		c := in.campaigns[h.CampaignID]
+		return !locked[h.CampaignID] || c == nil || c.State != campaign.Active
+	})
+}
+
+// endHolds ends the holds that are over, so that what they kept is free, and then
+// reads those that orders name.
+func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
+	var b pgx.Batch
+	if len(in.over) > 0 {
+		inventory.QueueExpire(&b, in.over)
+		for _, h := range in.over {
+			if who := (buyer{h.CampaignID, h.UserID}); in.has[who] > 0 { // 0: nobody asks
+				in.has[who] -= h.Size
+			}
+		}
+	}
+	var named []uuid.UUID
+	for _, o := range in.orders {
+		if o.Selection.HoldID != uuid.Nil {
+			named = append(named, o.Selection.HoldID)
+		}
+	}
+	if len(named) > 0 {
+		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("endHolds: %w", err)
+	}
+	return nil
+}
+
+// admit refuses the orders that no free position could help, whatever others buy.
+func (in *inputs) admit() (admitted []*order, refused []decision) {
+	for _, o := range in.orders {
+		if err := in.check(o); err != nil {
+			refused = append(refused, decision{order: o, refusal: err})
+		} else {
+			admitted = append(admitted, o)
+		}
+	}
+	return admitted, refused
+}
+
+// check says what can never be, and then what the campaign's state forbids.
+func (in *inputs) check(o *order) error {
+	c := in.campaigns[o.campaignID]
+	if c == nil {
+		return fault.New(fault.NotFound, "there is no campaign %s", o.campaignID)
+	}
+	if o.Selection.HoldID == uuid.Nil {
+		if err := o.Selection.Check(c.BaseLength, selectionAt); err != nil {
+			return err
+		}
+	}
+	return c.CheckOnSale()
+}

@@ -1,0 +1,123 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
+)
+
+// payers are the wallets that pay for the orders of a transaction.
+type payers struct {
+	book    *wallet.Book         // nil: no order is paid by wallet
+	wallets map[*order]uuid.UUID // of orders that are paid by wallet; none: the buyer has no wallet
+}
+
+// lockWallets locks the wallets of orders that are paid by wallet. Those that
+// somebody else has locked are waited for or busy, as wait says.
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, wait Wait) (*payers, error) {
+	p := &payers{wallets: make(map[*order]uuid.UUID)}
+	owners := make(map[wallet.Owner][]*order)
+	var want wallet.Wanted
+	for _, o := range orders {
+		if o.Payment.Method == purchase.Wallet {
+			owner := wallet.Owner{ID: o.UserID, Currency: in.campaigns[o.campaignID].Currency}
+			owners[owner] = append(owners[owner], o)
+			want.References = append(want.References, paymentReference(o.jobID))
+		}
+	}
+	if len(owners) == 0 {
+		return p, nil
+	}
+	found, err := wallet.Find(ctx, tx, slices.Collect(maps.Keys(owners)))
+	if err != nil {
+		return nil, err
+	}
+	for owner, id := range found {
+		want.Wallets = append(want.Wallets, id)
+		for _, o := range owners[owner] {
+			p.wallets[o] = id
+		}
+	}
+	mode := postgres.SkipLocked
+	if wait.wallets > 0 {
+		mode = postgres.WaitForLocks
+		if err := postgres.LimitLockWaits(ctx, tx, wait.wallets); err != nil {
+			return nil, err
+		}
+	}
+	p.book, err = wallet.Open(ctx, tx, want, mode)
+	return p, err
+}
+
+// busy tells whether somebody else has the wallet of an order.
+func (p *payers) busy(o *order) bool {
+	id, ok := p.wallets[o]
+	return ok && slices.Contains(p.book.Busy(), id)
+}
+
+// charge takes what a purchase costs from its buyer's wallet, and notes the
+// ledger entry as its reference. Purchases of one user see what those before
+// them have spent. Another payment method has nothing to be charged.
+func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, error) {
+	if bought.PaymentMethod != purchase.Wallet {
+		return bought, nil
+	}
+	id, ok := p.wallets[o]
+	if !ok {
+		return bought, fault.New(fault.InsufficientFunds, "this user has no wallet in %s", bought.Currency)
+	}
+	entry, err := p.book.Pay(id, wallet.Movement{Amount: bought.Amount, Reference: paymentReference(o.jobID),
+		Description: "purchase " + bought.ID.String()})
+	if err != nil {
+		return bought, err
+	}
+	reference := entry.ID.String()
+	bought.PaymentReference = &reference
+	return bought, nil
+}
+
+// paymentReference names the movement that pays for a purchase: one job, one payment.
+func paymentReference(jobID uuid.UUID) wallet.Reference {
+	return wallet.Reference{Text: "purchase:" + jobID.String()}
+}
+
+// refundReference names the movement that gives back what a purchase cost: once.
+func refundReference(purchaseID uuid.UUID) wallet.Reference {
+	return wallet.Reference{Text: "refund:" + purchaseID.String()}
+}
+
+// refund credits a cancelled purchase to the wallet that paid for it, for which
+// it waits at most so long. The book is to be written with the rest.
+func refund(ctx context.Context, tx pgx.Tx, bought purchase.Purchase, limit time.Duration) (*wallet.Book, error) {
+	owner := wallet.Owner{ID: bought.UserID, Currency: bought.Currency}
+	found, err := wallet.Find(ctx, tx, []wallet.Owner{owner})
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.LimitLockWaits(ctx, tx, limit); err != nil {
+		return nil, err
+	}
+	id, reference := found[owner], refundReference(bought.ID)
+	book, err := wallet.Open(ctx, tx, wallet.Wanted{Wallets: []uuid.UUID{id}, References: []wallet.Reference{reference}}, postgres.WaitForLocks)
+	if err != nil {
+		return nil, err
+	}
+	_, err = book.Refund(id, wallet.Movement{Amount: bought.Amount, Reference: reference, Description: "cancelled purchase " + bought.ID.String()})
+	if fault.CodeOf(err) == fault.InvalidRequest { // there is no room for it
+		return nil, fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("refund: %w", err)
+	}
+	return book, nil
+}

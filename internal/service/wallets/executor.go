@@ -1,0 +1,225 @@
+package wallets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/lock"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/store/wallet"
+)
+
+// tries is how often a batch is tried that loses races. Under the rows' locks it
+// loses none but for a reference that two use at once.
+const tries = 3
+
+// Options are what an Executor can do without.
+type Options struct {
+	Acquire  lock.AcquireFunc // locks in Redis for hot wallets; nil: the rows' locks are enough
+	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
+}
+
+// Documents make the bodies that commands are answered with.
+type Documents struct {
+	Wallet        func(wallet.Wallet) any
+	Transfer      func(wallet.Entry) any
+	Authorization func(wallet.Authorization) any
+}
+
+// Executor carries out commands on wallets.
+type Executor struct {
+	db        pool
+	documents Documents
+	options   Options
+	lost      atomic.Int64
+	unlocked  atomic.Int64
+}
+
+// pool begins transactions, and reads outside of them.
+type pool interface {
+	postgres.DB
+	postgres.Beginner
+}
+
+// NewExecutor returns an Executor.
+func NewExecutor(db pool, documents Documents, options Options) *Executor {
+	if options.LockWait == 0 {
+		options.LockWait = 100 * time.Millisecond
+	}
+	return &Executor{db: db, documents: documents, options: options}
+}
+
+// Counts is what an Executor has met since it was made.
+type Counts struct {
+	Lost     int64 // races that were lost, and tried again
+	Unlocked int64 // batches that went on without the Redis lock they asked for
+}
+
+// Counts returns them.
+func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load(), Unlocked: e.unlocked.Load()} }
+
+// Do carries out commands in the order in which they came, in one transaction,
+// and returns one outcome for each: the answer that was recorded under its key
+// now or earlier, or an Err that leaves the key free. An error of Do itself is
+// for all: nothing was done, or, after a commit that failed, it is unknown.
+func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+	defer e.lockHot(ctx, commands)()
+	requests := make([]job.Request, len(commands))
+	for i, c := range commands {
+		requests[i] = c.Request
+	}
+	done, err := e.try(ctx, commands, requests, postgres.WaitForLocks)
+	if postgres.IsLockTimeout(err) { // somebody keeps a wallet locked: commands on others need not wait for it
+		done, err = e.try(ctx, commands, requests, postgres.SkipLocked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wallets.Do: %w", err)
+	}
+	return done, nil
+}
+
+// try is Do, waiting for wallets or passing over those that somebody has locked:
+// their commands leave their keys free.
+func (e *Executor) try(ctx context.Context, commands []Command, requests []job.Request, mode postgres.LockMode) ([]job.Done, error) {
+	var err error
+	for range tries {
+		var done []job.Done
+		done, err = job.OnceEach(ctx, e.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+			mine := make([]Command, len(fresh))
+			for at, i := range fresh {
+				mine[at] = commands[i]
+			}
+			return e.execute(ctx, tx, mine, mode)
+		})
+		if err == nil {
+			failpoint.Hit("wallets.committed", func() []string { return touched(commands) })
+			return done, nil
+		}
+		if !wallet.Lost(err) {
+			return nil, err
+		}
+		e.lost.Add(1)
+	}
+	return nil, fault.Wrap(fault.Unavailable, err, "too many others move this money; retry with the same Idempotency-Key")
+}
+
+// rowWait bounds how long a batch waits for a wallet.
+const rowWait = time.Second
+
+// errBusy answers commands on a wallet that somebody else does not let go of.
+var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
+
+// session is what the commands of one transaction share.
+type session struct {
+	documents Documents
+	book      *wallet.Book
+	opened    map[wallet.Owner]wallet.Created
+}
+
+// execute is the transaction: it locks wallets, decides commands in order, and
+// writes what they come to.
+func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode) ([]job.Answer, error) {
+	s := &session{documents: e.documents}
+	var err error
+	if s.opened, err = open(ctx, tx, commands); err != nil {
+		return nil, err
+	}
+	if err := postgres.LimitLockWaits(ctx, tx, rowWait); err != nil {
+		return nil, err
+	}
+	if s.book, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {
+		return nil, err
+	}
+	answers := make([]job.Answer, len(commands))
+	for i, c := range commands {
+		answers[i] = s.answer(c)
+	}
+	if err := s.book.Write(ctx, tx); err != nil {
+		return nil, err
+	}
+	failpoint.Hit("wallets.written", func() []string { return touched(commands) })
+	return answers, nil
+}
+
+// answer decides one command.
+func (s *session) answer(c Command) job.Answer {
+	err := s.checkOwner(c)
+	var body any
+	if err == nil {
+		body, err = c.Action.do(s, c.Request.Client)
+	}
+	switch {
+	case errors.Is(err, wallet.ErrBusy):
+		return job.Answer{Refusal: errBusy}
+	case err != nil:
+		return job.Answer{Refusal: err}
+	}
+	return job.Answer{Body: body}
+}
+
+// wanted is everything that commands are about.
+func (s *session) wanted(commands []Command) (want wallet.Wanted) {
+	for _, c := range commands {
+		want.Wallets = append(want.Wallets, c.Action.wallets()...)
+		c.Action.want(&want, c.Request.Client)
+	}
+	for _, made := range s.opened {
+		if made.Fresh {
+			want.Wallets = append(want.Wallets, made.ID)
+		}
+	}
+	return want
+}
+
+// open makes the wallets that commands open. What a command says must be sound
+// before that: a wallet that was made cannot be refused any more.
+func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]wallet.Created, error) {
+	var owners []wallet.Owner
+	for _, c := range commands {
+		a, ok := c.Action.(Open)
+		if ok && a.check() == nil && owns(c, a.Owner.ID) {
+			owners = append(owners, a.Owner)
+		}
+	}
+	if len(owners) == 0 {
+		return nil, nil
+	}
+	return wallet.Create(ctx, tx, owners)
+}
+
+func owns(c Command, ownerID string) bool { return c.OwnerID == "" || c.OwnerID == ownerID }
+
+// checkOwner refuses a command on somebody else's wallet like one on none.
+func (s *session) checkOwner(c Command) error {
+	if a, ok := c.Action.(Open); ok {
+		if !owns(c, a.Owner.ID) {
+			return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
+		}
+		return nil
+	}
+	id := c.Action.wallets()[0]
+	w, err := s.book.Wallet(id)
+	if err == nil && !owns(c, w.Owner.ID) {
+		return fault.New(fault.NotFound, "there is no wallet %s", id)
+	}
+	return err
+}
+
+// touched names the wallets of commands.
+func touched(commands []Command) []string {
+	var names []string
+	for _, c := range commands {
+		for _, id := range c.Action.wallets() {
+			names = append(names, id.String())
+		}
+	}
+	return names
+}

@@ -1,0 +1,196 @@
+package wallets_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	d := one(t, at, wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, InitialBalance: 1000, Description: "welcome"})
+	a := read[walletDocument](t, d)
+	if a.OwnerID != "alice" || a.Currency != "JPY" || a.Balance != 1000 || a.Available != 1000 || a.Version != 1 {
+		t.Errorf("open: %+v", a)
+	}
+	d = one(t, at, wallets.Open{Owner: wallet.Owner{ID: "bob", Currency: "JPY"}})
+	b := read[walletDocument](t, d)
+	if b.Balance != 0 || b.Version != 0 || b.ID == uuid.Nil {
+		t.Errorf("open without a balance: %+v", b)
+	}
+	done := do(t, at, // in one transaction: each answer is of its moment
+		command(wallets.Credit{Wallet: a.ID, Details: wallets.Details{Amount: 500, Description: "top-up", Reference: "r-1"}}),
+		command(wallets.Debit{Wallet: a.ID, Details: amount(200)}),
+		command(wallets.Transfer{From: a.ID, To: b.ID, Details: wallets.Details{Amount: 300, Description: "thanks", Reference: "r-2"}}),
+		command(wallets.Transfer{From: b.ID, To: a.ID, Details: amount(100)}),
+		command(wallets.Authorize{Wallet: a.ID, TTL: time.Hour, Details: wallets.Details{Amount: 600, Description: "a hotel"}}))
+	if w := read[walletDocument](t, done[0]); w.Balance != 1500 || w.Version != 2 {
+		t.Errorf("credit: %+v", w)
+	}
+	if w := read[walletDocument](t, done[1]); w.Balance != 1300 || w.Version != 3 {
+		t.Errorf("debit: %+v", w)
+	}
+	if m := read[transferDocument](t, done[2]); m.From != a.ID || m.To != b.ID || m.Amount != 300 || m.Currency != "JPY" ||
+		m.Description != "thanks" || m.Reference != "r-2" || m.ID == uuid.Nil || m.CreatedAt.IsZero() {
+		t.Errorf("transfer: %+v", m)
+	}
+	if m := read[transferDocument](t, done[3]); m.Reference != m.ID.String() {
+		t.Errorf("transfer without a reference: %+v", m)
+	}
+	h := read[authorizationDocument](t, done[4])
+	if h.WalletID != a.ID || h.Amount != 600 || h.State != wallet.Active || h.Description != "a hotel" || h.ExpiresAt.Sub(h.CreatedAt) != time.Hour {
+		t.Errorf("authorize: %+v", h)
+	}
+	expect(t, db, a.ID, 1100, 600, 6)
+	d = one(t, at, wallets.Capture{Wallet: a.ID, Authorization: h.ID, Details: amount(250)})
+	if c := read[authorizationDocument](t, d); c.Captured != 250 || c.State != wallet.Active {
+		t.Errorf("capture: %+v", c)
+	}
+	d = one(t, at, wallets.Void{Wallet: a.ID, Authorization: h.ID})
+	if c := read[authorizationDocument](t, d); c.Captured != 250 || c.State != wallet.Voided {
+		t.Errorf("void: %+v", c)
+	}
+	expect(t, db, a.ID, 850, 0, 8)
+	expect(t, db, b.ID, 200, 0, 2)
+	fixture.Sound(t, db)
+}
+
+func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	open := wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, InitialBalance: 10}
+	done := do(t, at, keyed("first", open), keyed("second", open), keyed("first", open), keyed("euros", wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "EUR"}}))
+	first := read[walletDocument](t, done[0])
+	if !done[2].Replayed || read[walletDocument](t, done[2]) != first || read[walletDocument](t, done[3]).ID == first.ID {
+		t.Errorf("done: %+v", done)
+	}
+	later := do(t, at, keyed("third", open), keyed("second", open))
+	if !later[1].Replayed {
+		t.Error("a refusal was not remembered")
+	}
+	later = append(later, done[1])
+	for i, d := range later {
+		if p := d.Job.Problem; p == nil || p.Code != fault.StateConflict || p.About != first.ID.String() {
+			t.Errorf("refusal %d: %+v, want one about %s", i, p, first.ID)
+		}
+	}
+	expect(t, db, first.ID, 10, 0, 1)
+	for _, bad := range []wallets.Open{{Owner: wallet.Owner{Currency: "JPY"}}, {Owner: wallet.Owner{ID: "b", Currency: "yen"}}, {Owner: wallet.Owner{ID: "b\x00", Currency: "JPY"}},
+		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, InitialBalance: -1}, {Owner: wallet.Owner{ID: "b", Currency: "JPY"}, InitialBalance: wallet.MaxAmount + 1},
+		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Description: "\x00"}} {
+		if d := one(t, at, bad); codeOf(d) != fault.InvalidRequest {
+			t.Errorf("%+v: %+v", bad, d)
+		}
+	}
+	if found, err := wallet.OfOwner(t.Context(), db, "b", ""); err != nil || len(found) != 0 {
+		t.Errorf("a refused command made %v, %v", found, err)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	id := made(t, at, 0)
+	action := wallets.Credit{Wallet: id, Details: amount(100)}
+	results := make([]string, 16)
+	together(len(results), func(i int) {
+		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Credit{Wallet: id, Details: amount(1)}), keyed("k", action), keyed("k", action)})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		results[i] = string(done[1].Job.Result)
+		if string(done[2].Job.Result) != results[i] {
+			t.Errorf("told %s and %s", results[i], done[2].Job.Result)
+		}
+	})
+	for _, r := range results {
+		if r != results[0] || r == "" {
+			t.Errorf("told %q and %q", r, results[0])
+		}
+	}
+	if d := do(t, at, keyed("k", wallets.Credit{Wallet: id, Details: amount(101)}))[0]; !d.Reused {
+		t.Errorf("another body: %+v", d)
+	}
+	expect(t, db, id, 116, 0, 17)
+	fixture.Sound(t, db)
+}
+
+func TestOneRefusalFailsAlone(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	a, b, nobody := made(t, at, 100), made(t, at, 0), uuid.New()
+	broken := made(t, at, 5)
+	exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, broken)
+	nine := int64(9)
+	commands := []struct {
+		action wallets.Action
+		want   fault.Code
+	}{
+		{wallets.Debit{Wallet: a, Details: amount(101)}, fault.InsufficientFunds},
+		{wallets.Debit{Wallet: a, Details: amount(60)}, ""},
+		{wallets.Transfer{From: a, To: b, Details: amount(41)}, fault.InsufficientFunds},
+		{wallets.Credit{Wallet: nobody, Details: amount(1)}, fault.NotFound},
+		{wallets.Credit{Wallet: a, Details: wallets.Details{Amount: 1, Description: "\x00"}}, fault.InvalidRequest},
+		{wallets.Credit{Wallet: broken, Details: amount(1)}, fault.InternalError},
+		{wallets.Debit{Wallet: a, Details: wallets.Details{Amount: 1, IfVersion: &nine}}, fault.VersionMismatch},
+		{wallets.Transfer{From: a, To: b, Details: amount(40)}, ""},
+	}
+	var crowd []wallets.Command
+	for _, c := range commands {
+		crowd = append(crowd, command(c.action))
+	}
+	for i, d := range do(t, at, crowd...) {
+		if codeOf(d) != commands[i].want {
+			t.Errorf("command %d: %q, want %q", i, codeOf(d), commands[i].want)
+		}
+	}
+	expect(t, db, a, 0, 0, 3)
+	expect(t, db, b, 40, 0, 1)
+	// A refusal for want of money is an answer: with the same key it stays one.
+	if one(t, at, wallets.Credit{Wallet: a, Details: amount(500)}); codeOf(do(t, at, crowd[0])[0]) != fault.InsufficientFunds {
+		t.Error("the refusal was forgotten")
+	}
+	exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, broken)
+	fixture.Sound(t, db)
+}
+
+func TestACommandIsForItsOwnerOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	mine := read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, InitialBalance: 10}))
+	theirs := made(t, at, 10)
+	for _, c := range []struct {
+		action wallets.Action
+		want   fault.Code
+	}{
+		{wallets.Debit{Wallet: theirs, Details: amount(1)}, fault.NotFound},
+		{wallets.Transfer{From: theirs, To: mine.ID, Details: amount(1)}, fault.NotFound},
+		{wallets.Open{Owner: wallet.Owner{ID: "them", Currency: "EUR"}}, fault.Forbidden},
+		{wallets.Transfer{From: mine.ID, To: theirs, Details: amount(1)}, ""},
+		{wallets.Open{Owner: wallet.Owner{ID: "me", Currency: "EUR"}}, ""},
+	} {
+		restricted := command(c.action)
+		restricted.OwnerID = "me"
+		if d := do(t, at, restricted)[0]; codeOf(d) != c.want {
+			t.Errorf("%T: %q, want %q", c.action, codeOf(d), c.want)
+		}
+	}
+	if found, err := wallet.OfOwner(t.Context(), db, "them", ""); err != nil || len(found) != 0 {
+		t.Errorf("a forbidden command made %v, %v", found, err)
+	}
+	expect(t, db, theirs, 11, 0, 2)
+}

@@ -1,0 +1,457 @@
+package watch_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/watch"
+	"triprize/internal/store/campaign"
+	"triprize/internal/testkit/fixture"
+)
+
+// limit is far more than anything here takes.
+const limit = 30 * time.Second
+
+// never is an interval that does not pass: what comes, comes without it.
+const never = time.Hour
+
+// counted counts what is sent to the database. While it is closed, a query that
+// has been counted waits.
+type counted struct {
+	db   postgres.DB
+	sent atomic.Int64
+	gate sync.RWMutex
+}
+
+func (c *counted) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c.sent.Add(1)
+	return c.db.Exec(ctx, sql, args...)
+}
+
+func (c *counted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	c.sent.Add(1)
+	return c.db.QueryRow(ctx, sql, args...)
+}
+
+func (c *counted) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	c.sent.Add(int64(b.Len()))
+	return c.db.SendBatch(ctx, b)
+}
+
+func (c *counted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c.sent.Add(1)
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	return c.db.Query(ctx, sql, args...) //nolint:sqlclosecheck // who asked closes them
+}
+
+// more waits until n more queries were sent.
+func (c *counted) more(t *testing.T, n int64) {
+	t.Helper()
+	c.reach(t, c.sent.Load()+n)
+}
+
+// reach waits until so many queries were sent in all.
+func (c *counted) reach(t *testing.T, want int64) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); c.sent.Load() < want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d queries of %d were sent", c.sent.Load(), want)
+		}
+	}
+}
+
+// watchingCampaigns watches campaigns until the test ends.
+func watchingCampaigns(t *testing.T, db *pgxpool.Pool, interval time.Duration, logger *slog.Logger) (*watch.Campaigns, *counted) {
+	t.Helper()
+	queries := &counted{db: db}
+	w := watch.NewCampaigns(queries, interval, logger)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return w, queries
+}
+
+func take(t *testing.T, s *watch.Subscription) campaign.Progress {
+	t.Helper()
+	select {
+	case progress := <-s.Progress():
+		return progress
+	case <-time.After(limit):
+		t.Fatal("nothing was told")
+		return campaign.Progress{}
+	}
+}
+
+// takeUntil takes snapshots until one has so many positions sold.
+func takeUntil(t *testing.T, s *watch.Subscription, sold int) campaign.Progress {
+	t.Helper()
+	for {
+		if progress := take(t, s); progress.Counts.Sold == sold {
+			return progress
+		}
+	}
+}
+
+func nothing(t *testing.T, s *watch.Subscription) {
+	t.Helper()
+	select {
+	case progress := <-s.Progress():
+		t.Errorf("told of %+v", progress)
+	default:
+	}
+}
+
+// drafts stores n pending campaigns.
+func drafts(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
+	t.Helper()
+	ids := make([]uuid.UUID, n)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		for i := range ids {
+			ids[i] = uuid.New()
+			if err := campaign.Create(t.Context(), tx, ids[i], fixture.Draft(3)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// setSold changes a counter as sales do; what the positions say does not matter here.
+func setSold(t *testing.T, db *pgxpool.Pool, sold int, ids ...uuid.UUID) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = $2 WHERE id = ANY($1)`, ids, sold); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACrowdCostsOneQueryPerInterval(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := drafts(t, db, 50)
+	const interval = 20 * time.Millisecond
+	w, queries := watchingCampaigns(t, db, interval, fixture.Logger(t))
+	began := time.Now()
+	var crowd []*watch.Subscription
+	for i := range 2000 {
+		crowd = append(crowd, w.Subscribe(ids[i%len(ids)], ""))
+	}
+	if w.Watching() != len(ids) {
+		t.Errorf("%d campaigns are watched", w.Watching())
+	}
+	for i, s := range crowd {
+		if first := take(t, s); first.CampaignID != ids[i%len(ids)] || first.State != campaign.Pending || first.Counts != (campaign.Counts{Total: 6}) {
+			t.Fatalf("the first progress is %+v", first)
+		}
+	}
+	arrivals := queries.sent.Load() // the first queries may have been for few
+	if most := int64(time.Since(began)/interval) + int64(len(ids)); arrivals > most {
+		t.Errorf("%d queries for 2000 arrivals", arrivals)
+	}
+	began = time.Now()
+	setSold(t, db, 1, ids...)
+	for _, s := range crowd {
+		if news := take(t, s); news.Counts != (campaign.Counts{Total: 6, Sold: 1}) {
+			t.Fatalf("the change arrived as %+v", news)
+		}
+	}
+	queries.more(t, 5)
+	if sent, intervals := queries.sent.Load()-arrivals, int64(time.Since(began)/interval); sent > intervals+2 {
+		t.Errorf("%d queries in %d intervals", sent, intervals)
+	}
+	for _, s := range crowd {
+		nothing(t, s) // nothing has changed since
+		s.Stop()
+		s.Stop() // twice does no harm
+	}
+	if w.Watching() != 0 {
+		t.Errorf("%d campaigns are watched by nobody", w.Watching())
+	}
+	rest := queries.sent.Load()
+	time.Sleep(10 * interval)
+	if sent := queries.sent.Load() - rest; sent > 1 { // one was on its way
+		t.Errorf("%d queries for nobody", sent)
+	}
+}
+
+func TestArrivalsShareAQuery(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := drafts(t, db, 3)
+	w, queries := watchingCampaigns(t, db, never, fixture.Logger(t))
+	queries.gate.Lock()
+	first := w.Subscribe(ids[0], "")
+	queries.reach(t, 1)
+	var crowd []*watch.Subscription
+	for i := range 1000 { // all while a query is under way, and none waits for it
+		crowd = append(crowd, w.Subscribe(ids[i%3], ""))
+	}
+	queries.gate.Unlock()
+	for _, s := range append(crowd, first) {
+		take(t, s)
+	}
+	if sent := queries.sent.Load(); sent > 2 {
+		t.Errorf("%d queries", sent)
+	}
+	queries.gate.Lock() // what is known needs no query
+	defer queries.gate.Unlock()
+	if s := take(t, w.Subscribe(ids[1], "")); s.CampaignID != ids[1] {
+		t.Errorf("told of %+v", s)
+	}
+}
+
+func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := drafts(t, db, 1)[0]
+	const interval = 50 * time.Millisecond
+	w, queries := watchingCampaigns(t, db, interval, fixture.Logger(t))
+	take(t, w.Subscribe(id, ""))
+	queries.gate.Lock() // the database does not answer for a while
+	queries.more(t, 1)
+	setSold(t, db, 1, id)
+	time.Sleep(3 * interval)
+	late := w.Subscribe(id, "")
+	nothing(t, late)
+	queries.gate.Unlock()
+	if s := take(t, late); s.Counts.Sold != 1 {
+		t.Errorf("first told of %+v", s)
+	}
+}
+
+func TestASnapshotShowsWhatOneWatches(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	s := w.Subscribe(id, "")
+	expect := func(want campaign.Progress) {
+		t.Helper()
+		want.CampaignID = id
+		got := take(t, s)
+		want.Version, want.Board = got.Version, got.Board
+		if got != want {
+			t.Errorf("told of %+v, want %+v", got, want)
+		}
+		read, err := campaign.Get(t.Context(), db, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := campaign.ProgressOf(read); same != got {
+			t.Errorf("read as %+v, told of %+v", same, got)
+		}
+	}
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6}})
+	fixture.Reserve(t, db, id, "u", 2, time.Hour)
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2}})
+	fixture.Sell(t, db, id, 1)
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+	for _, move := range []struct {
+		to     func(context.Context, pgx.Tx, uuid.UUID) error
+		paused bool
+	}{{campaign.Pause, true}, {campaign.Resume, false}} {
+		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return move.to(t.Context(), tx, id) }); err != nil {
+			t.Fatal(err)
+		}
+		expect(campaign.Progress{State: campaign.Active, Paused: move.paused, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+	}
+}
+
+func TestWhoKnowsTheVersionIsToldOfChangesOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	ids := drafts(t, db, 2)
+	elsewhere, _ := watchingCampaigns(t, db, never, fixture.Logger(t)) // another process
+	known := take(t, elsewhere.Subscribe(ids[0], ""))
+	other := take(t, elsewhere.Subscribe(ids[1], ""))
+	if known.Version == "" || len(known.Version) > 16 || known.Version == other.Version {
+		t.Errorf("the versions are %q and %q", known.Version, other.Version)
+	}
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	back := w.Subscribe(ids[0], known.Version) // from a query
+	queries.more(t, 3)
+	again := w.Subscribe(ids[0], known.Version) // from what is known here
+	queries.more(t, 3)
+	nothing(t, back)
+	nothing(t, again)
+	if s := take(t, w.Subscribe(ids[0], other.Version)); s != known {
+		t.Errorf("who knew something else was told of %+v", s)
+	}
+	setSold(t, db, 1, ids[0])
+	for _, s := range []*watch.Subscription{back, again} {
+		if news := take(t, s); news.Counts.Sold != 1 || news.Version == known.Version {
+			t.Errorf("first told of %+v", news)
+		}
+	}
+}
+
+func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := drafts(t, db, 1)[0]
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	slow, fast := w.Subscribe(id, ""), w.Subscribe(id, "")
+	for sold := range 6 {
+		setSold(t, db, sold, id)
+		takeUntil(t, fast, sold) // nobody is held up
+	}
+	queries.more(t, 2) // the round that told fast told slow too
+	if s := take(t, slow); s.Counts.Sold != 5 {
+		t.Errorf("told of %+v", s)
+	}
+	queries.more(t, 2)
+	nothing(t, slow)
+
+	// What was not taken is withdrawn when it is no news any more.
+	setSold(t, db, 6, id)
+	takeUntil(t, fast, 6)
+	setSold(t, db, 5, id)
+	takeUntil(t, fast, 5)
+	queries.more(t, 2)
+	nothing(t, slow)
+	setSold(t, db, 4, id)
+	if s := take(t, slow); s.Counts.Sold != 4 {
+		t.Errorf("told of %+v", s)
+	}
+}
+
+// records collects what is logged.
+type records struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all.Write(p)
+}
+
+func (r *records) count(text string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Count(r.all.String(), text)
+}
+
+// shut closes a database to everybody, ends its sessions, and returns what opens it.
+func shut(t *testing.T, address string) (open func()) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := pgx.Identifier{strings.TrimPrefix(u.Path, "/")}
+	u.Path = "/postgres"
+	admin, err := pgx.Connect(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(sql string, args ...any) {
+		if _, err := admin.Exec(context.Background(), sql, args...); err != nil {
+			t.Error(err)
+		}
+	}
+	open = sync.OnceFunc(func() {
+		exec(`ALTER DATABASE ` + name.Sanitize() + ` ALLOW_CONNECTIONS true`)
+		_ = admin.Close(context.Background())
+	})
+	t.Cleanup(open)
+	exec(`ALTER DATABASE ` + name.Sanitize() + ` ALLOW_CONNECTIONS false`)
+	exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, name[0])
+	return open
+}
+
+func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Settings(t)
+	db := fixture.Pool(t, settings)
+	ids := drafts(t, db, 2)
+	var log records
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
+	s := w.Subscribe(ids[0], "")
+	take(t, s)
+	for outage := 1; outage <= 2; outage++ {
+		open := shut(t, settings.Postgres.URL)
+		queries.more(t, 5)
+		arrived := w.Subscribe(ids[1], "")
+		queries.more(t, 5)
+		nothing(t, s)
+		if n := log.count("level=WARN"); n != outage {
+			t.Errorf("%d warnings after %d outages", n, outage)
+		}
+		open()
+		take(t, arrived) // who came meanwhile
+		arrived.Stop()
+		setSold(t, fixture.Pool(t, settings), outage, ids[0])
+		if news := take(t, s); news.Counts.Sold != outage {
+			t.Errorf("told of %+v", news)
+		}
+		if n := log.count("level=INFO"); n != outage {
+			t.Errorf("%d ends of %d outages were logged", n, outage)
+		}
+	}
+}
+
+func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := drafts(t, db, 1)[0]
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	nobody := w.Subscribe(uuid.New(), "")
+	take(t, w.Subscribe(id, ""))
+	queries.more(t, 2)
+	nothing(t, nobody)
+}
+
+// Not parallel, so that nobody else's goroutines come and go.
+func TestAWatchLeavesNothingBehind(t *testing.T) {
+	db := fixture.DB(t)
+	ids := drafts(t, db, 2)
+	before := goleak.IgnoreCurrent()
+	w := watch.NewCampaigns(db, time.Millisecond, fixture.Logger(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { defer close(over); w.Run(ctx) }()
+	var crowd sync.WaitGroup
+	for i := range 100 {
+		crowd.Go(func() {
+			s := w.Subscribe(ids[i%2], "")
+			if i%3 > 0 { // the others leave without a word heard
+				<-s.Progress()
+			}
+			s.Stop()
+		})
+	}
+	crowd.Wait()
+	if w.Watching() != 0 {
+		t.Errorf("%d campaigns are watched by nobody", w.Watching())
+	}
+	kept := w.Subscribe(ids[0], "") // not even one that nobody stopped
+	take(t, kept)
+	cancel()
+	select {
+	case <-over:
+	case <-time.After(limit):
+		t.Fatal("Run does not end")
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,45 @@
+package campaign
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+)
+
+// Change is by how much a transaction changes a campaign's counters.
+type Change struct{ Reserved, Sold int }
+
+// Changes is what a transaction changes, by campaign. A campaign whose positions
+// change without changing a counter is in it too.
+type Changes map[uuid.UUID]Change
+
+// Add adds to the change of a campaign.
+func (c Changes) Add(id uuid.UUID, change Change) {
+	now := c[id]
+	c[id] = Change{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold}
+}
+
+// Queue adds the changes to the counters, in one statement, which fails with
+// postgres.ErrRows when a campaign is not active any more. Queue it under the
+// campaigns' locks, once for every transaction that changes positions.
+func (c Changes) Queue(b *pgx.Batch) {
+	if len(c) == 0 {
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(c), uuidv7.Compare)
+	reserved, sold := make([]int, len(ids)), make([]int, len(ids))
+	for i, id := range ids {
+		reserved[i], sold[i] = c[id].Reserved, c[id].Sold
+	}
+	b.Queue(`
+		UPDATE campaigns c
+		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
+		    board_version = c.board_version + 1
+		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS d (id, reserved, sold)
+		WHERE c.id = d.id AND c.state = 'active'`, ids, reserved, sold).Exec(postgres.Exactly(len(ids), "active campaigns"))
+}

@@ -1,0 +1,180 @@
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// NewHold is a hold to be made, with the free positions that it is to keep.
+type NewHold struct {
+	Hold
+	Picked []*Free
+}
+
+// QueueHold makes holds: free positions become held, at the version they were found at.
+func QueueHold(b *pgx.Batch, holds []NewHold) error {
+	var campaigns, holdIDs []uuid.UUID
+	var layers, cols, versions []int
+	var users []string
+	var deadlines []time.Time
+	for _, h := range holds {
+		for _, f := range h.Picked {
+			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
+			users, holdIDs, deadlines = append(users, h.UserID), append(holdIDs, h.ID), append(deadlines, h.ExpiresAt)
+		}
+	}
+	b.Queue(`
+		UPDATE positions p
+		SET state = 'held', version = p.version + 1, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[])
+		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at)
+		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
+		  AND p.state = 'available' AND p.version = k.version`,
+		campaigns, layers, cols, versions, users, holdIDs, deadlines).Exec(postgres.Exactly(len(campaigns), "free positions"))
+	return queueInsert(b, holds)
+}
+
+func queueInsert(b *pgx.Batch, holds []NewHold) error {
+	n := len(holds)
+	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
+	positions, sizes, created := make([][]byte, n), make([]int, n), make([]time.Time, n)
+	for i, h := range holds {
+		text, err := json.Marshal(h.Positions)
+		if err != nil {
+			return fmt.Errorf("inventory.QueueHold: %w", err)
+		}
+		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
+		positions[i], sizes[i], created[i] = text, len(h.Positions), h.CreatedAt
+	}
+	b.Queue(`
+		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at)
+		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::int[], $6::timestamptz[], $7::timestamptz[])`,
+		ids, campaigns, users, positions, sizes, deadlines, created).Exec(postgres.Exactly(n, "new holds"))
+	return nil
+}
+
+// QueueExtend moves the deadline of an active hold.
+func QueueExtend(b *pgx.Batch, h Hold, deadline time.Time) {
+	b.Queue(`UPDATE holds SET expires_at = $2, extensions = extensions + 1 WHERE id = $1 AND state = 'active'`, h.ID, deadline).
+		Exec(postgres.Exactly(1, "active holds"))
+	b.Queue(`
+		UPDATE positions SET version = version + 1, expires_at = $3
+		WHERE campaign_id = $1 AND state = 'held' AND hold_id = $2`, h.CampaignID, h.ID, deadline).
+		Exec(postgres.Exactly(len(h.Positions), "held positions"))
+}
+
+// QueueRelease ends an active hold that its owner gives back.
+func QueueRelease(b *pgx.Batch, h Hold) {
+	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1 AND state = 'active'`, h.ID).
+		Exec(postgres.Exactly(1, "active holds"))
+	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions))
+}
+
+// QueueExpire ends active holds whose time is over.
+func QueueExpire(b *pgx.Batch, over []Over) {
+	ids, campaigns, freed := make([]uuid.UUID, len(over)), make([]uuid.UUID, len(over)), 0
+	for i, o := range over {
+		ids[i], campaigns[i] = o.ID, o.CampaignID
+		freed += o.Size
+	}
+	b.Queue(`
+		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
+		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
+		Exec(postgres.Exactly(len(ids), "holds that are over"))
+	queueFreeHeld(b, campaigns, ids, freed)
+}
+
+// queueFreeHeld frees the n positions that holds keep. It names the holds: a
+// position of one that has expired may have a new owner.
+func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
+	b.Queue(`
+		UPDATE positions
+		SET state = 'available', version = version + 1, user_id = NULL, hold_id = NULL, expires_at = NULL
+		WHERE campaign_id = ANY($1) AND state = 'held' AND hold_id = ANY($2)`, campaigns, holds).
+		Exec(postgres.Exactly(n, "held positions"))
+}
+
+// Sale gives positions to a purchase: free ones, or those that its buyer holds.
+type Sale struct {
+	PurchaseID uuid.UUID
+	UserID     string
+	HoldID     uuid.UUID // zero: they are free
+	Picked     []*Free
+}
+
+// QueueSell marks positions as sold, at the version they were found at, and ends
+// the holds that purchases have used.
+func QueueSell(b *pgx.Batch, sales []Sale) {
+	var campaigns, purchases, used, usedBy []uuid.UUID
+	var layers, cols, versions []int
+	var owners []string
+	var holds []uuid.NullUUID
+	for _, s := range sales {
+		for _, f := range s.Picked {
+			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
+			owners, purchases = append(owners, s.UserID), append(purchases, s.PurchaseID)
+			holds = append(holds, uuid.NullUUID{UUID: s.HoldID, Valid: s.HoldID != uuid.Nil})
+		}
+		if s.HoldID != uuid.Nil {
+			used, usedBy = append(used, s.HoldID), append(usedBy, s.PurchaseID)
+		}
+	}
+	b.Queue(`
+		UPDATE positions p
+		SET state = 'sold', version = p.version + 1, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp(),
+		    hold_id = NULL, expires_at = NULL
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[])
+		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id)
+		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
+		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`,
+		campaigns, layers, cols, versions, owners, purchases, holds).Exec(postgres.Exactly(len(campaigns), "positions"))
+	if len(used) > 0 {
+		b.Queue(`
+			UPDATE holds h SET state = 'used', purchase_id = u.purchase_id, ended_at = clock_timestamp()
+			FROM unnest($1::uuid[], $2::uuid[]) AS u (id, purchase_id)
+			WHERE h.id = u.id AND h.state = 'active'`, used, usedBy).Exec(postgres.Exactly(len(used), "active holds"))
+	}
+}
+
+// QueueTakeBack frees the n positions that a purchase has bought. It names the
+// purchase: what was freed before may belong to somebody else by now.
+func QueueTakeBack(b *pgx.Batch, campaignID, purchaseID uuid.UUID, n int) {
+	b.Queue(`
+		UPDATE positions
+		SET state = 'available', version = version + 1, user_id = NULL, purchase_id = NULL, sold_at = NULL
+		WHERE campaign_id = $1 AND purchase_id = $2 AND state = 'sold'`, campaignID, purchaseID).
+		Exec(postgres.Exactly(n, "sold positions"))
+}
+
+// FreeReserved frees the positions that a purchase has reserved and returns how
+// many. It names the purchase: an expired reservation's position may have a new owner.
+func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UUID) (int, error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE positions
+		SET state = 'available', version = version + 1, user_id = NULL, purchase_id = NULL, expires_at = NULL
+		WHERE campaign_id = $1 AND purchase_id = $2 AND state = 'reserved'`, campaignID, purchaseID)
+	if err != nil {
+		return 0, fmt.Errorf("inventory.FreeReserved(%s): %w", purchaseID, err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// DeleteEndedHolds deletes up to limit holds that ended longer ago than keep, and
+// returns how many.
+func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, limit int) (int, error) {
+	tag, err := db.Exec(ctx, `
+		DELETE FROM holds WHERE id IN (
+			SELECT id FROM holds WHERE ended_at < clock_timestamp() - $1 * interval '1 second'
+			ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Seconds(), limit)
+	if err != nil {
+		return 0, fmt.Errorf("inventory.DeleteEndedHolds: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}

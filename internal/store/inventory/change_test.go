@@ -1,0 +1,369 @@
+package inventory_test
+
+import (
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/store/inventory"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestASoldPositionSaysToWhom(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, purchases := fill(t, db, 4), []uuid.UUID{uuid.New(), uuid.New()}
+	free := ranked(t, db, id, 0)
+	if !sell(t, db, "a", purchases[0], free[0], free[3]) || !sell(t, db, "b", purchases[1], free[1]) {
+		t.Fatal("not sold")
+	}
+	for i, f := range free {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rowOf(t, db, id, f.Position)
+		owner, ok := map[int]string{0: "a", 3: "a", 1: "b"}[i]
+		if !ok {
+			if p.State != inventory.Available || p.UserID != nil || r.Version != f.Version || r.Dated {
+				t.Errorf("an unsold position is %+v, %+v", p, r)
+			}
+			continue
+		}
+		purchase := purchases[owner[0]-'a']
+		if p.State != inventory.Sold || p.UserID == nil || *p.UserID != owner || p.ExpiresAt != nil || p.Price != f.Price ||
+			r.Version != f.Version+1 || r.Purchase == nil || *r.Purchase != purchase || !r.Dated {
+			t.Errorf("a sold position is %+v, %+v", p, r)
+		}
+	}
+}
+
+// A position that somebody has changed since it was found is neither held nor
+// sold, and nothing else of the same transaction is.
+func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for name, move := range map[string]func(f inventory.Free){
+		"held":     func(f inventory.Free) { kept(t, db, time.Minute, f) },
+		"reserved": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f) },
+		"sold":     func(f inventory.Free) { sell(t, db, "first", uuid.New(), f) },
+		"held and free again": func(f inventory.Free) {
+			set(t, db, inventory.Held, uuid.New(), f)
+			set(t, db, inventory.Available, uuid.New(), f)
+		},
+		"held, at the same version":     func(f inventory.Free) { set(t, db, inventory.Held, uuid.New(), f); setBack(t, db, f) },
+		"reserved, at the same version": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f); setBack(t, db, f) },
+	} {
+		id := fill(t, db, 4)
+		free := peek(t, db, needs(id, 0, 3))
+		move(free[1])
+		moved := rows(t, db, id)
+		if sell(t, db, "second", uuid.New(), free...) {
+			t.Errorf("%s: sold", name)
+		}
+		if h, done := keep(t, db, time.Minute, free...); done {
+			t.Errorf("%s: held", name)
+		} else if _, err := inventory.GetHold(t.Context(), db, h.ID); err == nil {
+			t.Errorf("%s: a hold that keeps nothing", name)
+		}
+		if after := rows(t, db, id); !maps.Equal(after, moved) {
+			t.Errorf("%s: the positions were %+v, they are %+v", name, moved, after)
+		}
+		wrong := free[0]
+		wrong.CampaignID = uuid.New()
+		if sell(t, db, "third", uuid.New(), wrong) {
+			t.Errorf("%s: a position of another campaign was sold", name)
+		}
+	}
+}
+
+func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fill(t, db, 4)
+	free := ranked(t, db, id, 0)
+	mine, others := kept(t, db, time.Minute, free[:3]...), kept(t, db, time.Minute, free[3:5]...)
+	later := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, later) }) {
+		t.Fatal("not extended")
+	}
+	for i, f := range free[:5] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || *p.UserID != "holder" || p.ExpiresAt.Equal(later) != (i < 3) || (r.Version == f.Version+2) != (i < 3) {
+			t.Errorf("position %d is %+v, %+v, %v", i, p, r, err)
+		}
+	}
+	if h := fixture.HoldNow(t, db, mine.ID); !h.ExpiresAt.Equal(later) || h.Extensions != 1 || h.State != inventory.HoldActive {
+		t.Errorf("extended it is %+v", h)
+	}
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueRelease(b, mine) }) {
+		t.Fatal("not released")
+	}
+	for _, f := range free[:3] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || p.State != inventory.Available || p.UserID != nil || p.ExpiresAt != nil || r.Version != f.Version+3 || r.Rank != f.Rank {
+			t.Errorf("a freed one is %+v, %+v, %v", p, r, err)
+		}
+	}
+	if h := fixture.HoldNow(t, db, mine.ID); h.State != inventory.HoldReleased || h.EndedAt == nil || len(h.Positions) != 3 {
+		t.Errorf("released it is %+v", h)
+	}
+	expectCounts(t, db, id, [3]int{8, 2, 0})
+	if h := fixture.HoldNow(t, db, others.ID); h.State != inventory.HoldActive || h.Extensions != 0 {
+		t.Errorf("another is %+v", h)
+	}
+}
+
+// One half of a hold is not what the other half says: then nothing changes. The
+// lock of the campaign is forgotten here.
+func TestAHoldWhosePositionsAreSomebodyElsesDoesNotChange(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
+		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(time.Hour)) },
+		"released": inventory.QueueRelease,
+		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
+	}
+	for name, do := range changes {
+		id := fill(t, db, 4)
+		free := ranked(t, db, id, 0)
+		h := kept(t, db, -time.Second, free[:2]...)
+		set(t, db, inventory.Available, uuid.Nil, free[0])
+		kept(t, db, time.Minute, ranked(t, db, id, 0)[0]) // perhaps the same one
+		before := rows(t, db, id)
+		if change(t, db, func(b *pgx.Batch) { do(b, h) }) {
+			t.Errorf("%s, without one of its positions", name)
+		}
+		if after := rows(t, db, id); !maps.Equal(after, before) {
+			t.Errorf("%s: the positions were %+v, they are %+v", name, before, after)
+		}
+		if now := fixture.HoldNow(t, db, h.ID); now.EndedAt != nil || now.Extensions != 0 {
+			t.Errorf("%s: it is %+v", name, now)
+		}
+	}
+}
+
+func TestAHoldEndsOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fill(t, db, 8)
+	ends := map[inventory.HoldState]func(b *pgx.Batch, h inventory.Hold){
+		inventory.HoldUsed: func(b *pgx.Batch, h inventory.Hold) {
+			inventory.QueueSell(b, []inventory.Sale{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
+		},
+		inventory.HoldReleased: inventory.QueueRelease,
+		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
+	}
+	for first, end := range ends {
+		in := time.Hour
+		if first == inventory.HoldExpired {
+			in = -time.Second
+		}
+		free := ranked(t, db, id, 0)
+		mine, other := kept(t, db, in, free[0]), kept(t, db, in, free[1])
+		if !change(t, db, func(b *pgx.Batch) { end(b, mine) }) {
+			t.Errorf("%s: it did not end", first)
+		}
+		before := fixture.HoldNow(t, db, mine.ID)
+		if before.State != first || before.EndedAt == nil || (before.PurchaseID != nil) != (first == inventory.HoldUsed) {
+			t.Errorf("%s: it is %+v", first, before)
+		}
+		if h := fixture.HoldNow(t, db, other.ID); h.EndedAt != nil {
+			t.Errorf("%s: another is %+v", first, h)
+		}
+		for second, again := range ends {
+			if change(t, db, func(b *pgx.Batch) { again(b, mine) }) {
+				t.Errorf("%s, then %s", first, second)
+			}
+		}
+		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(time.Hour)) }) {
+			t.Errorf("%s, then extended", first)
+		}
+		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {
+			t.Errorf("%s: later it is %+v", first, after)
+		}
+	}
+	young := kept(t, db, time.Hour, ranked(t, db, id, 0)[0])
+	if change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{over(young)}) }) {
+		t.Error("one that is not over has expired")
+	}
+}
+
+// foundKept finds what a hold keeps, or kept, as a sale does.
+func foundKept(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (picked []*inventory.Free) {
+	t.Helper()
+	var at []inventory.PositionID
+	for _, p := range h.Positions {
+		at = append(at, inventory.PositionID{CampaignID: h.CampaignID, Position: p.Position})
+	}
+	found, err := inventory.Find(t.Context(), begin(t, db), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		picked = append(picked, &found[i].Free)
+	}
+	return picked
+}
+
+func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fill(t, db, 4)
+	free := ranked(t, db, id, 0)
+	mine, others := kept(t, db, time.Minute, free[0]), kept(t, db, time.Minute, free[1])
+	for i := range 2 {
+		free[i].Version++
+	}
+	sale := func(holdID uuid.UUID, f inventory.Free) inventory.Sale {
+		return inventory.Sale{Picked: []*inventory.Free{&f}, HoldID: holdID, UserID: "holder", PurchaseID: uuid.New()}
+	}
+	before := rows(t, db, id)
+	for what, sales := range map[string][]inventory.Sale{
+		"without a hold":        {sale(uuid.Nil, free[0])},
+		"by another hold":       {sale(others.ID, free[0])},
+		"a free one by a hold":  {sale(mine.ID, free[2])},
+		"at another version":    {sale(mine.ID, inventory.Free{PositionID: free[0].PositionID, Version: free[0].Version + 1})},
+		"one of two wrongly":    {sale(mine.ID, free[0]), sale(uuid.Nil, free[1])},
+		"by a hold that is not": {sale(uuid.New(), free[0])},
+	} {
+		if change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, sales) }) {
+			t.Errorf("%s: sold", what)
+		}
+	}
+	if after := rows(t, db, id); !maps.Equal(after, before) {
+		t.Errorf("the positions were %+v, they are %+v", before, after)
+	}
+	right := []inventory.Sale{sale(mine.ID, free[0]), sale(others.ID, free[1]), sale(uuid.Nil, free[2])}
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, right) }) {
+		t.Error("each by its own, and a free one: not sold")
+	}
+	expectCounts(t, db, id, [3]int{7, 0, 3})
+	if p, err := inventory.Get(t.Context(), db, id, free[0].Position); err != nil || p.State != inventory.Sold || p.ExpiresAt != nil {
+		t.Errorf("it is %+v, %v", p, err)
+	}
+	for i, h := range []inventory.Hold{mine, others} {
+		if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldUsed || *now.PurchaseID != right[i].PurchaseID {
+			t.Errorf("its hold is %+v", now)
+		}
+	}
+}
+
+func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fill(t, db, 4)
+	mine, other := uuid.New(), uuid.New()
+	free := ranked(t, db, id, 0)
+	sell(t, db, "a", mine, free[:2]...)
+	sell(t, db, "b", other, free[2])
+	takeBack := func(purchase uuid.UUID, n int) bool {
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, id, purchase, n) })
+	}
+	for _, n := range []int{1, 3} {
+		if takeBack(mine, n) {
+			t.Errorf("%d of its 2 positions were taken back", n)
+		}
+	}
+	if !takeBack(mine, 2) || takeBack(mine, 2) {
+		t.Error("it was not taken back once")
+	}
+	for i, f := range free[:3] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || (p.State == inventory.Available && p.UserID == nil && !r.Dated && r.Purchase == nil && r.Version == f.Version+2) != (i < 2) {
+			t.Errorf("position %d is %+v, %+v, %v", i, p, r, err)
+		}
+	}
+}
+
+// Everybody has read the same positions and nobody holds a lock: each is sold once.
+func TestOfManyWhoSellTheSamePositionsOneGetsEach(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fill(t, db, 5)
+	free := ranked(t, db, id, 0)
+	var mu sync.Mutex
+	sold := make(map[string]int)
+	var sellers sync.WaitGroup
+	for s := range 6 {
+		user := string(rune('a' + s))
+		sellers.Go(func() {
+			for i := range free {
+				if sell(t, db, user, uuid.New(), free[(i+s)%len(free)]) {
+					mu.Lock()
+					sold[user]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	sellers.Wait()
+	owned, total := make(map[string]int), 0
+	for _, p := range all(t, db, id) {
+		if r := rowOf(t, db, id, p.Position); p.State != inventory.Sold || r.Version != 1 {
+			t.Errorf("a position is %+v, %+v", p, r)
+			continue
+		}
+		owned[*p.UserID]++
+		total++
+	}
+	for user, n := range sold {
+		if owned[user] != n {
+			t.Errorf("%s was told %d and owns %d", user, n, owned[user])
+		}
+	}
+	if total != len(free) {
+		t.Errorf("%d of %d sold", total, len(free))
+	}
+}
+
+func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, elsewhere := fill(t, db, 4), fill(t, db, 4)
+	mine, other := uuid.New(), uuid.New()
+	free := ranked(t, db, id, 0)
+	reserved, sold, others, held := free[:3], free[3], free[4:6], free[6]
+	set(t, db, inventory.Reserved, mine, reserved...)
+	set(t, db, inventory.Sold, mine, sold)
+	set(t, db, inventory.Reserved, other, others...)
+	set(t, db, inventory.Held, uuid.Nil, held)
+	set(t, db, inventory.Reserved, mine, ranked(t, db, elsewhere, 0)[0])
+	release := func(purchase uuid.UUID) (n int) {
+		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) (err error) {
+			n, err = inventory.FreeReserved(t.Context(), tx, id, purchase)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := release(mine); n != 3 {
+		t.Errorf("%d released", n)
+	}
+	for _, f := range reserved {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || p.State != inventory.Available || p.UserID != nil || p.ExpiresAt != nil || r.Version != f.Version+2 || r.Purchase != nil || r.Rank != f.Rank {
+			t.Errorf("a released position is %+v, %+v, %v", p, r, err)
+		}
+	}
+	expectCounts(t, db, id, [3]int{6, 3, 1})
+	expectCounts(t, db, elsewhere, [3]int{9, 1, 0})
+	if n := release(mine) + release(uuid.New()); n != 0 {
+		t.Errorf("released again: %d", n)
+	}
+	// The first of them has a new owner by now, who is not the one who releases late.
+	set(t, db, inventory.Reserved, other, reserved[0])
+	if n := release(mine); n != 0 {
+		t.Errorf("a late release took %d positions from their new owner", n)
+	}
+	if n := release(other); n != 3 {
+		t.Errorf("the new owner released %d", n)
+	}
+}

@@ -1,0 +1,11 @@
+package inventory
+
+// Need is what the tests of the search ask for.
+type Need = need
+
+// The parts of FindStock.
+var (
+	FindFree  = findFree
+	Find      = find
+	CountSold = countSold
+)

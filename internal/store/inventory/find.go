@@ -1,0 +1,155 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+)
+
+// PositionID names a position of a campaign.
+type PositionID struct {
+	CampaignID uuid.UUID
+	triangle.Position
+}
+
+// Pool is where random positions come from: a layer of a campaign, or with layer
+// 0 all of it.
+type Pool struct {
+	CampaignID uuid.UUID
+	Layer      int
+}
+
+// Free is one free position that a transaction has locked.
+type Free struct {
+	PositionID
+	Rank    int
+	Price   money.Amount
+	Version int
+}
+
+// Found is a position as a transaction under the campaign's lock finds it.
+type Found struct {
+	Free
+	State     State
+	HoldID    *uuid.UUID
+	Remaining time.Duration // until a hold or reservation ends; negative: it has ended
+}
+
+// need is how many free positions a transaction may want from a pool.
+type need struct {
+	Pool
+	Count int
+}
+
+// findFree locks and returns, for each need, its first free positions by rank:
+// fewer when there are fewer. A position can come for several needs. Rows that
+// somebody else has locked are passed over, which under the campaign's lock
+// happens only to those who break the rule, so "fewer" is no proof of sold out.
+func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
+	var anywhere, inLayer []need
+	for _, n := range needs {
+		if n.Layer == 0 {
+			anywhere = append(anywhere, n)
+		} else {
+			inLayer = append(inLayer, n)
+		}
+	}
+	var b pgx.Batch
+	var found []Free
+	collect := func(rows pgx.Rows) error {
+		free, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Free, err error) {
+			err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version)
+			return f, err
+		})
+		found = append(found, free...)
+		return err
+	}
+	// One index scan per need, in rank order and no further than needed; the
+	// locks taken are on the rows returned.
+	if len(anywhere) > 0 {
+		ids, _, counts := columns(anywhere)
+		b.Queue(`
+			SELECT n.campaign_id, p.layer, p.col, p.rank, p.price, p.version
+			FROM unnest($1::uuid[], $2::int[]) AS n (campaign_id, count)
+			CROSS JOIN LATERAL (
+				SELECT layer, col, rank, price, version FROM positions
+				WHERE campaign_id = n.campaign_id AND state = 'available'
+				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, counts).Query(collect)
+	}
+	if len(inLayer) > 0 {
+		ids, layers, counts := columns(inLayer)
+		b.Queue(`
+			SELECT n.campaign_id, p.layer, p.col, p.rank, p.price, p.version
+			FROM unnest($1::uuid[], $2::int[], $3::int[]) AS n (campaign_id, layer, count)
+			CROSS JOIN LATERAL (
+				SELECT layer, col, rank, price, version FROM positions
+				WHERE campaign_id = n.campaign_id AND layer = n.layer AND state = 'available'
+				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, layers, counts).Query(collect)
+	}
+	if b.Len() == 0 {
+		return nil, nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("inventory.findFree: %w", err)
+	}
+	return found, nil
+}
+
+func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
+	for _, n := range needs {
+		ids, layers, counts = append(ids, n.CampaignID), append(layers, n.Layer), append(counts, n.Count)
+	}
+	return ids, layers, counts
+}
+
+// find returns positions as they are; those that do not exist are left out. It
+// takes no lock: the campaign's is enough, and the version finds out who goes
+// without.
+func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) {
+	if len(chosen) == 0 {
+		return nil, nil
+	}
+	n := len(chosen)
+	campaigns, layers, cols := make([]uuid.UUID, n), make([]int, n), make([]int, n)
+	for i, c := range chosen {
+		campaigns[i], layers[i], cols[i] = c.CampaignID, c.Layer, c.Column
+	}
+	found, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (f Found, err error) {
+		var seconds float64
+		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &seconds)
+		f.Remaining = time.Duration(seconds * float64(time.Second))
+		return f, err
+	}, `
+		SELECT c.campaign_id, c.layer, c.col, p.rank, p.price, p.version, p.state, p.hold_id,
+		       coalesce(extract(epoch FROM p.expires_at - clock_timestamp()), 0)::float8
+		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
+		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p`,
+		campaigns, layers, cols)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.find: %w", err)
+	}
+	return found, nil
+}
+
+// countSold counts the sold positions of the layers of needs; counts[i] belongs to
+// needs[i].
+func countSold(ctx context.Context, db postgres.DB, needs []need) (counts []int, err error) {
+	if len(needs) == 0 {
+		return nil, nil
+	}
+	campaigns, layers, _ := columns(needs)
+	counts, err = postgres.Collect(ctx, db, pgx.RowTo[int], `
+		SELECT (SELECT count(*) FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer AND state = 'sold')
+		FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS l (campaign_id, layer, i) ORDER BY l.i`, campaigns, layers)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.countSold: %w", err)
+	}
+	return counts, nil
+}

@@ -1,0 +1,138 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+)
+
+// HoldState is what has become of a hold.
+type HoldState string
+
+// The states of a hold; doc.go has the diagram.
+const (
+	HoldActive   HoldState = "active"
+	HoldUsed     HoldState = "used"
+	HoldReleased HoldState = "released"
+	HoldExpired  HoldState = "expired"
+)
+
+// Hold is one hold. Its positions stay with it when it is over.
+type Hold struct {
+	ID         uuid.UUID
+	CampaignID uuid.UUID
+	UserID     string
+	Positions  []HoldPosition // by layer and column
+	State      HoldState      // expired as soon as its time is over
+	Extensions int            // how often it was extended
+	ExpiresAt  time.Time
+	PurchaseID *uuid.UUID // that used it
+	CreatedAt  time.Time
+	EndedAt    *time.Time // nil also while no sweep has noticed that an expired one is over
+}
+
+// HoldPosition is one position of a hold.
+type HoldPosition struct {
+	triangle.Position
+	Price money.Amount `json:"price"`
+}
+
+// CheckActive returns nil for an active hold, or says what became of it.
+func (h Hold) CheckActive() error {
+	switch h.State {
+	case HoldActive:
+		return nil
+	case HoldUsed:
+		return fault.New(fault.StateConflict, "the hold was used by purchase %s", h.PurchaseID)
+	case HoldReleased:
+		return fault.New(fault.HoldExpired, "the hold was released")
+	default:
+		return fault.New(fault.HoldExpired, "the hold ended at %s", h.ExpiresAt.UTC().Format(millis))
+	}
+}
+
+// millis is RFC 3339 with milliseconds.
+const millis = "2006-01-02T15:04:05.000Z07:00"
+
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, purchase_id, created_at, ended_at`
+
+var (
+	// now is a hold as it is: one whose time is over has expired.
+	now = fmt.Sprintf(holdColumns, `CASE WHEN state = 'active' AND expires_at <= clock_timestamp() THEN 'expired' ELSE state END`)
+	// recorded is a hold as its row says.
+	recorded = fmt.Sprintf(holdColumns, `state`)
+)
+
+func scanHold(row pgx.CollectableRow) (h Hold, err error) {
+	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.PurchaseID, &h.CreatedAt, &h.EndedAt)
+	return h, err
+}
+
+// GetHold returns a hold, or a not-found Error.
+func GetHold(ctx context.Context, db postgres.DB, id uuid.UUID) (Hold, error) {
+	h, err := postgres.CollectOne(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = $1`, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
+	}
+	if err != nil {
+		return Hold{}, fmt.Errorf("inventory.GetHold(%s): %w", id, err)
+	}
+	return h, nil
+}
+
+// QueueGetHolds reads holds as they are recorded: an active one whose time is over
+// is still active here, for the transaction goes by what QueueFindOver has found.
+func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h Hold)) {
+	b.Queue(`SELECT `+recorded+` FROM holds WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scanHold)
+		for _, h := range found {
+			each(h)
+		}
+		return err
+	})
+}
+
+// Over is an active hold whose time is over.
+type Over struct {
+	ID         uuid.UUID
+	CampaignID uuid.UUID
+	UserID     string
+	Size       int // positions
+}
+
+// QueueFindOver finds the holds of campaigns whose time is over. Queue it after
+// the statement that locks the campaigns. The clock is asked in a subquery, once:
+// then it is a condition that an index can serve.
+func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]Over) {
+	b.Queue(`
+		SELECT id, campaign_id, user_id, size FROM holds
+		WHERE campaign_id = ANY($1) AND state = 'active' AND expires_at <= (SELECT clock_timestamp()) ORDER BY id`, campaigns).
+		Query(func(rows pgx.Rows) (err error) {
+			*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Over])
+			return err
+		})
+}
+
+// CampaignsWithHoldsOver returns campaigns, but for those in except, that have the
+// up to limit holds that are over for longest. It takes no lock.
+func CampaignsWithHoldsOver(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
+	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		SELECT campaign_id FROM (
+			SELECT campaign_id, expires_at FROM holds
+			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND campaign_id <> ALL($2)
+			ORDER BY expires_at LIMIT $1) o
+		GROUP BY campaign_id ORDER BY min(expires_at)`, limit, except)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.CampaignsWithHoldsOver: %w", err)
+	}
+	return ids, nil
+}

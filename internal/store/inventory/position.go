@@ -1,0 +1,122 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+)
+
+// State is what a position is in; doc.go has the diagram.
+type State string
+
+// The states of a position.
+const (
+	Available State = "available"
+	Held      State = "held"
+	Reserved  State = "reserved"
+	Sold      State = "sold"
+)
+
+// Position is one position as it is shown: one whose hold has expired is
+// available, swept or not. The rank is never shown.
+type Position struct {
+	triangle.Position
+	Price     money.Amount
+	State     State
+	UserID    *string
+	ExpiresAt *time.Time
+}
+
+const (
+	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has noticed
+	shown  = `layer, col, price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
+		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END`
+)
+
+func scanPosition(row pgx.CollectableRow) (p Position, err error) {
+	err = row.Scan(&p.Layer, &p.Column, &p.Price, &p.State, &p.UserID, &p.ExpiresAt)
+	return p, err
+}
+
+// All returns every position of a campaign by layer and column; none before publication.
+func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position, error) {
+	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 ORDER BY layer, col`, campaignID)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.All(%s): %w", campaignID, err)
+	}
+	return all, nil
+}
+
+// OfUser returns the positions that a user holds or has bought, by layer and column.
+func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
+	own, err := postgres.Collect(ctx, db, scanPosition,
+		`SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY layer, col`, campaignID, userID)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.OfUser(%s): %w", campaignID, err)
+	}
+	return own, nil
+}
+
+// Overlay returns a list of positions with what a user has now laid over a copy
+// that is older. What the user had then and has no more is free again, as far as
+// the user can know.
+func Overlay(older, own []Position, userID string) []Position {
+	fresh := make([]Position, len(older))
+	mine := make(map[triangle.Position]Position, len(own))
+	for _, p := range own {
+		mine[p.Position] = p
+	}
+	for i, p := range older {
+		if its, ok := mine[p.Position]; ok {
+			p = its
+		} else if p.UserID != nil && *p.UserID == userID {
+			p.State, p.UserID, p.ExpiresAt = Available, nil, nil
+		}
+		fresh[i] = p
+	}
+	return fresh
+}
+
+// Get returns one position, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at triangle.Position) (Position, error) {
+	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3`,
+		campaignID, at.Layer, at.Column)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Position{}, fault.New(fault.NotFound, "there is no position %d/%d in campaign %s", at.Layer, at.Column, campaignID)
+	}
+	if err != nil {
+		return Position{}, fmt.Errorf("inventory.Get(%s, %v): %w", campaignID, at, err)
+	}
+	return p, nil
+}
+
+// LayerCounts is how many positions of one layer are in which state.
+type LayerCounts struct {
+	Layer     int
+	Available int
+	Reserved  int // held or reserved
+	Sold      int
+}
+
+// CountByLayer counts the positions of a campaign; none before publication.
+func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]LayerCounts, error) {
+	counts, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[LayerCounts], `
+		SELECT layer,
+		       count(*) FILTER (WHERE state = 'available' OR `+isOver+`),
+		       count(*) FILTER (WHERE state IN ('held', 'reserved') AND NOT `+isOver+`),
+		       count(*) FILTER (WHERE state = 'sold')
+		FROM positions WHERE campaign_id = $1 GROUP BY layer ORDER BY layer`, campaignID)
+	if err != nil {
+		return nil, fmt.Errorf("inventory.CountByLayer(%s): %w", campaignID, err)
+	}
+	return counts, nil
+}

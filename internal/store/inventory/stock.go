@@ -1,0 +1,233 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+)
+
+// Stock is what a transaction can give away: the free positions it has found, and
+// those that somebody named, as they are. The first one to ask gets them. It is
+// for one goroutine.
+type Stock struct {
+	free  map[PositionID]*Free
+	named map[PositionID]*Found
+	pools map[Pool][]*Free // by rank
+	taken map[*Free]bool
+	total map[uuid.UUID]int // positions of a campaign
+	sold  map[Pool]int      // known for campaigns, and for layers that may not have enough
+}
+
+// Request is one that a Stock is to serve.
+type Request struct {
+	CampaignID uuid.UUID
+	Selection
+	Hold  []HoldPosition // instead of a selection: what a hold keeps
+	Avoid int            // how many positions this one must not get, beside all that others take
+}
+
+// Counts is how many positions a campaign has, and how many of them are sold.
+type Counts struct{ Total, Sold int }
+
+// FindStock locks and reads what requests could get, whatever of it the others
+// take: enough free positions of each pool for all of them, and the positions
+// that they name. campaigns has the counts of each campaign that is asked for.
+func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, requests []Request) (*Stock, error) {
+	needs, named := wanted(requests)
+	free, err := findFree(ctx, tx, needs)
+	if err != nil {
+		return nil, err
+	}
+	found, err := find(ctx, tx, named)
+	if err != nil {
+		return nil, err
+	}
+	s := newStock(free, found)
+	for id, c := range campaigns {
+		s.total[id], s.sold[Pool{id, 0}] = c.Total, c.Sold
+	}
+	// Where a layer may not have enough, a refusal must say whether that is final.
+	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
+	sold, err := countSold(ctx, tx, short)
+	for i, n := range sold {
+		s.sold[short[i].Pool] = n
+	}
+	return s, err
+}
+
+// wanted lists what requests need: of each pool as many positions as all requests
+// of its campaign could take, chosen ones included, for these may be among those
+// that are found by rank.
+func wanted(requests []Request) (needs []need, named []PositionID) {
+	most, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
+	name := func(id uuid.UUID, p triangle.Position) {
+		if at := (PositionID{id, p}); !seen[at] {
+			seen[at] = true
+			named = append(named, at)
+		}
+	}
+	for _, r := range requests {
+		most[r.CampaignID] += r.Size() + r.Avoid
+		for _, p := range r.Positions {
+			name(r.CampaignID, p)
+		}
+		for _, p := range r.Hold {
+			name(r.CampaignID, p.Position)
+		}
+	}
+	for _, r := range requests {
+		if pool := (Pool{r.CampaignID, r.Layer}); r.Quantity > 0 && !pools[pool] {
+			pools[pool] = true
+			needs = append(needs, need{Pool: pool, Count: most[r.CampaignID]})
+		}
+	}
+	return needs, named
+}
+
+// newStock makes a stock of what findFree and find have returned. A position that
+// was found more than once is one position.
+func newStock(free []Free, named []Found) *Stock {
+	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
+		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), total: make(map[uuid.UUID]int), sold: make(map[Pool]int)}
+	for i := range free {
+		f := &free[i]
+		if s.free[f.PositionID] != nil {
+			continue
+		}
+		s.free[f.PositionID] = f
+		for _, p := range []Pool{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
+			s.pools[p] = append(s.pools[p], f)
+		}
+	}
+	for _, p := range s.pools {
+		slices.SortFunc(p, func(x, y *Free) int { return x.Rank - y.Rank })
+	}
+	for i := range named {
+		f := &named[i]
+		s.named[f.PositionID] = f
+		if f.State == Available && s.free[f.PositionID] == nil {
+			s.free[f.PositionID] = &f.Free
+		}
+	}
+	return s
+}
+
+// Named returns the positions that requests named, as they were found.
+func (s *Stock) Named() map[PositionID]*Found { return s.named }
+
+// Select returns what a selection asks for, by layer and column, or why it cannot
+// be had: position-taken, sold-out (final) or none-available (for the moment). at
+// is the JSON pointer of the selection in its request. Random positions that
+// avoid, if it is not nil, names are passed over. Take them with Hold or Sell.
+func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(triangle.Position) bool) ([]*Free, error) {
+	if len(sel.Positions) > 0 {
+		return s.choose(campaignID, sel.Positions, at)
+	}
+	picked := s.first(Pool{campaignID, sel.Layer}, sel.Quantity, avoid)
+	if picked == nil {
+		return nil, s.whyNone(campaignID, sel)
+	}
+	return byPlace(picked), nil
+}
+
+// choose returns the positions that are named, or names those that are taken.
+func (s *Stock) choose(campaignID uuid.UUID, positions []triangle.Position, at string) ([]*Free, error) {
+	picked := make([]*Free, 0, len(positions))
+	var gone []fault.Field
+	for i, p := range positions {
+		if f := s.free[PositionID{campaignID, p}]; f != nil && !s.taken[f] {
+			picked = append(picked, f)
+		} else {
+			gone = append(gone, TakenField(at, i, p))
+		}
+	}
+	if len(gone) > 0 {
+		return nil, fault.Taken(gone...)
+	}
+	return byPlace(picked), nil
+}
+
+// first returns the first n positions of a pool by rank that are neither taken
+// nor avoided, or nil when there are fewer.
+func (s *Stock) first(pool Pool, n int, avoid func(triangle.Position) bool) []*Free {
+	left := s.pools[pool]
+	for len(left) > 0 && s.taken[left[0]] {
+		left = left[1:] // taken ones at the front are never looked at again
+	}
+	s.pools[pool] = left
+	picked := make([]*Free, 0, n)
+	for _, f := range left {
+		if len(picked) == n {
+			break
+		}
+		if !s.taken[f] && (avoid == nil || !avoid(f.Position)) {
+			picked = append(picked, f)
+		}
+	}
+	if len(picked) < n {
+		return nil
+	}
+	return picked
+}
+
+// whyNone tells "everything is sold", which is final, from "nothing is free at
+// the moment". The counts decide, never the empty search: that passes over rows
+// that others have locked.
+func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
+	switch total := s.total[campaignID]; {
+	case s.sold[Pool{campaignID, 0}] == total:
+		return fault.New(fault.SoldOut, "all %d positions are sold", total)
+	case sel.Layer > 0 && s.sold[Pool{campaignID, sel.Layer}] == triangle.InLayer(sel.Layer):
+		return fault.New(fault.SoldOut, "all %d positions of layer %d are sold", triangle.InLayer(sel.Layer), sel.Layer)
+	default:
+		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity)
+	}
+}
+
+// Kept returns the positions that a hold keeps, by layer and column. That it does
+// not keep one of them is a broken rule, and no refusal.
+func (s *Stock) Kept(h Hold) ([]*Free, error) {
+	picked := make([]*Free, 0, len(h.Positions))
+	for _, p := range h.Positions {
+		f := s.named[PositionID{h.CampaignID, p.Position}]
+		if f == nil || f.State != Held || f.HoldID == nil || *f.HoldID != h.ID {
+			return nil, fmt.Errorf("%w: hold %s does not keep %d/%d", postgres.ErrRows, h.ID, p.Layer, p.Column)
+		}
+		picked = append(picked, &f.Free)
+	}
+	return byPlace(picked), nil
+}
+
+// Hold takes positions out of the stock that are held from now on.
+func (s *Stock) Hold(picked []*Free) {
+	for _, f := range picked {
+		s.taken[f] = true
+	}
+}
+
+// Sell takes positions out of the stock that are sold from now on.
+func (s *Stock) Sell(picked []*Free) {
+	s.Hold(picked)
+	for _, f := range picked {
+		s.sold[Pool{f.CampaignID, 0}]++
+		s.sold[Pool{f.CampaignID, f.Layer}]++
+	}
+}
+
+// byPlace sorts positions by layer and column.
+func byPlace(picked []*Free) []*Free {
+	slices.SortFunc(picked, func(x, y *Free) int {
+		if x.Before(y.Position) {
+			return -1
+		}
+		return 1
+	})
+	return picked
+}

@@ -1,0 +1,159 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// Accepted is the outcome of one request.
+type Accepted struct {
+	Job      Job
+	Replayed bool // the job is that of an earlier request with the same key
+	Reused   bool // the key belongs to a different request; Job is that of the key
+}
+
+// slot is the unique place of a request.
+type slot struct{ client, key string }
+
+func (r Request) slot() slot { return slot{r.Client, r.Key} }
+
+// Intake makes jobs of requests. Requests whose key is known get the job of that
+// key. Any number of processes may take in the same keys at once: all insert in
+// the order of (client, key), so none waits for another that waits for it, and
+// exactly one insert wins.
+//
+// Queue the inserts, send the batch, then ask for what was made.
+type Intake struct {
+	requests []Request
+	order    []int // indexes of requests, each key once, in the order of (client, key)
+	made     map[uuid.UUID]time.Time
+}
+
+// NewIntake returns an Intake of requests. Of several with the same key the
+// first one makes the job.
+func NewIntake(requests []Request) *Intake {
+	in := &Intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time)}
+	seen := make(map[slot]bool, len(requests))
+	for i, r := range requests {
+		if at := r.slot(); !seen[at] {
+			seen[at] = true
+			in.order = append(in.order, i)
+		}
+	}
+	slices.SortFunc(in.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(requests[a].Client, requests[b].Client), cmp.Compare(requests[a].Key, requests[b].Key))
+	})
+	return in
+}
+
+// Queue inserts a queued job for every request whose key is free.
+func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued) }
+
+// queue inserts jobs in a state. One that is final from the start is a command's:
+// it has been tried once.
+func (in *Intake) queue(b *pgx.Batch, state State) {
+	n := len(in.order)
+	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
+	users, payloads, keeps := make([]*string, n), make([][]byte, n), make([]float64, n)
+	for at, i := range in.order {
+		r := in.requests[i]
+		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
+		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
+		payloads[at], keeps[at] = r.Payload, r.Keep.Seconds()
+	}
+	b.Queue(`
+		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at, state, attempts, finished_at)
+		SELECT id, client, key, hash, kind, campaign_id, user_id, payload, clock_timestamp() + keep * interval '1 second',
+		       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
+		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[])
+		     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, place)
+		ORDER BY place
+		ON CONFLICT (client, idempotency_key) DO NOTHING
+		RETURNING id, accepted_at`,
+		ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final()).Query(in.scanMade)
+}
+
+func (in *Intake) scanMade(rows pgx.Rows) error {
+	clear(in.made)
+	var id uuid.UUID
+	var at time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error { in.made[id] = at; return nil })
+	return err
+}
+
+// Candidates returns the requests that make a job if their key is free.
+func (in *Intake) Candidates() []Request {
+	list := make([]Request, len(in.order))
+	for at, i := range in.order {
+		list[at] = in.requests[i]
+	}
+	return list
+}
+
+// Made tells whether a candidate has made its job.
+func (in *Intake) Made(r Request) bool {
+	_, ok := in.made[r.ID]
+	return ok
+}
+
+// Accepted returns the outcome of every request, in their order. It reads the
+// jobs of keys that were taken.
+func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, error) {
+	jobs := make(map[slot]Job, len(in.order))
+	var taken []Request
+	for _, r := range in.Candidates() {
+		at, made := in.made[r.ID]
+		if !made {
+			taken = append(taken, r)
+			continue
+		}
+		jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
+			CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at}
+	}
+	if err := readTaken(ctx, db, taken, jobs); err != nil {
+		return nil, err
+	}
+	accepted := make([]Accepted, len(in.requests))
+	for i, r := range in.requests {
+		accepted[i] = outcome(jobs[r.slot()], r)
+	}
+	return accepted, nil
+}
+
+// outcome tells a request what became of its key.
+func outcome(j Job, r Request) Accepted {
+	return Accepted{Job: j, Replayed: j.ID != r.ID, Reused: j.Hash != r.Hash}
+}
+
+// errVanished means that a key was taken when we inserted and free when we
+// looked: the retention sweep took the old job in between. The caller may try again.
+var errVanished = errors.New("the job of a taken key has just been deleted")
+
+// readTaken adds the jobs of keys that were taken. It is a statement after the
+// insert: the job that made the insert step back may be younger than its snapshot.
+func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[slot]Job) error {
+	if len(taken) == 0 {
+		return nil
+	}
+	found, err := ofKeys(ctx, db, taken)
+	if err != nil {
+		return err
+	}
+	for at, j := range found {
+		jobs[at] = j
+	}
+	if len(found) < len(taken) {
+		return fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// Accept makes jobs of requests and, in the same commit, one message for each
+// kind. Requests whose key is known get the job of that key. On a pool it is a
+// transaction of its own, in one round trip.
+//
+// The messages returned are to be dispatched; their jobs are committed already.
+func Accept(ctx context.Context, db postgres.DB, requests []job.Request) ([]job.Accepted, []Message, error) {
+	intake := job.NewIntake(requests)
+	messages, err := insert(ctx, db, intake)
+	if err != nil {
+		return nil, nil, fmt.Errorf("outbox.Accept: %w", err)
+	}
+	accepted, err := intake.Accepted(ctx, db)
+	if err != nil {
+		return nil, nil, fmt.Errorf("outbox.Accept: %w", err)
+	}
+	return accepted, messages, nil
+}
+
+// Insert makes one job with its message inside the caller's transaction: work
+// that Triprize gives itself. A job with the same key is left as it is, and then
+// there is no message to dispatch.
+func Insert(ctx context.Context, tx pgx.Tx, r job.Request) ([]Message, error) {
+	messages, err := insert(ctx, tx, job.NewIntake([]job.Request{r}))
+	if err != nil {
+		return nil, fmt.Errorf("outbox.Insert: %w", err)
+	}
+	return messages, nil
+}
+
+// insert writes jobs and messages in one batch, which outside a transaction is
+// one by itself. It returns the messages that have jobs.
+func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message, error) {
+	messages := make(map[job.Kind]*Message)
+	var order []job.Kind
+	for _, r := range intake.Candidates() {
+		if messages[r.Kind] == nil {
+			messages[r.Kind] = &Message{ID: uuidv7.New(), Kind: r.Kind, Delivery: 1}
+			order = append(order, r.Kind)
+		}
+	}
+	var b pgx.Batch
+	intake.Queue(&b)
+	queueInsert(&b, messages, intake.Candidates())
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, err
+	}
+	for _, r := range intake.Candidates() {
+		if intake.Made(r) {
+			messages[r.Kind].Jobs = append(messages[r.Kind].Jobs, job.Ref{ID: r.ID, CampaignID: r.CampaignID})
+		}
+	}
+	var made []Message
+	for _, kind := range order {
+		if len(messages[kind].Jobs) > 0 {
+			made = append(made, *messages[kind])
+		}
+	}
+	return made, nil
+}
+
+// queueInsert writes a message of each kind for those of the candidates that the
+// statement before has made jobs of. The ids of candidates are fresh: a row in
+// jobs with one of them is new.
+func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.Request) {
+	var ids, jobs []uuid.UUID
+	var kinds, jobKinds []string
+	for kind, m := range messages {
+		ids, kinds = append(ids, m.ID), append(kinds, string(kind))
+	}
+	for _, r := range candidates {
+		jobs, jobKinds = append(jobs, r.ID), append(jobKinds, string(r.Kind))
+	}
+	b.Queue(`
+		INSERT INTO outbox_messages (id, kind, jobs)
+		SELECT m.id, kind, array_agg(j.id ORDER BY j.id)
+		FROM unnest($1::uuid[], $2::text[]) AS m (id, kind)
+		JOIN unnest($3::uuid[], $4::text[]) AS c (job_id, kind) USING (kind)
+		CROSS JOIN LATERAL (SELECT id FROM jobs WHERE id = c.job_id) j
+		GROUP BY m.id, kind`, ids, kinds, jobs, jobKinds)
+}

@@ -1,0 +1,165 @@
+package outbox_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+)
+
+// request is a request of the client "shop" with a hash of its own content.
+func request(key, content string) job.Request {
+	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
+		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour}
+}
+
+func TestEqualKeysOfOneFlushAreOneJob(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	first, same, other := request("k", "a"), request("k", "a"), request("k", "b")
+	accepted, messages, err := outbox.Accept(t.Context(), db, []job.Request{first, request("l", "a"), same, other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accepted[0].Replayed || accepted[0].Job.ID != first.ID {
+		t.Errorf("the first: %+v", accepted[0])
+	}
+	if !accepted[2].Replayed || accepted[2].Reused || accepted[2].Job.ID != first.ID {
+		t.Errorf("the same again: %+v", accepted[2])
+	}
+	if !accepted[3].Reused || accepted[3].Job.ID != first.ID {
+		t.Errorf("another request: %+v", accepted[3])
+	}
+	if len(messages) != 1 || len(messages[0].Jobs) != 2 {
+		t.Errorf("messages: %+v", messages)
+	}
+}
+
+func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	first := request("k", "a")
+	if _, _, err := outbox.Accept(t.Context(), db, []job.Request{first}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{first.ID}, job.Problem{Code: "internal-error", Detail: "d"}); err != nil {
+		t.Fatal(err)
+	}
+	accepted, messages, err := outbox.Accept(t.Context(), db, []job.Request{request("k", "a"), request("new", "a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := accepted[0]; !a.Replayed || a.Job.ID != first.ID || a.Job.State != job.Failed || a.Job.Problem.Code != "internal-error" {
+		t.Errorf("got %+v", a)
+	}
+	if len(messages) != 1 || len(messages[0].Jobs) != 1 {
+		t.Errorf("a message for a job that was there already: %+v", messages)
+	}
+	var jobs int
+	if err := db.QueryRow(t.Context(), `SELECT cardinality(jobs) FROM outbox_messages WHERE id = $1`, messages[0].ID).Scan(&jobs); err != nil || jobs != 1 {
+		t.Errorf("the outbox has %d jobs in the message, %v", jobs, err)
+	}
+}
+
+func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const keys, processes = 40, 6
+	jobs := [processes][keys]uuid.UUID{}
+	var wg sync.WaitGroup
+	for p := range processes {
+		wg.Go(func() {
+			var requests []job.Request
+			for i := range keys {
+				key := (i*7 + p*11) % keys // another order in every process
+				requests = append(requests, request(fmt.Sprint(key), "a"))
+			}
+			accepted, _, err := outbox.Accept(t.Context(), db, requests)
+			if err != nil {
+				t.Errorf("process %d: %v", p, err)
+				return
+			}
+			for i, a := range accepted {
+				jobs[p][(i*7+p*11)%keys] = a.Job.ID
+			}
+		})
+	}
+	wg.Wait()
+	for key := range keys {
+		for p := range processes {
+			if jobs[p][key] != jobs[0][key] || jobs[p][key] == uuid.Nil {
+				t.Errorf("key %d: process %d got job %s, process 0 %s", key, p, jobs[p][key], jobs[0][key])
+			}
+		}
+	}
+	fixture.Sound(t, db) // every queued job is in the outbox
+}
+
+func TestAKeyBelongsToItsClient(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	mine, theirs := request("k", "a"), request("k", "b")
+	theirs.Client = "another shop"
+	accepted, _, err := outbox.Accept(t.Context(), db, []job.Request{mine, theirs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accepted[1].Reused || accepted[1].Job.ID != theirs.ID {
+		t.Errorf("got %+v", accepted[1])
+	}
+}
+
+func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	purchase, draw := request("p", "a"), request("d", "a")
+	draw.Kind = job.KindDraw
+	_, messages, err := outbox.Accept(t.Context(), db, []job.Request{purchase, draw})
+	if err != nil || len(messages) != 2 || messages[0].Kind == messages[1].Kind {
+		t.Errorf("%+v, %v", messages, err)
+	}
+	for _, m := range messages {
+		task, err := m.Task()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := outbox.MessageOf(task)
+		if err != nil || back.ID != m.ID || back.Kind != m.Kind || back.Delivery != 1 || len(back.Jobs) != 1 || back.Jobs[0] != m.Jobs[0] {
+			t.Errorf("%+v became %+v, %v", m, back, err)
+		}
+	}
+}
+
+// A release is rolled out process by process, after its migrations: processes of
+// the one before still call messages rings.
+func TestTheOldNameOfTheOutboxCanBeUsed(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, jobs := uuid.New(), []uuid.UUID{uuid.New()}
+	for _, statement := range []struct {
+		sql  string
+		args []any
+	}{
+		{`INSERT INTO rings (id, kind, jobs) SELECT $1, 'purchase', $2`, []any{id, jobs}},
+		{`UPDATE rings SET seen_at = clock_timestamp() WHERE id = ANY($1)`, []any{[]uuid.UUID{id}}},
+		{`INSERT INTO rings (id, kind, number, jobs) VALUES ($1, 'purchase', 2, $2)`, []any{uuid.New(), jobs}},
+		{`DELETE FROM rings WHERE id = ANY($1) AND number = 1 RETURNING kind, number + 1, jobs`, []any{[]uuid.UUID{id}}},
+	} {
+		tag, err := db.Exec(t.Context(), statement.sql, statement.args...)
+		if err != nil || tag.RowsAffected() != 1 {
+			t.Errorf("%s: %s, %v", statement.sql, tag, err)
+		}
+	}
+	var left int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM outbox_messages WHERE delivery = 2`).Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d messages are left, %v", left, err)
+	}
+}

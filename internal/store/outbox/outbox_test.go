@@ -1,0 +1,242 @@
+package outbox_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// accepted accepts n jobs, in one message, and returns their ids.
+func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
+	t.Helper()
+	requests := make([]job.Request, n)
+	for i := range requests {
+		requests[i] = fixture.PurchaseRequest(t, uuid.New(), "u", 0, 1)
+	}
+	for _, ref := range fixture.Accept(t, db, requests...) {
+		ids = append(ids, ref.ID)
+	}
+	return ids
+}
+
+// age makes every message look as if it had been seen that long ago.
+func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, by.Seconds()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []outbox.Message) {
+	t.Helper()
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+		messages, err = outbox.Reissue(t.Context(), tx, lost, orphaned)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages
+}
+
+// overdue walks through all overdue messages.
+func overdue(t *testing.T, db *pgxpool.Pool, backoff outbox.Backoff) (ids []uuid.UUID) {
+	t.Helper()
+	walk, err := outbox.FindOverdue(t.Context(), db, backoff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		messages, err := walk.Next(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(messages) == 0 {
+			return ids
+		}
+		for _, m := range messages {
+			ids = append(ids, m.ID)
+		}
+	}
+}
+
+// minute is a backoff that is over for whatever was seen a minute ago.
+func minute() outbox.Backoff {
+	return outbox.Backoff{First: time.Second, Longest: 30 * time.Second, Deaths: 5}
+}
+
+func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const n = 600
+	for range n { // each with a message of its own
+		accepted(t, db, 1)
+	}
+	var done uuid.UUID
+	if err := db.QueryRow(t.Context(), `SELECT id FROM jobs LIMIT 1`).Scan(&done); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{done}, job.Problem{Code: "sold-out"}); err != nil {
+		t.Fatal(err)
+	}
+	age(t, db, time.Minute)
+	lost := overdue(t, db, minute())
+	if len(lost) != n {
+		t.Fatalf("%d messages are overdue", len(lost))
+	}
+	messages := reissue(t, db, lost, nil)
+	jobs := make(map[uuid.UUID]bool)
+	for _, m := range messages {
+		if len(m.Jobs) > outbox.MaxJobs || m.Delivery != 1 { // nobody has had them
+			t.Errorf("message of %d jobs, delivery %d", len(m.Jobs), m.Delivery)
+		}
+		for _, j := range m.Jobs {
+			jobs[j.ID] = true
+		}
+	}
+	if len(messages) != 3 || len(jobs) != n-1 || jobs[done] {
+		t.Errorf("%d messages for %d jobs", len(messages), len(jobs))
+	}
+	if again := reissue(t, db, lost, lost); len(again) != 0 {
+		t.Errorf("a second sweep issues again what the first did: %v", again)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for range 3 {
+		accepted(t, db, 1)
+	}
+	age(t, db, time.Minute)
+	lost := overdue(t, db, minute())
+	deliveries := make(map[int]int)
+	for _, m := range reissue(t, db, lost, lost[:1]) {
+		deliveries[m.Delivery] += len(m.Jobs)
+	}
+	if deliveries[1] != 2 || deliveries[2] != 1 {
+		t.Errorf("jobs by the delivery of their message: %v", deliveries)
+	}
+}
+
+func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	accepted(t, db, 1)
+	backoff := outbox.Backoff{First: 10 * time.Second, Longest: 60 * time.Second, Deaths: 3}
+	for i, seconds := range []int{10, 10, 10, 20, 40, 60, 60} {
+		want := time.Duration(seconds) * time.Second
+		age(t, db, want/2)
+		if ids := overdue(t, db, backoff); len(ids) != 0 {
+			t.Errorf("message %d is overdue before %s", i+1, want)
+		}
+		age(t, db, want+time.Second)
+		ids := overdue(t, db, backoff)
+		if len(ids) != 1 {
+			t.Fatalf("message %d is not overdue after %s", i+1, want)
+		}
+		reissue(t, db, ids, ids)
+	}
+}
+
+func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const n = 250
+	for range n {
+		accepted(t, db, 1)
+	}
+	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
+	if _, err := db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`); err != nil {
+		t.Fatal(err)
+	}
+	walk, err := outbox.FindOverdue(t.Context(), db, minute())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[uuid.UUID]bool)
+	for {
+		messages, err := walk.Next(t.Context(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(messages) == 0 {
+			break
+		}
+		var ids []uuid.UUID
+		for _, m := range messages {
+			if seen[m.ID] {
+				t.Fatalf("message %s comes again", m.ID)
+			}
+			seen[m.ID] = true
+			ids = append(ids, m.ID)
+		}
+		if err := outbox.MarkSeen(t.Context(), db, ids[:len(ids)/2]); err != nil { // some move, others stay
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d messages came", len(seen), n)
+	}
+}
+
+func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	accepted(t, db, 1)
+	age(t, db, time.Minute)
+	hour := outbox.Backoff{First: 30 * time.Second, Longest: time.Hour, Deaths: 5}
+	ids := overdue(t, db, hour)
+	if len(ids) != 1 {
+		t.Fatalf("overdue: %v", ids)
+	}
+	if err := outbox.MarkSeen(t.Context(), db, ids); err != nil {
+		t.Fatal(err)
+	}
+	if ids := overdue(t, db, hour); len(ids) != 0 {
+		t.Errorf("overdue: %v", ids)
+	}
+}
+
+func TestABatchOfAcceptedJobsFitsIntoOneMessage(t *testing.T) {
+	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
+	t.Setenv("TRIPRIZE_REDIS_URL", "redis://localhost:6379/0")
+	for size, want := range map[int]bool{outbox.MaxJobs: true, outbox.MaxJobs + 1: false} {
+		t.Setenv("TRIPRIZE_ACCEPT_BATCH_SIZE", strconv.Itoa(size))
+		if _, err := config.Load(""); (err == nil) != want {
+			t.Errorf("accept.batch_size %d: %v", size, err)
+		}
+	}
+}
+
+func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	campaign := uuid.New()
+	var messages [2][]outbox.Message
+	for i := range messages {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages[i], err = outbox.Insert(t.Context(), tx, job.DrawRequest(campaign, "", time.Hour))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(messages[0]) != 1 || len(messages[1]) != 0 {
+		t.Errorf("messages: %v", messages)
+	}
+}

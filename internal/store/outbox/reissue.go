@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// lockMessages locks messages $1 uuid[] in the order of their ids, as every
+// statement that changes several of them does.
+const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE`
+
+// Delete takes messages out of the outbox whose jobs are all final.
+func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
+	if _, err := db.Exec(ctx, `DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)`, ids); err != nil {
+		return fmt.Errorf("outbox.Delete: %w", err)
+	}
+	return nil
+}
+
+// MarkSeen notes that the tasks of messages were found waiting in the queue just now.
+func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
+	if _, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids); err != nil {
+		return fmt.Errorf("outbox.MarkSeen: %w", err)
+	}
+	return nil
+}
+
+// Reissue replaces lost messages by new ones for those of their jobs that are
+// still queued, in bundles, and returns the new ones, which are to be enqueued
+// after the commit. Two that run at once do no harm: a message can be deleted once.
+//
+// The delivery grows only for the orphaned, a subset of lost: a worker had their
+// jobs and died. A task that was never enqueued, or that Redis forgot, says
+// nothing about its jobs.
+func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
+	bundles, err := bundle(ctx, tx, lost, orphaned)
+	if err != nil {
+		return nil, fmt.Errorf("outbox.Reissue: %w", err)
+	}
+	var b pgx.Batch
+	for _, m := range bundles {
+		ids := make([]uuid.UUID, len(m.Jobs))
+		for i, j := range m.Jobs {
+			ids[i] = j.ID
+		}
+		b.Queue(`INSERT INTO outbox_messages (id, kind, delivery, jobs) VALUES ($1, $2, $3, $4)`, m.ID, m.Kind, m.Delivery, ids)
+	}
+	if b.Len() == 0 {
+		return nil, nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("outbox.Reissue: %w", err)
+	}
+	return bundles, nil
+}
+
+// bundle deletes lost messages and puts what is still queued of their jobs into
+// new ones.
+func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles []Message, err error) {
+	rows, err := tx.Query(ctx, `
+		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
+		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
+		SELECT g.kind, g.delivery, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000')
+		FROM gone g
+		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
+		CROSS JOIN LATERAL (SELECT id, campaign_id, state FROM jobs WHERE id = i.id) j
+		WHERE j.state = 'queued'
+		ORDER BY g.kind, g.delivery, j.id`, lost, orphaned)
+	if err != nil {
+		return nil, err
+	}
+	var kind job.Kind
+	var delivery int
+	var ref job.Ref
+	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID}, func() error {
+		last := len(bundles) - 1
+		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs {
+			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
+			last++
+		}
+		bundles[last].Jobs = append(bundles[last].Jobs, ref)
+		return nil
+	})
+	return bundles, err
+}
