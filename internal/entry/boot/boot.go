@@ -1,6 +1,3 @@
-// Package boot is what every process of the fleet does first: read flags and
-// settings, set up logs and metrics, open Postgres and Redis, and refuse to run
-// on a schema that is too old. The mains below cmd only say what comes after.
 package boot
 
 import (
@@ -8,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -19,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
@@ -29,7 +26,7 @@ import (
 	"triprize/internal/platform/telemetry"
 )
 
-// Process is what a main has at hand.
+// Process is what a process has at hand.
 type Process struct {
 	Name     string
 	Settings config.Settings
@@ -38,7 +35,7 @@ type Process struct {
 	DB       *pgxpool.Pool
 	Redis    *redis.Client
 	Locks    *lock.Locker
-	Checks   []telemetry.Check // for /readyz
+	Health   *telemetry.Health
 }
 
 // gcPercent lets the heap grow to four times what is in use before it is swept.
@@ -64,17 +61,22 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	logger := telemetry.NewLogger(settings.Log, name, os.Stderr)
+	slog.SetDefault(logger) // for libraries
+	redisx.LogTo(logger)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // from now on a signal has its ordinary effect
-	if err := start(ctx, name, settings, os.Stderr, run); err != nil {
+	if err := Run(ctx, name, settings, logger, run); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
 }
 
-func start(ctx context.Context, name string, settings config.Settings, logs io.Writer, run func(context.Context, *Process) error) error {
-	p := &Process{Name: name, Settings: settings, Logger: telemetry.NewLogger(settings.Log, name, logs), Registry: telemetry.NewRegistry()}
-	redisx.LogTo(p.Logger)
+// Run opens what a process needs and runs it. Nothing outside the process is
+// needed for that: it is for run to wait for Postgres (Await). Several processes
+// can run beside each other in one program, as in tests.
+func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
+	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
 	var err error
 	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name); err != nil {
 		return err
@@ -85,21 +87,70 @@ func start(ctx context.Context, name string, settings config.Settings, logs io.W
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
-	p.Checks = []telemetry.Check{
+	checks := []telemetry.Check{
 		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.DB) }},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
-	closeLocks, err := p.openLocks()
+	quorum, closeLocks, err := p.openLocks()
 	if err != nil {
 		return err
 	}
 	defer closeLocks()
-	if err := schema.Check(ctx, p.DB); err != nil {
-		return err
+	if quorum {
+		checks = append(checks, telemetry.Check{Name: "locks", Probe: p.Locks.Ping})
 	}
+	p.Health = telemetry.NewHealth(checks...)
 	err = run(ctx, p)
 	p.Logger.Info("stopped")
 	return err
+}
+
+// waitNews is how often the log says that a process still waits for the same thing.
+const waitNews = 10 * time.Second
+
+// Await waits until Postgres is there with the schema that this program needs, at
+// most for postgres.start_wait, and says so in the log and in Health.
+func (p *Process) Await(ctx context.Context) error {
+	began, told, reason := time.Now(), time.Time{}, ""
+	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
+		func(err error) {
+			what := "postgres"
+			if errors.Is(err, schema.ErrOld) {
+				what = "migrations"
+			}
+			p.Health.WaitFor(what)
+			if what != reason || time.Since(told) > waitNews {
+				reason, told = what, time.Now()
+				p.Logger.Warn("waiting to start", "for", what, "waited", time.Since(began).Round(time.Second).String(), "at_most", p.Settings.Postgres.StartWait.String(), "error", err)
+			}
+		})
+	if err != nil {
+		return err
+	}
+	p.Health.Started()
+	if reason != "" {
+		p.Logger.Info("postgres is there", "waited", time.Since(began).Round(time.Millisecond).String())
+	}
+	return nil
+}
+
+// serveAndWork runs serve from the start, so that a process that waits can be
+// asked what for, and work when Postgres is there. Both end with ctx, and when
+// one of them fails.
+func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(running) })
+	group.Go(func() error {
+		err := p.Await(running)
+		switch {
+		case running.Err() != nil: // told to stop before it had begun
+			return nil
+		case err != nil:
+			return err
+		}
+		return work(running)
+	})
+	return group.Wait()
 }
 
 // poolPatience is how long the end of a process waits for connections that are

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 		flags := flag.NewFlagSet("actor", flag.ExitOnError)
 		loud := flags.Bool("loud", false, "a flag of its own")
 		Main("actor", flags, func(ctx context.Context, p *Process) error {
+			if err := p.Await(ctx); err != nil {
+				return err
+			}
 			say("started")
 			return role(ctx, p, *loud)
 		})
@@ -48,11 +51,12 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		var application string
 		err := p.DB.QueryRow(ctx, `SHOW application_name`).Scan(&application)
 		p.Logger.Info("a line of the log")
+		slog.Info("a line of a library")
 		metrics, gatherErr := p.Registry.Gather()
 		held, lockErr := p.Locks.Acquire(ctx, "a")
 		defer held.Release(ctx)
 		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, held.Locks(),
-			errors.Is(lockErr, lock.ErrNoQuorum), telemetry.Probe(ctx, p.Checks)})
+			errors.Is(lockErr, lock.ErrNoQuorum), p.Health.Probe(ctx)})
 		return errors.Join(err, gatherErr)
 	},
 	"fail": func(context.Context, *Process, bool) error { return errors.New("the roof fell in") },
@@ -63,17 +67,7 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		return err
 	},
-	"api": func(ctx context.Context, p *Process, _ bool) error {
-		key, err := p.DrawKey()
-		if err != nil {
-			return err
-		}
-		server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Checks)
-		if err != nil {
-			return err
-		}
-		return server.Run(ctx)
-	},
+	"api": func(ctx context.Context, p *Process, _ bool) error { return API(ctx, p) },
 }
 
 // report is what a process has found.
@@ -223,7 +217,8 @@ func TestADatabaseThatWasNeverMigratedIsRefusedWithTheCommand(t *testing.T) {
 	if _, err := fixture.Pool(t, settings).Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, 1, environment(settings), nil, "actor: ", "older than this program", "triprize migrate up")
+	env := append(environment(settings), "TRIPRIZE_POSTGRES_START_WAIT=0")
+	refused(t, 1, env, nil, "actor: ", "older than this program", "triprize migrate up")
 }
 
 func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
@@ -249,7 +244,7 @@ func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings := fixture.Defaults(t)
 			settings.Postgres.URL, settings.Redis.URL = c.url, "redis://"+nobody+"/0"
-			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms")
+			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_START_WAIT=0")
 			if stderr := refused(t, 1, env, nil, c.want...); strings.Contains(stderr, "hunter2") {
 				t.Errorf("the password is in the log: %s", stderr)
 			}
@@ -277,7 +272,7 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	if r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] != "ok" {
 		t.Errorf("got %+v", r.Readiness)
 	}
-	for _, want := range []string{`"msg":"a line of the log"`, `"msg":"stopped"`} {
+	for _, want := range []string{`"msg":"a line of the log"`, `"msg":"a line of a library"`, `"msg":"stopped"`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("%s is not in the log: %s", want, log)
 		}

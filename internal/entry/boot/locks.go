@@ -7,13 +7,12 @@ import (
 
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/redisx"
-	"triprize/internal/platform/telemetry"
 )
 
 // openLocks makes locks on the servers of the quorum, if one is configured, and
-// otherwise on the Redis of the process. Servers may be away at start and at any
+// otherwise on the Redis of the process, and tells which. Servers may be away at start and at any
 // time after.
-func (p *Process) openLocks() (closeAll func(), err error) {
+func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
 	var opened []*redis.Client
 	closeAll = func() {
 		for _, client := range opened {
@@ -29,14 +28,11 @@ func (p *Process) openLocks() (closeAll func(), err error) {
 			client, err := redisx.Open(settings, "triprize-"+p.Name+"-locks", redisx.Once)
 			if err != nil {
 				closeAll()
-				return nil, fmt.Errorf("setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): number %d: %w", i+1, err)
+				return false, nil, fmt.Errorf("setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): number %d: %w", i+1, err)
 			}
 			opened, clients = append(opened, client), append(clients, client)
 		}
 	}
 	p.Locks = lock.New(clients, p.Settings.Redis.Namespace, p.Settings.Locks, p.Registry)
-	if len(opened) > 0 {
-		p.Checks = append(p.Checks, telemetry.Check{Name: "locks", Probe: p.Locks.Ping})
-	}
-	return closeAll, nil
+	return len(opened) > 0, closeAll, nil
 }

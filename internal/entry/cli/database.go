@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -45,7 +46,7 @@ func migrateCommand() *cobra.Command {
 				return err
 			}
 			settings.Postgres.StatementTimeout = migrationTimeout
-			return migrate(cmd.Context(), settings, cmd.OutOrStdout(), nothing, run)
+			return migrate(cmd.Context(), settings, cmd.OutOrStdout(), cmd.ErrOrStderr(), nothing, run)
 		}
 		parent.AddCommand(c)
 	}
@@ -58,7 +59,9 @@ func migrateCommand() *cobra.Command {
 	return parent
 }
 
-func migrate(ctx context.Context, settings config.Settings, out io.Writer, nothing string,
+// migrate waits for Postgres as the processes do, so that it can be started beside
+// it, and runs migrations.
+func migrate(ctx context.Context, settings config.Settings, out, news io.Writer, nothing string,
 	run func(context.Context, *schema.Migrator) ([]string, error),
 ) error {
 	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-migrate")
@@ -66,6 +69,12 @@ func migrate(ctx context.Context, settings config.Settings, out io.Writer, nothi
 		return err
 	}
 	defer pool.Close()
+	waiting := sync.OnceFunc(func() {
+		say(news, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
+	})
+	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, func(error) { waiting() }); err != nil {
+		return err
+	}
 	m, err := schema.New(pool)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -22,9 +24,22 @@ const (
 )
 
 // mountOperations registers what operators and orchestrators use.
-func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
+func (s *Server) mountOperations(app *fiber.App) {
 	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"status": telemetry.StatusOK}) })
 	app.Get("/readyz", s.readyz)
+	app.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})))
+}
+
+// requireStarted refuses requests while the process waits for Postgres.
+func (s *Server) requireStarted(c *fiber.Ctx) error {
+	if what, starting := s.health.Starting(); starting {
+		return fault.New(fault.Unavailable, "this process is starting and waits for %s; retry with the same Idempotency-Key", cmp.Or(what, "postgres"))
+	}
+	return c.Next()
+}
+
+// mountDashboard registers asynqmon and the metrics of the queues.
+func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) {
 	if client, ok := rdb.(*redis.Client); ok {
 		options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
 			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
@@ -35,16 +50,12 @@ func (s *Server) mountOperations(app *fiber.App, rdb redis.UniversalClient) {
 		// somebody else's page too.
 		app.All(asynqmonPath+"*", adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard)))
 	}
-	app.Get("/metrics", adaptor.HTTPHandler(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})))
 }
 
 // readyz answers 200 with Postgres and the schema right; Redis away is degraded, not unready.
 func (s *Server) readyz(c *fiber.Ctx) error {
 	ctx, cancel := s.context()
 	defer cancel()
-	ready := telemetry.Probe(ctx, s.checks)
-	if ready.Status == telemetry.StatusUnavailable {
-		c.Status(http.StatusServiceUnavailable)
-	}
-	return c.JSON(ready)
+	ready := s.health.Probe(ctx)
+	return c.Status(ready.HTTPStatus()).JSON(ready)
 }

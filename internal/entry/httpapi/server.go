@@ -42,7 +42,7 @@ type Server struct {
 	db       *pgxpool.Pool
 	logger   *slog.Logger
 	registry *prometheus.Registry
-	checks   []telemetry.Check
+	health   *telemetry.Health
 
 	app        *fiber.App
 	contract   *openapi.Document
@@ -71,7 +71,7 @@ const requestTimeout = 10 * time.Second
 
 // New returns a Server; Run runs it.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
-	registry *prometheus.Registry, checks []telemetry.Check,
+	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
 	document, err := LoadContract()
@@ -90,7 +90,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	executor := wallets.NewExecutor(db, walletDocuments, walletOptions)
 	registerWallets(registry, executor)
 	s := &Server{
-		settings: settings, db: db, logger: logger, registry: registry, checks: checks,
+		settings: settings, db: db, logger: logger, registry: registry, health: health,
 		contract:  document,
 		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
 		tokens:    tokens,
@@ -133,8 +133,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	})
 	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
 	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
-	s.mountOperations(s.app, rdb)
+	s.mountOperations(s.app)
 	s.mountDocs(s.app)
+	s.app.Use(s.requireStarted)
+	s.mountDashboard(s.app, rdb)
 	s.mount(s.app)
 	return s, nil
 }

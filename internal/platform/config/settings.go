@@ -37,6 +37,7 @@ type Log struct {
 type Postgres struct {
 	URL                      string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
 	MaxConnections           int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
+	StartWait                time.Duration `mapstructure:"start_wait"                  validate:"min=0,max=1h"`
 	ConnectTimeout           time.Duration `mapstructure:"connect_timeout"             validate:"min=10ms,max=1m"`
 	StatementTimeout         time.Duration `mapstructure:"statement_timeout"           validate:"min=10ms,max=10m"`
 	LockTimeout              time.Duration `mapstructure:"lock_timeout"                validate:"min=10ms,max=10m"`

@@ -110,9 +110,3 @@ func AwaitHTTP(ctx context.Context, url string) error {
 		return nil
 	})
 }
-
-// FreeAddress returns a loopback address whose port was free a moment ago.
-func FreeAddress() (string, error) {
-	port, err := freePort()
-	return "127.0.0.1:" + strconv.Itoa(port), err
-}

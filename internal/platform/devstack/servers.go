@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -36,16 +35,6 @@ type Redis struct {
 	*Child
 	port int
 	pw   string
-}
-
-// freePort returns a loopback port that was free a moment ago.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // a TCP listener has a TCP address
 }
 
 // password returns the password kept in file, making one the first time.

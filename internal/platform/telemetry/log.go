@@ -7,8 +7,7 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// NewLogger returns a logger that marks every line with the process kind, and
-// makes it the default for libraries that use slog.
+// NewLogger returns a logger that marks every line with the process kind.
 func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
@@ -17,7 +16,5 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(w, opts)
 	}
-	logger := slog.New(handler).With("process", process)
-	slog.SetDefault(logger)
-	return logger
+	return slog.New(handler).With("process", process)
 }

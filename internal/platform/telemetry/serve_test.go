@@ -26,7 +26,7 @@ func served(t *testing.T, registry *prometheus.Registry, checks ...telemetry.Che
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
-	go func() { over <- telemetry.Serve(ctx, address, checks, registry) }()
+	go func() { over <- telemetry.Serve(ctx, address, started(checks...), registry) }()
 	var result error
 	returned := false
 	stop = func() error {
@@ -144,7 +144,7 @@ func TestWithoutAnAddressServeOnlyWaits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
-	go func() { over <- telemetry.Serve(ctx, "", nil, prometheus.NewRegistry()) }()
+	go func() { over <- telemetry.Serve(ctx, "", started(), prometheus.NewRegistry()) }()
 	select {
 	case err := <-over:
 		t.Fatalf("it returned %v", err)
@@ -164,7 +164,7 @@ func TestAnAddressThatCannotBeHadIsAnError(t *testing.T) {
 	}
 	defer func() { _ = listener.Close() }()
 	for _, address := range []string{listener.Addr().String(), "nonsense"} {
-		if err := telemetry.Serve(t.Context(), address, nil, prometheus.NewRegistry()); err == nil {
+		if err := telemetry.Serve(t.Context(), address, started(), prometheus.NewRegistry()); err == nil {
 			t.Errorf("%s was served", address)
 		}
 	}

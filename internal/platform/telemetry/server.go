@@ -13,8 +13,8 @@ import (
 )
 
 // Serve answers /healthz, /readyz and /metrics on listen until ctx ends. With
-// an empty listen it only waits. It serves processes that have no other door.
-func Serve(ctx context.Context, listen string, checks []Check, registry *prometheus.Registry) error {
+// an empty listen it only waits. It is for processes that serve nothing else.
+func Serve(ctx context.Context, listen string, health *Health, registry *prometheus.Registry) error {
 	if listen == "" {
 		<-ctx.Done()
 		return nil
@@ -24,12 +24,8 @@ func Serve(ctx context.Context, listen string, checks []Check, registry *prometh
 		answer(w, http.StatusOK, map[string]string{"status": StatusOK})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ready := Probe(r.Context(), checks)
-		status := http.StatusOK
-		if ready.Status == StatusUnavailable {
-			status = http.StatusServiceUnavailable
-		}
-		answer(w, status, ready)
+		ready := health.Probe(r.Context())
+		answer(w, ready.HTTPStatus(), ready)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{

@@ -71,18 +71,17 @@ func (a *allocation) decide(o *order) (decision, error) {
 	if a.payers.busy(o) {
 		return decision{order: o, putOff: true}, nil
 	}
-	picked, err := a.pick(o)
+	picked, refusal := a.pick(o)
 	var bought purchase.Purchase
-	if err == nil {
-		bought, err = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID].Currency))
+	if refusal == nil {
+		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID].Currency))
 	}
 	switch {
-	case errors.Is(err, wallet.ErrBroken): // it would never be done, and holds up nobody else
-	case err != nil && fault.CodeOf(err) == fault.InternalError:
-		return decision{}, err
-	}
-	if err != nil {
-		return decision{order: o, refusal: err}, nil
+	case refusal == nil:
+	case errors.Is(refusal, wallet.ErrBroken), fault.CodeOf(refusal) != fault.InternalError: // of a broken wallet the order would never be done
+		return decision{order: o, refusal: refusal}, nil
+	default:
+		return decision{}, refusal
 	}
 	a.stock.Sell(picked)
 	if o.Selection.HoldID == uuid.Nil {

@@ -166,7 +166,7 @@ func (r Request) answered(a Answer) (Job, error) {
 	if a.Refusal != nil {
 		problem := ProblemOf(a.Refusal)
 		j.State, j.Problem = Failed, &problem
-		return j, nil
+		return j, nil //nolint:nilerr // a refusal is an answer
 	}
 	body, err := json.Marshal(a.Body)
 	j.Result, j.HTTPStatus = body, postgres.Nullable(r.HTTPStatus)

@@ -84,7 +84,20 @@ const (
 const (
 	ReadinessStatusDegraded    ReadinessStatus = "degraded"
 	ReadinessStatusOk          ReadinessStatus = "ok"
+	ReadinessStatusStarting    ReadinessStatus = "starting"
 	ReadinessStatusUnavailable ReadinessStatus = "unavailable"
+)
+
+// Defines values for ReadinessWaitingFor.
+const (
+	Migrations ReadinessWaitingFor = "migrations"
+	Postgres   ReadinessWaitingFor = "postgres"
+)
+
+// Defines values for ReadinessChecks.
+const (
+	ReadinessChecksOk          ReadinessChecks = "ok"
+	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
 
 // Defines values for WalletEventKind.
@@ -651,12 +664,21 @@ type PurchaseRequest struct {
 
 // Readiness defines model for Readiness.
 type Readiness struct {
-	Status ReadinessStatus   `json:"status"`
-	Checks map[string]string `json:"checks"`
+	Status ReadinessStatus `json:"status"`
+
+	// WaitingFor What a process that starts waits for: `postgres`, or `migrations` (`triprize migrate up`).
+	WaitingFor *ReadinessWaitingFor       `json:"waiting_for,omitempty"`
+	Checks     map[string]ReadinessChecks `json:"checks"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
+
+// ReadinessWaitingFor What a process that starts waits for: `postgres`, or `migrations` (`triprize migrate up`).
+type ReadinessWaitingFor string
+
+// ReadinessChecks defines model for Readiness.Checks.
+type ReadinessChecks string
 
 // Reference Your own name for it; a client uses each once.
 type Reference = string

@@ -1,0 +1,89 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"triprize/internal/entry/httpapi"
+	"triprize/internal/entry/scheduler"
+	"triprize/internal/entry/worker"
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/inventory"
+)
+
+// API serves HTTP until ctx ends. While it waits for Postgres it answers
+// requests with 503.
+func API(ctx context.Context, p *Process) error {
+	key, err := p.DrawKey()
+	if err != nil {
+		return err
+	}
+	server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Health) //nolint:contextcheck // requests have contexts of their own
+	if err != nil {
+		return err
+	}
+	return p.serveAndWork(ctx, server.Run, func(context.Context) error { return nil })
+}
+
+// Worker settles jobs until ctx ends.
+func Worker(ctx context.Context, p *Process) error {
+	key, err := p.DrawKey()
+	if err != nil {
+		return err
+	}
+	w := worker.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry)
+	serve := func(ctx context.Context) error {
+		return telemetry.Serve(ctx, p.Settings.Worker.Listen, p.Health, p.Registry)
+	}
+	return p.serveAndWork(ctx, serve, func(ctx context.Context) error {
+		p.Logger.Info("working", "lanes", p.Settings.Worker.Lanes, "concurrency", p.Settings.Worker.Concurrency)
+		return w.Run(ctx)
+	})
+}
+
+// Scheduler runs the sweeps on a clock until ctx ends.
+func Scheduler(ctx context.Context, p *Process) error {
+	s, _ := p.scheduler()
+	serve := func(ctx context.Context) error {
+		return telemetry.Serve(ctx, p.Settings.Scheduler.Listen, p.Health, p.Registry)
+	}
+	return p.serveAndWork(ctx, serve, func(ctx context.Context) error { s.Run(ctx); return nil })
+}
+
+func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
+	sweeper := recovery.New(p.Settings, p.DB, p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
+	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
+}
+
+// SweepOnce runs the named sweep, or all when only is empty, whoever leads, and
+// prints {"sweeps": [report, …]}. It fails when a sweep has failed.
+func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) error {
+	s, sweeper := p.scheduler()
+	if err := p.Await(ctx); err != nil {
+		return err
+	}
+	var names []string
+	var reports []recovery.Report
+	var failed []error
+	for _, sweep := range sweeper.Sweeps() {
+		names = append(names, sweep.Name)
+		if (only == "" || only == sweep.Name) && ctx.Err() == nil {
+			report, err := s.RunOnce(ctx, sweep)
+			reports, failed = append(reports, report), append(failed, err)
+		}
+	}
+	if len(reports) == 0 {
+		return fmt.Errorf("there is no sweep %q; there are: %s", only, strings.Join(names, ", "))
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(map[string]any{"sweeps": reports}); err != nil {
+		return err
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The delays between two probes of Await.
+const (
+	firstProbeDelay   = 100 * time.Millisecond
+	longestProbeDelay = time.Second
+)
+
+// Await calls probe until it returns nil: a server may be starting, recovering
+// from a crash, or on its way. notify hears of each failure.
+// Await gives up with the last error after limit (0: after the first one), at
+// once when the server refuses the user or the password, and when ctx ends.
+func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, notify func(error)) error {
+	if limit == 0 {
+		return probe(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	delay := backoff.NewExponentialBackOff()
+	delay.InitialInterval, delay.MaxInterval = firstProbeDelay, longestProbeDelay
+	var last error
+	_, err := backoff.Retry(bounded, func() (struct{}, error) {
+		err := probe(bounded)
+		switch {
+		case err == nil:
+			return struct{}{}, nil
+		case isRefused(err):
+			return struct{}{}, backoff.Permanent(err)
+		case bounded.Err() == nil || last == nil: // that the time is over says less than what was wrong before
+			last = err
+			notify(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0)) // the context has the limit
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case isRefused(err):
+		return err
+	}
+	return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
+}
+
+// isRefused tells whether the server does not know the user, or the password is
+// another one: time does not help.
+func isRefused(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(pg.Code, "28")
+}

@@ -1,0 +1,101 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Check is one thing a process needs.
+type Check struct {
+	Name     string
+	Required bool // without it the process is not ready; otherwise it is degraded
+	Probe    func(ctx context.Context) error
+}
+
+// Health is what a process says of itself. It is starting, whatever its checks
+// say, until Started is called.
+type Health struct {
+	checks     []Check
+	started    atomic.Bool
+	waitingFor atomic.Pointer[string]
+}
+
+// NewHealth returns the Health of a process that is starting.
+func NewHealth(checks ...Check) *Health { return &Health{checks: checks} }
+
+// WaitFor says what the process waits for before it can start.
+func (h *Health) WaitFor(what string) { h.waitingFor.Store(&what) }
+
+// Started says that from now on the checks decide.
+func (h *Health) Started() { h.started.Store(true) }
+
+// Starting tells whether the process still waits, and for what, if it has said so.
+func (h *Health) Starting() (waitingFor string, starting bool) {
+	if h.started.Load() {
+		return "", false
+	}
+	if what := h.waitingFor.Load(); what != nil {
+		return *what, true
+	}
+	return "", true
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Status     string            `json:"status"`                // ok, degraded, unavailable or starting
+	WaitingFor string            `json:"waiting_for,omitempty"` // while it is starting
+	Checks     map[string]string `json:"checks"`                // ok or unavailable
+}
+
+// The words of Readiness.Status.
+const (
+	StatusOK          = "ok"
+	StatusDegraded    = "degraded"
+	StatusUnavailable = "unavailable"
+	StatusStarting    = "starting"
+)
+
+// HTTPStatus is what /readyz answers with: 200, or 503 for a process that cannot
+// do its work.
+func (r Readiness) HTTPStatus() int {
+	if r.Status == StatusUnavailable || r.Status == StatusStarting {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}
+
+// probeTimeout bounds every probe of a /readyz, and so all of them, as they run
+// at the same time: what hangs takes nothing from the others.
+const probeTimeout = 2 * time.Second
+
+// Probe runs every check, and returns when all are done.
+func (h *Health) Probe(ctx context.Context) Readiness {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	ready := Readiness{Status: StatusOK, Checks: make(map[string]string, len(h.checks))}
+	errs := make([]error, len(h.checks))
+	var probes sync.WaitGroup
+	for i, check := range h.checks {
+		probes.Go(func() { errs[i] = check.Probe(ctx) })
+	}
+	probes.Wait()
+	for i, check := range h.checks {
+		if errs[i] == nil {
+			ready.Checks[check.Name] = StatusOK
+			continue
+		}
+		ready.Checks[check.Name] = StatusUnavailable // the reason is for logs, not for whoever may ask here
+		if check.Required {
+			ready.Status = StatusUnavailable
+		} else if ready.Status == StatusOK {
+			ready.Status = StatusDegraded
+		}
+	}
+	if what, starting := h.Starting(); starting {
+		ready.Status, ready.WaitingFor = StatusStarting, what
+	}
+	return ready
+}
