@@ -141,16 +141,16 @@ func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })
 	group.Go(func() error {
-		err := p.Await(running)
-		switch {
-		case running.Err() != nil: // told to stop before it had begun
-			return nil
-		case err != nil:
+		if err := p.Await(running); err != nil {
 			return err
 		}
 		return work(running)
 	})
-	return group.Wait()
+	err := group.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) { // told to stop before it had begun
+		return nil
+	}
+	return err
 }
 
 // poolPatience is how long the end of a process waits for connections that are

@@ -107,7 +107,7 @@ func TestChosenPositionsAreFoundAsTheyAre(t *testing.T) {
 	sell(t, db, "buyer", uuid.New(), free[3])
 	elsewhere := ranked(t, db, other, 0)[0].PositionID
 	got, err := inventory.Find(t.Context(), begin(t, db), []inventory.PositionID{free[0].PositionID, free[1].PositionID, free[2].PositionID, free[3].PositionID, elsewhere,
-		inventory.PositionID{CampaignID: id, Position: fixture.At(5, 1)}, inventory.PositionID{CampaignID: uuid.New(), Position: fixture.At(1, 1)}})
+		{CampaignID: id, Position: fixture.At(5, 1)}, {CampaignID: uuid.New(), Position: fixture.At(1, 1)}})
 	if err != nil || len(got) != 5 {
 		t.Fatalf("found %+v, %v", got, err)
 	}
