@@ -14,17 +14,17 @@ const (
 	docsPath  = "/docs"
 )
 
-// place is in what a client finds a problem.
-type place uint8
+// where is in what a client finds a problem.
+type where uint8
 
 const (
-	inAnswer place = iota
+	inAnswer where = iota
 	inJob
 	inEither
 )
 
 // arrives says where a problem with this status is found.
-func (p place) arrives(status int) string {
+func (p where) arrives(status int) string {
 	inAJob := fmt.Sprintf("the `problem` of a failed job: the answer that brings the job has the status 200 or 202, and the %d stands in the problem", status)
 	switch p {
 	case inJob:
@@ -38,7 +38,7 @@ func (p place) arrives(status int) string {
 
 // example is one occurrence of a problem.
 type example struct {
-	place   place
+	where   where
 	path    string // of the request
 	detail  string
 	headers []string // of the answer, beside those every problem has
@@ -69,7 +69,7 @@ type document struct {
 func (e example) sample(code fault.Code, status int) (sample, error) {
 	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields}
 	var shown sample
-	if e.place != inJob { // no request is behind the problem of a job by the time it fails
+	if e.where != inJob { // no request is behind the problem of a job by the time it fails
 		d.Instance, d.RequestID = e.path, exampleRequestID
 		head := append([]string{"HTTP/1.1 " + statusLine(status), "Content-Type: application/problem+json", "X-Request-ID: " + exampleRequestID}, e.headers...)
 		shown.Head = strings.Join(head, "\n") + "\n"

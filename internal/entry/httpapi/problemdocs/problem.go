@@ -20,7 +20,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{"prose": p
 
 // problemPage is what the template of a code's page is given.
 type problemPage struct {
-	fault.Explanation
+	Explanation
 	Title   string // of the page, and its heading
 	Group   group
 	Code    fault.Code
@@ -35,7 +35,7 @@ type problemPage struct {
 func ProblemPage(w io.Writer, code fault.Code, status int) error {
 	page, err := newProblemPage(code, status)
 	if err != nil {
-		return fmt.Errorf("pages.ProblemPage: %w", err)
+		return fmt.Errorf("problemdocs.ProblemPage: %w", err)
 	}
 	return render(w, "problem.html", page)
 }
@@ -45,15 +45,15 @@ func newProblemPage(code fault.Code, status int) (problemPage, error) {
 		return problemPage{}, fmt.Errorf("there is no problem %q", code)
 	}
 	shown, err := exampleOf(code).sample(code, status)
-	return problemPage{Explanation: code.Explanation(), Title: code.Title(), Group: groupOf(code), Code: code,
-		Status: statusLine(status), Arrives: exampleOf(code).place.arrives(status), Example: shown}, err
+	return problemPage{Explanation: Explain(code), Title: code.Title(), Group: groupOf(code), Code: code,
+		Status: statusLine(status), Arrives: exampleOf(code).where.arrives(status), Example: shown}, err
 }
 
 // render writes a whole page or nothing.
 func render(w io.Writer, name string, data any) error {
 	var page bytes.Buffer
 	if err := templates.ExecuteTemplate(&page, name, data); err != nil {
-		return fmt.Errorf("pages: %s: %w", name, err)
+		return fmt.Errorf("problemdocs: %s: %w", name, err)
 	}
 	_, err := page.WriteTo(w)
 	return err

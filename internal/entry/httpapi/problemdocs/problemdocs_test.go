@@ -54,7 +54,7 @@ func TestThePageOfEveryCodeIsWholeAndNeedsNothingElse(t *testing.T) {
 				steps++
 			}
 		}
-		if want := len(c.Explanation().Steps()); steps != want {
+		if want := len(Explain(c).Steps()); steps != want {
 			t.Errorf("%s: %d steps, want %d", c, steps, want)
 		}
 		if strings.Contains(page, "`") {
@@ -90,7 +90,7 @@ func TestTheExampleOfEveryCodeIsAProblemDocument(t *testing.T) {
 		if d.Type != "/problems/"+string(c) || d.Title != c.Title() || d.Status != statusOf(c) || d.Code != c || d.Detail == "" {
 			t.Errorf("%s: %+v", c, d)
 		}
-		if answered := examples[c].place != inJob; answered != (d.Instance != "") || answered != (d.RequestID != "") {
+		if answered := examples[c].where != inJob; answered != (d.Instance != "") || answered != (d.RequestID != "") {
 			t.Errorf("%s: instance %q, request id %q", c, d.Instance, d.RequestID)
 		}
 		if (len(d.Errors) > 0) != (c == fault.InvalidRequest || c == fault.PositionTaken) {
@@ -107,7 +107,7 @@ func TestWhatStandsInATextIsShownAndNotObeyed(t *testing.T) {
 	const hostile = `</code><script>alert("1 & 2")</script>`
 	var page bytes.Buffer
 	err := render(&page, "problem.html", problemPage{Title: hostile, Code: hostile, Status: hostile, Arrives: hostile, Group: group{Name: `"><script>`},
-		Explanation: fault.Explanation{Happened: "It is `" + hostile + "`.", Retry: hostile, Remedy: hostile}, Example: sample{Head: hostile, Body: hostile}})
+		Explanation: Explanation{Happened: "It is `" + hostile + "`.", Retry: hostile, Remedy: hostile}, Example: sample{Head: hostile, Body: hostile}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestPlainTextSaysTheSameInLinesOfATerminal(t *testing.T) {
 		if err := ProblemText(&b, c, statusOf(c)); err != nil {
 			t.Fatal(err)
 		}
-		text, e := b.String(), c.Explanation()
+		text, e := b.String(), Explain(c)
 		words := strings.Join(strings.Fields(text), " ")
 		for _, want := range append(e.Steps(), string(c), c.Title(), e.Happened, e.Retry, `"code": "`+string(c)+`"`, statusLine(statusOf(c)), indexPath, docsPath) {
 			if !strings.Contains(words, want) {

@@ -18,7 +18,7 @@ const textWidth = 78
 func ProblemText(w io.Writer, code fault.Code, status int) error {
 	page, err := newProblemPage(code, status)
 	if err != nil {
-		return fmt.Errorf("pages.ProblemText: %w", err)
+		return fmt.Errorf("problemdocs.ProblemText: %w", err)
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s (%s)\n", page.Code, page.Status)

@@ -1,9 +1,11 @@
-package fault
+package problemdocs
+
+import "triprize/internal/domain/fault"
 
 // explanations has the manual's text for every code. What a step tells the
 // reader to type must work as it stands. Each has Happened, Retry, Remedy.
-var explanations = map[Code]Explanation{
-	InvalidRequest: {
+var explanations = map[fault.Code]Explanation{
+	fault.InvalidRequest: {
 		"Something in the request is missing, unknown, of the wrong type or out of bounds, so it can never succeed as it stands. Nothing was changed. " +
 			"`errors` names the fields at fault: `pointer` is a JSON pointer into the body (`/selection/quantity`) or the name of a query parameter (`?limit`), " +
 			"`detail` says what is allowed. Without `errors`, the `detail` of the problem says what is wrong with the request as a whole.",
@@ -13,7 +15,7 @@ var explanations = map[Code]Explanation{
 			"Send the body as one JSON value in UTF-8, with every name once, and no body at all where `/docs` shows none.",
 			"Send the corrected request with a fresh `Idempotency-Key`."),
 	},
-	KeyMissing: {
+	fault.KeyMissing: {
 		"A POST that changes something needs an `Idempotency-Key` header, so that a retry after a lost answer cannot do the same thing twice. " +
 			"This request has none. Nothing was done.",
 		"Yes, once it has a key.",
@@ -21,14 +23,14 @@ var explanations = map[Code]Explanation{
 			"Store the key before you send the request, and send the same one with every retry.",
 			"With curl: `KEY=$(uuidgen)` once, then `-H \"Idempotency-Key: $KEY\"` each time."),
 	},
-	KeyInvalid: {
+	fault.KeyInvalid: {
 		"An `Idempotency-Key` has 1 to 255 printable ASCII characters, bare or in double quotes. This one is empty, longer, or has something else in it. " +
 			"Nothing was done.",
 		retryChanged,
 		steps("Use a UUID, such as `Idempotency-Key: 0198c9a4-7d52-7c1e-9a44-5b0f2f6d8e31`.",
 			"To derive keys from names of your own, send a hash of them in hexadecimal: it is short, and ASCII whatever the names are."),
 	},
-	Unauthenticated: {
+	fault.Unauthenticated: {
 		"The request has no credentials, or none that are valid: an API key that is unknown or revoked, or a token that has expired or is meant for " +
 			"somebody else. Which of these it is stays unsaid, so that nobody can search for keys. Nothing was done.",
 		retryRepaired,
@@ -37,14 +39,14 @@ var explanations = map[Code]Explanation{
 			"If the key is lost or revoked, have an operator create another: `triprize key create --role app --client shop-1`. "+
 				"Keep the name of the client: idempotency keys and jobs belong to it."),
 	},
-	Forbidden: {
+	fault.Forbidden: {
 		"The credentials are valid, but their role does not include this operation. Nothing was done.",
 		"No, not with these credentials.",
 		steps("Look the operation up in `/docs`: it names the roles that may call it.",
 			"Use a key with one of those roles. Campaigns are created, changed, published, paused and resumed by an `operator`; an `app` buys for its users.",
 			"If you have no such key, have an operator create one: `triprize key create --role operator --client back-office`."),
 	},
-	NotFound: {
+	fault.NotFound: {
 		"There is nothing at this path, or no resource with this id, or it belongs to somebody else: what you may not see is answered like what does not exist.",
 		retryChanged,
 		steps("Compare method and path with `/docs`; every path of the API begins with `/v1`.",
@@ -52,40 +54,40 @@ var explanations = map[Code]Explanation{
 			"Look at a job with a key of the client that asked for it, or as an operator. Jobs are deleted some time after they are final; "+
 				"a purchase outlives its job: `GET /v1/users/{user}/purchases`."),
 	},
-	MethodNotAllowed: {
+	fault.MethodNotAllowed: {
 		"The path exists, but not with this method. Nothing was done.",
 		retryChanged,
 		steps("Read the `Allow` header of the answer: it lists the methods this path has.",
 			"Make sure that no redirect on the way turns a POST into a GET, as one from http to https may."),
 	},
-	BodyTooLarge: {
+	fault.BodyTooLarge: {
 		"The body is larger than this server accepts: 1 MiB, unless its operator has set another limit. Nothing was done.",
 		retryChanged,
 		steps("Look for what got into the body by mistake; hardly any request needs more than a few kilobytes.",
 			"In a large campaign, list equal prizes once, with a `count`.",
 			"If the body has to be this large, have the operator raise `api.body_limit_bytes`, and the limit of any proxy in front."),
 	},
-	UnsupportedMediaType: {
+	fault.UnsupportedMediaType: {
 		"The body was sent as something other than JSON, or without saying what it is. Nothing was done.",
 		retryRepaired,
 		steps("Send `Content-Type: application/json`.",
 			"With curl: `-H \"Content-Type: application/json\"`. Without it, `-d` sends a form."),
 	},
-	RequestTimeout: {
+	fault.RequestTimeout: {
 		"The request did not arrive in full within the time this server waits for one: 10 seconds, unless its operator has set another limit. Nothing was done.",
 		"Yes, with the same `Idempotency-Key`, on a new connection.",
 		steps("Send the request again, with the same key.",
 			"If it keeps happening, make sure that `Content-Length` is the length of the body that follows: the server waits for what was announced.",
 			"Look for what is slow between you and the server: a proxy that holds back the body, a network that loses packets."),
 	},
-	HeadersTooLarge: {
+	fault.HeadersTooLarge: {
 		"The request line and the header fields together are larger than this server accepts. Nothing was done.",
 		retryChanged,
 		steps("Send no cookies: this API reads none, and they are the usual reason.",
 			"Look for what proxies and tracing libraries add on the way, such as `baggage`.",
 			"Send one `Authorization` header, and query parameters only where `/docs` shows them."),
 	},
-	CampaignNotActive: {
+	fault.CampaignNotActive: {
 		"The campaign is not on sale: it is still a draft, it is being drawn, it is drawn, or it is cancelled. `detail` says which. No position was sold.",
 		"Only if it is still `pending`: once it is published, with a fresh `Idempotency-Key`.",
 		steps("Read `state` in `GET /v1/campaigns/{id}`.",
@@ -93,28 +95,28 @@ var explanations = map[Code]Explanation{
 			"If it is `drawing`, `completed` or `cancelled`, stop selling: that is final.",
 			"If you have already collected the buyer's money, give it back."),
 	},
-	CampaignPaused: {
+	fault.CampaignPaused: {
 		"An operator has paused the sale, and may let it go on at any time. No position was sold.",
 		retryFreshKey,
 		steps("Tell the buyer that the sale is interrupted.",
 			"Look at `paused` in `GET /v1/campaigns/{id}` from time to time; when it is `false`, ask again with a fresh key.",
 			"If you have already collected the buyer's money and do not want to wait, give it back."),
 	},
-	SaleNotOpen: {
+	fault.SaleNotOpen: {
 		"The sale of this campaign has not begun or is over. The server's clock decides. No position was sold.",
 		retryFreshKey,
 		steps("Read `sale_starts_at` and `sale_ends_at` in `GET /v1/campaigns/{id}`.",
 			"If the sale has yet to begin, ask again after `sale_starts_at`, with a fresh key.",
 			"If it is over, stop selling. Only an operator can reopen it: `PATCH /v1/campaigns/{id}` with a later `sale_ends_at`."),
 	},
-	SoldOut: {
+	fault.SoldOut: {
 		"Every position is sold, of the layer you asked for or of the whole campaign; `detail` says which. The purchase got nothing.",
 		retryFinal,
 		steps("If one layer is sold out, choose another, or leave out `selection.layer` to take any; use a fresh key.",
 			"If the campaign is sold out, stop selling. The draw starts by itself: `GET /v1/campaigns/{id}/draw`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
-	NoneAvailable: {
+	fault.NoneAvailable: {
 		"Fewer positions are free than the purchase asks for; the others are sold, or held or reserved by buyers who have not paid yet. " +
 			"A purchase gets all its positions or none: this one got none.",
 		retryFreshKey,
@@ -123,7 +125,7 @@ var explanations = map[Code]Explanation{
 			"Or wait: positions that are not paid in time become free again. Ask after a few seconds, then less and less often, each time with a fresh key.",
 			"If you give up and have already collected the buyer's money, give it back."),
 	},
-	PositionTaken: {
+	fault.PositionTaken: {
 		"A position that was chosen is held, reserved or sold; `errors` names each that is gone, and `detail` lists them. Of several chosen positions " +
 			"all are given or none: this request got none.",
 		"Not for these positions, unless a hold of them ends; then with a fresh `Idempotency-Key`.",
@@ -132,7 +134,7 @@ var explanations = map[Code]Explanation{
 			"If the user holds the positions itself, buy them with `selection.hold_id`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
-	HoldExpired: {
+	fault.HoldExpired: {
 		"The hold is over: its time has passed, by the server's clock, or it was released. Its positions are free, or somebody else's by now. Nothing was changed, and nothing was bought.",
 		retryFinal,
 		steps("Read `state` and `expires_at` in `GET /v1/holds/{id}`.",
@@ -140,7 +142,7 @@ var explanations = map[Code]Explanation{
 			"Show buyers how much time is left, and extend the hold before it ends: `POST /v1/holds/{id}/extend`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
-	HoldLimitExceeded: {
+	fault.HoldLimitExceeded: {
 		"Holds are limited, so that nobody keeps from others what he does not buy: how many holds and positions one user has at a time, how much of a campaign " +
 			"is held at a time, how often a hold is extended, and how soon a user may hold a position again that it let expire. `detail` says which it was. Nothing was held.",
 		"Later, when a hold has ended or the time has passed, with a fresh `Idempotency-Key`.",
@@ -148,7 +150,7 @@ var explanations = map[Code]Explanation{
 			"Ask for fewer positions.",
 			"Or buy without a hold: `selection.positions` or `selection.quantity`."),
 	},
-	PurchaseLimitExceeded: {
+	fault.PurchaseLimitExceeded: {
 		"The campaign limits how many positions one user may have, and this purchase would pass the limit; `detail` has the numbers. " +
 			"Positions the user holds, or has reserved and not paid yet, count as well. No position was sold.",
 		"Not with this quantity, unless the limit is raised or a reservation of the user expires.",
@@ -156,7 +158,7 @@ var explanations = map[Code]Explanation{
 			"An operator may raise it while the campaign is active: `PATCH /v1/campaigns/{id}` with `{\"purchase_limit\": 5}`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
-	InsufficientFunds: {
+	fault.InsufficientFunds: {
 		"The wallet has less money available than this needs: its balance, less what is held for authorizations. `detail` has both numbers. " +
 			"Authorizations whose time was over have been given back before. No money was moved.",
 		retryFreshKey,
@@ -165,14 +167,14 @@ var explanations = map[Code]Explanation{
 			"If authorizations hold what is missing, void those that are no longer needed, or wait until they expire.",
 			"If this is the problem of a purchase, it got no positions."),
 	},
-	NotSoldOut: {
+	fault.NotSoldOut: {
 		"A campaign is drawn only when every position is sold and paid. This one has positions left; `detail` says how many are sold. Nothing was drawn.",
 		"There is no need: the draw starts by itself when the last position is paid.",
 		steps("Watch `positions` in `GET /v1/campaigns/{id}`; when `sold` equals `total`, the draw begins.",
 			"Read the result at `GET /v1/campaigns/{id}/draw`.",
 			"To ask for the draw all the same, do it after that, with a fresh `Idempotency-Key`."),
 	},
-	StateConflict: {
+	fault.StateConflict: {
 		"The resource is in a state that does not allow this: publishing a campaign twice, say, or changing the price of one that is on sale, " +
 			"or cancelling a purchase twice, or when every position is sold. `detail` says which it is. Nothing was changed.",
 		"No, unless the state changes; then with a fresh `Idempotency-Key`.",
@@ -182,7 +184,7 @@ var explanations = map[Code]Explanation{
 			"Afterwards, only its name may change.",
 			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
 	},
-	VersionMismatch: {
+	fault.VersionMismatch: {
 		"The request says in `If-Match` which version of the wallet it was decided on, and the wallet has another version by now: somebody else has moved money. " +
 			"`detail` has both versions. No money was moved.",
 		"Decide again first; then with a fresh `Idempotency-Key`: the old one is answered with this refusal again.",
@@ -190,7 +192,7 @@ var explanations = map[Code]Explanation{
 			"Decide on what it has now, and send the request with its `version` in `If-Match`, such as `If-Match: \"8\"`.",
 			"Leave `If-Match` out where the version does not matter: a wallet never falls below zero with or without it."),
 	},
-	KeyReused: {
+	fault.KeyReused: {
 		"Your client has used this `Idempotency-Key` before, with another method, path or body. An answer to the earlier request would be wrong here, " +
 			"so this one was refused. Nothing was done; the earlier request stands.",
 		"Not with this key.",
@@ -198,7 +200,7 @@ var explanations = map[Code]Explanation{
 			"If this was meant as a retry, send the earlier request again as it was: method, path and JSON must be equal. Spaces and the order of names do not matter.",
 			"Do not count keys up from 1 at every start: they are remembered for a day at least, those of purchases and cancellations for 30 days. Random UUIDs do not collide."),
 	},
-	RateLimited: {
+	fault.RateLimited: {
 		"More requests came in than this user or this client may send in a while, or the client has as many event streams open as it may. " +
 			"This request was refused before anything was done.",
 		retrySameKey,
@@ -207,7 +209,7 @@ var explanations = map[Code]Explanation{
 			"If many buyers share one `user_id`, give each their own: requests that change something are counted by user.",
 			"Close event streams that nobody watches, and let one stream of a campaign serve all who look at it."),
 	},
-	Unavailable: {
+	fault.Unavailable: {
 		"The server cannot answer at the moment: its database is away, or it is shutting down. Whether the request was carried out is unknown.",
 		retrySameKey,
 		steps("Send exactly the same request again, with the same key. If it was carried out after all, you get the answer you missed, with `Idempotent-Replayed: true`.",
@@ -215,7 +217,7 @@ var explanations = map[Code]Explanation{
 			"Never change the key to get past this: the first request may have been carried out, and a fresh key would do it again.",
 			"`GET /readyz` shows an operator what is missing."),
 	},
-	Overloaded: {
+	fault.Overloaded: {
 		"More requests are waiting than the server can promise to serve in time, or it has as many event streams open as it may. " +
 			"It turned this request away; take its outcome for unknown.",
 		retrySameKey,
@@ -223,14 +225,14 @@ var explanations = map[Code]Explanation{
 			"Double the pause each time, up to 30 seconds, and vary it a little, so that clients do not all come back at once.",
 			"Send fewer requests at the same time. If this lasts, the operator needs more API processes or a faster database."),
 	},
-	ReservationExpired: {
+	fault.ReservationExpired: {
 		"Positions were reserved for this purchase, and its payment did not arrive in time. The purchase has failed; its positions are free again, " +
 			"and no longer count towards the user's limit.",
 		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
 		steps("If the buyer still wants positions, send a new purchase. It may get other positions than before.",
 			"If the buyer has paid after all, wait: the campaign's `policies.late_payment` says whether the payment is refunded or gets other positions."),
 	},
-	InternalError: {
+	fault.InternalError: {
 		"Something is broken on our side; the request may be perfectly good. The error is in the server's log. If this is the problem of a job, the job was tried " +
 			"several times and given up, and had no effect. If it is the answer to a request, its outcome is unknown.",
 		"A request: yes, with the same `Idempotency-Key`. A failed job: later, with a fresh one.",

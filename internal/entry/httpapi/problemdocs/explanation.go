@@ -1,6 +1,10 @@
-package fault
+package problemdocs
 
-import "strings"
+import (
+	"strings"
+
+	"triprize/internal/domain/fault"
+)
 
 // Explanation is what the manual says about a code, in the words of whoever
 // wrote the request. Names of headers, members and paths stand in `backquotes`;
@@ -14,18 +18,18 @@ type Explanation struct {
 // Steps returns the steps of the remedy.
 func (e Explanation) Steps() []string { return strings.Split(e.Remedy, "\n") }
 
-// Explanation returns the explanation of c; a code the catalogue does not know
-// is explained like an internal error.
-func (c Code) Explanation() Explanation {
+// Explain returns the explanation of a code; one that is not in the catalogue is
+// explained like an internal error.
+func Explain(c fault.Code) Explanation {
 	if e, ok := explanations[c]; ok {
 		return e
 	}
-	return explanations[InternalError]
+	return explanations[fault.InternalError]
 }
 
 // The answers to "does it help to try again?". They follow from what is
-// remembered under a key: an answer that was refused at the door leaves the key
-// unused; a conflict is recorded, so that a retry cannot turn it into a success
+// remembered under a key: a request that was refused before anything was done leaves
+// the key unused; a conflict is recorded, so that a retry cannot turn it into a success
 // that nobody waits for any more.
 const (
 	retryChanged  = "No. The same request gets the same answer: change it first."

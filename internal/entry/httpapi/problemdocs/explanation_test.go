@@ -1,4 +1,4 @@
-package fault_test
+package problemdocs
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 	t.Parallel()
 	said := make(map[string]fault.Code)
 	for _, c := range fault.Codes() {
-		e := c.Explanation()
+		e := Explain(c)
 		paragraphs := append(e.Steps(), e.Happened, e.Retry)
 		for _, p := range paragraphs {
 			if p == "" || p != strings.TrimSpace(p) || !strings.HasSuffix(p, ".") {
@@ -35,8 +35,8 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 		}
 	}
 	const unknown fault.Code = "made-up"
-	if unknown.Known() || unknown.Explanation() != fault.InternalError.Explanation() {
-		t.Errorf("an unknown code is explained by %+v", unknown.Explanation())
+	if unknown.Known() || Explain(unknown) != Explain(fault.InternalError) {
+		t.Errorf("an unknown code is explained by %+v", Explain(unknown))
 	}
 }
 
@@ -44,7 +44,7 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 func TestWhatMayBeRepeatedSaysWithWhichKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range fault.Codes() {
-		e := c.Explanation()
+		e := Explain(c)
 		switch c.Kind() {
 		case fault.KindUnavailable, fault.KindLimited:
 			if !strings.Contains(e.Retry, "the same `Idempotency-Key`") || !strings.Contains(e.Retry, "`Retry-After`") {
