@@ -27,12 +27,15 @@ const (
 // Load reads the defaults, then file (empty: the one TRIPRIZE_CONFIG names, or
 // none), then the environment, and checks the result. The error lists every
 // setting at fault, each with its name and the reason.
-func Load(file string) (Settings, error) {
+func Load(file string) (Settings, error) { return LoadFrom(file, os.Environ()) }
+
+// LoadFrom is Load for an environment that is given, as pairs of name=value.
+func LoadFrom(file string, environ []string) (Settings, error) {
+	environment := variables(environ)
 	if file == "" {
-		file = os.Getenv(FileVariable)
+		file = environment[FileVariable]
 	}
 	v := viper.New()
-	v.AllowEmptyEnv(true) // an empty value is a value: to fall back on the default, unset the variable
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(bytes.NewReader(configs.Defaults)); err != nil {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
@@ -43,7 +46,7 @@ func Load(file string) (Settings, error) {
 			return Settings{}, err
 		}
 	}
-	bound, err := bindEnvironment(v, known)
+	bound, err := setFromEnvironment(v, known, environment)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -66,18 +69,29 @@ func Load(file string) (Settings, error) {
 	return settings, nil
 }
 
-// bindEnvironment lets TRIPRIZE_A_B win over a.b and returns the settings for
+// variables returns what an environment says; the last of equal names wins, as for
+// a process. An empty value is a value: to fall back on the default, unset the
+// variable.
+func variables(environ []string) map[string]string {
+	environment := make(map[string]string, len(environ))
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		environment[name] = value
+	}
+	return environment
+}
+
+// setFromEnvironment lets TRIPRIZE_A_B win over a.b and returns the settings for
 // which there is such a variable. One with our prefix that names no setting is
 // refused: it is a typing error or a stale name.
-func bindEnvironment(v *viper.Viper, known []string) (bound map[string]bool, err error) {
+func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]bool, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
 		names[variable(key)] = key
 	}
 	bound = make(map[string]bool)
 	var unknown []error
-	for _, pair := range os.Environ() {
-		name, _, _ := strings.Cut(pair, "=")
+	for name, value := range environment {
 		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
@@ -86,9 +100,7 @@ func bindEnvironment(v *viper.Viper, known []string) (bound map[string]bool, err
 			unknown = append(unknown, fmt.Errorf("environment: unknown setting %s", name))
 			continue
 		}
-		if err := v.BindEnv(key, name); err != nil {
-			return nil, fmt.Errorf("environment: %s: %w", name, err)
-		}
+		v.Set(key, value)
 		bound[key] = true
 	}
 	sort.Slice(unknown, func(i, j int) bool { return unknown[i].Error() < unknown[j].Error() })
