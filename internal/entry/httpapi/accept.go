@@ -214,7 +214,7 @@ func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waite
 	if waiter == nil {
 		waiter = s.jobs.Waiter(j.ID)
 		defer waiter.Stop()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.API.RequestTimeout)
 		defer cancel()
 		now, err := job.Get(ctx, s.db, j.ID)
 		if err != nil || now.State.Final() {

@@ -16,6 +16,7 @@ import (
 // one read per campaign and second, however many ask.
 type positionsCache struct {
 	db      postgres.DB
+	timeout time.Duration // of one read
 	copies  *lru.LRU[uuid.UUID, *positionsCopy]
 	loading singleflight.Group
 }
@@ -31,8 +32,8 @@ const (
 	positionsCopies = 256 // of about 100 kB each for the largest triangles by default
 )
 
-func newPositionsCache(db postgres.DB) *positionsCache {
-	return &positionsCache{db: db, copies: lru.NewLRU[uuid.UUID, *positionsCopy](positionsCopies, nil, positionsAge)}
+func newPositionsCache(db postgres.DB, timeout time.Duration) *positionsCache {
+	return &positionsCache{db: db, timeout: timeout, copies: lru.NewLRU[uuid.UUID, *positionsCopy](positionsCopies, nil, positionsAge)}
 }
 
 // get returns a copy of a campaign's positions.
@@ -41,7 +42,7 @@ func (p *positionsCache) get(ctx context.Context, id uuid.UUID) (*positionsCopy,
 		return found, nil
 	}
 	loaded, err, _ := p.loading.Do(id.String(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout) // others wait for it too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout) // others wait for it too
 		defer cancel()
 		all, err := inventory.All(ctx, p.db, id)
 		if err != nil {

@@ -66,9 +66,6 @@ type Server struct {
 	draining   chan struct{} // closed when waits should end
 }
 
-// requestTimeout bounds what one request does in the database, waits apart.
-const requestTimeout = 10 * time.Second
-
 // New returns a Server; Run runs it.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
@@ -96,7 +93,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		tokens:    tokens,
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
 		known:     newKnownCampaigns(db),
-		positions: newPositionsCache(db),
+		positions: newPositionsCache(db, settings.API.RequestTimeout),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
 		streams:   stream.NewLimit(settings.Streams, registry),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
@@ -213,7 +210,7 @@ func (s *Server) sayCutOff(ctx context.Context) {
 
 // context returns the context of one request's work in the database.
 func (s *Server) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), requestTimeout)
+	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {

@@ -86,6 +86,7 @@ type API struct {
 	BodyLimitBytes   int           `mapstructure:"body_limit_bytes"   validate:"min=1024,max=67108864"`
 	ReadTimeout      time.Duration `mapstructure:"read_timeout"       validate:"min=100ms,max=10m"`
 	IdleTimeout      time.Duration `mapstructure:"idle_timeout"       validate:"min=1s,max=1h"`
+	RequestTimeout   time.Duration `mapstructure:"request_timeout"    validate:"min=100ms,max=10m"`
 	MaxConnections   int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
 	MaxWait          time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
 	WaitPollInterval time.Duration `mapstructure:"wait_poll_interval" validate:"min=10ms,max=1m"`
