@@ -7,6 +7,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
 // An api that is killed in the middle of a hold: its client gets no answer and
@@ -15,30 +19,27 @@ func TestAHoldOfAKilledAPIIsMadeOnce(t *testing.T) {
 	for moment, isKept := range map[string]bool{"holds.commit": false, "holds.committed": true} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, options{workers: -1, schedulers: -1})
-			doomed := s.startAPI("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
-			id := s.campaign(4)
-			mine := ask{campaign: id, user: "a", key: "k", at: []place{{3, 2}}, api: 1}
-			if lost := s.hold(mine); lost.err == nil {
+			// The locks of the dead api last: only because nobody waits for them longer than a second is there an answer.
+			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=10m", "TRIPRIZE_LOCKS_TIMEOUT=1s"}})
+			doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
+			id := s.Campaign(4)
+			mine := fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(3, 2)}, API: 1}
+			if lost := s.Hold(mine); lost.Err == nil {
 				t.Fatalf("an answer: %v", lost)
 			}
-			eventually(t, 20*time.Second, "the api is dead", func() bool { return doomed.PID() == 0 })
-			if n := s.campaignNow(id).Counts.Reserved; (n == 1) != isKept {
+			fixture.Eventually(t, "the api is dead", func() bool { return doomed.PID() == 0 })
+			if n := s.CampaignNow(id).Counts.Reserved; (n == 1) != isKept {
 				t.Errorf("after the kill %d are held", n)
 			}
-			mine.api = 0
-			begun := time.Now()
-			h := s.mustHold(mine)
-			if replayed := h.header.Get("Idempotent-Replayed") == "true"; replayed != isKept {
+			mine.API = 0
+			h := s.MustHold(mine)
+			if replayed := h.Header.Get("Idempotent-Replayed") == "true"; replayed != isKept {
 				t.Errorf("a replay: %t", replayed)
 			}
-			if took := time.Since(begun); took > holdBound {
-				t.Errorf("the locks of the dead api held it up for %s", took)
-			}
-			if again := s.hold(mine); again.ID != h.ID {
+			if again := s.Hold(mine); again.ID != h.ID {
 				t.Errorf("%v, and again %v", h, again)
 			}
-			s.wantHeldOnce(id)
+			s.WantHeldOnce(id)
 		})
 	}
 }
@@ -53,23 +54,25 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 	}{"it wakes up in time": {"60s", true}, "Postgres has given it up": {"1s", false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, options{workers: -1, schedulers: -1, env: []string{"TRIPRIZE_LOCKS_TTL=500ms", "TRIPRIZE_LOCKS_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=30s"}})
-			stopped := s.startAPI("TRIPRIZE_TEST_FAILPOINTS=holds.commit@first=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT="+c.patience)
-			id, at := s.campaign(4), place{3, 2}
-			mine := ask{campaign: id, user: "first", key: "k", at: []place{at}, api: 1}
-			first, second := make(chan held, 1), make(chan held, 1)
-			go func() { first <- s.hold(mine) }()
-			eventually(t, 20*time.Second, "the api stops inside its transaction", func() bool { return isStopped(stopped) })
-			eventually(t, 20*time.Second, "its lock is gone", func() bool { return len(s.locks()) == 0 })
-			go func() { second <- s.hold(ask{campaign: id, user: "second", at: []place{at}, api: 0}) }()
-			eventually(t, 20*time.Second, "another has the lock", func() bool { return s.lockWaitsOf(0, "acquired") == 1 })
-			var one, other held
+			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=500ms", "TRIPRIZE_LOCKS_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=30s"}})
+			stopped := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=holds.commit@first=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT="+c.patience)
+			id, at := s.Campaign(4), fixture.At(3, 2)
+			mine := fleet.HoldOrder{Campaign: id, User: "first", Key: "k", At: []triangle.Position{at}, API: 1}
+			first, second := make(chan fleet.Held, 1), make(chan fleet.Held, 1)
+			go func() { first <- s.Hold(mine) }()
+			fixture.Eventually(t, "the api stops inside its transaction", func() bool { return isStopped(stopped) })
+			fixture.Eventually(t, "its lock is gone", func() bool { return len(locks(s)) == 0 })
+			go func() {
+				second <- s.Hold(fleet.HoldOrder{Campaign: id, User: "second", At: []triangle.Position{at}, API: 0})
+			}()
+			fixture.Eventually(t, "another has the lock", func() bool { return s.LockWaitsOf(0, "acquired") == 1 })
+			var one, other fleet.Held
 			if c.first {
-				eventually(t, 20*time.Second, "the other stands before Postgres", func() bool { return s.waitsForPostgres() })
+				fixture.AwaitBlocked(t, s.DB, 1)
 			} else {
 				other = <-second
-				wantOneWinner(t, []held{other}, at)
-				s.wantHeldOnce(id)
+				fleet.WantOneWinner(t, []fleet.Held{other}, at)
+				s.WantHeldOnce(id)
 			}
 			if err := stopped.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
@@ -77,16 +80,16 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 			if one = <-first; c.first {
 				other = <-second
 			} else { // all it knows is that its connection is dead
-				if one.status != http.StatusServiceUnavailable || one.code() != "unavailable" || one.header.Get("Retry-After") == "" {
+				if one.Status != http.StatusServiceUnavailable || one.Refusal() != "unavailable" || one.Header.Get("Retry-After") == "" {
 					t.Errorf("who was stopped: %v", one)
 				}
-				one = s.hold(mine)
+				one = s.Hold(mine)
 			}
-			if winner := wantOneWinner(t, []held{one, other}, at); (winner.ID == one.ID) != c.first {
+			if winner := fleet.WantOneWinner(t, []fleet.Held{one, other}, at); (winner.ID == one.ID) != c.first {
 				t.Errorf("who was stopped: %v; the other: %v", one, other)
 			}
-			s.wantHeldOnce(id)
-			if h := s.hold(ask{campaign: id, user: "first", at: []place{{4, 1}}, api: 1}); h.status != http.StatusCreated {
+			s.WantHeldOnce(id)
+			if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "first", At: []triangle.Position{fixture.At(4, 1)}, API: 1}); h.Status != http.StatusCreated {
 				t.Errorf("who woke up is of no use: %v", h)
 			}
 		})
@@ -94,46 +97,31 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 }
 
 // locks are the locks of positions in Redis.
-func (s *system) locks() []string {
-	s.t.Helper()
-	keys, err := s.rdb.Keys(s.t.Context(), s.settings.Redis.Namespace+":lock:position:*").Result()
+func locks(s *fleet.System) []string {
+	s.T.Helper()
+	keys, err := s.Redis.Keys(s.T.Context(), s.Settings.Redis.Namespace+":lock:position:*").Result()
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return keys
-}
-
-// waitsForPostgres tells whether a transaction of this database waits for a lock.
-func (s *system) waitsForPostgres() (waits bool) {
-	s.t.Helper()
-	err := s.db.QueryRow(s.t.Context(), `
-		SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waits)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return waits
 }
 
 // A lock that is somebody else's, of nobody who lives, is waited for and then
 // passed by.
 func TestALockThatNobodyGivesBackHoldsUpNobodyForLong(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{workers: -1, schedulers: -1})
-	id := s.campaign(4)
-	key := fmt.Sprintf("%s:lock:position:%s:3/2", s.settings.Redis.Namespace, id)
-	if err := s.rdb.Set(t.Context(), key, "of a dead process", time.Hour).Err(); err != nil {
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
+	id := s.Campaign(4)
+	key := fmt.Sprintf("%s:lock:position:%s:3/2", s.Settings.Redis.Namespace, id)
+	if err := s.Redis.Set(t.Context(), key, "of a dead process", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
-	s.mustHold(ask{campaign: id, user: "a", at: []place{{3, 2}}})
-	if took := time.Since(begun); took > holdBound {
-		t.Errorf("it took %s", took)
-	}
-	if n := s.lockWaits("taken"); n != 1 {
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(3, 2)}})
+	if n := s.LockWaits("taken"); n != 1 {
 		t.Errorf("%.0f locks were found taken: the test does not test", n)
 	}
-	if value := s.rdb.Get(t.Context(), key).Val(); !strings.HasPrefix(value, "of a dead") {
+	if value := s.Redis.Get(t.Context(), key).Val(); !strings.HasPrefix(value, "of a dead") {
 		t.Errorf("it was taken away: %q", value)
 	}
-	s.wantHeldOnce(id)
+	s.WantHeldOnce(id)
 }

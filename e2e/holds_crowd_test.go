@@ -3,38 +3,45 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
 // What the lock is for: of a crowd that wants one position it keeps off Postgres
 // those who cannot have it. That one of them gets it is not its doing.
 func TestTheLockSparesPostgresACrowd(t *testing.T) {
 	t.Parallel()
-	const buyers, rounds = 500, 3
-	s := start(t, options{workers: -1, schedulers: -1})
-	s.urls = nil // the one without a tap is not asked
-	var taps [2]*tap
+	const buyers = 50
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_HOLDS_BATCH_SIZE=1", "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=50s", "TRIPRIZE_LOCKS_TRIES=100", "TRIPRIZE_LOCKS_RETRY_DELAY=400ms"}})
+	s.URLs = nil // the one without a tap is not asked
+	var taps [2]*fleet.Tap
 	for i, enabled := range []string{"true", "false"} {
-		taps[i] = newTap(t, s.settings.Postgres.URL)
-		s.startAPI("TRIPRIZE_POSTGRES_URL="+taps[i].url, "TRIPRIZE_LOCKS_ENABLED="+enabled)
+		taps[i] = fleet.NewTap(t, s.Settings.Postgres.URL)
+		s.RunAPI("TRIPRIZE_POSTGRES_URL="+taps[i].URL, "TRIPRIZE_LOCKS_ENABLED="+enabled)
 	}
-	at, statements, transactions, took := place{3, 2}, [2]int{}, [2]int{}, [2]time.Duration{}
-	for round := range rounds {
-		for api, tapped := range taps { // in turn: both see the same weather
-			id := s.campaign(4)
-			ran, began, begun := tapped.count(""), tapped.count("begin"), time.Now()
-			wantOneWinner(t, atOnce(buyers, func(i int) held {
-				return s.hold(ask{campaign: id, user: fmt.Sprint("user-", round, "-", i), at: []place{at}, api: api})
-			}), at)
-			took[api] += time.Since(begun)
-			statements[api] += tapped.count("") - ran
-			transactions[api] += tapped.count("begin") - began
-			s.wantHeldOnce(id)
-		}
+	at, statements, transactions := fixture.At(3, 2), [2]int{}, [2]int{}
+	for api, tapped := range taps {
+		id := s.Campaign(4)
+		ran, began := tapped.Count(""), tapped.Count("begin")
+		release := fixture.LockCampaign(t, s.DB, id) // nobody is done before all have come
+		answers := make(chan []fleet.Held)
+		go func() {
+			answers <- fleet.AtOnce(buyers, func(i int) fleet.Held {
+				return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: api})
+			})
+		}()
+		s.AwaitMetric(api, "triprize_http_requests_in_flight", buyers+1) // the last is this question
+		fixture.AwaitBlocked(t, s.DB, 1)
+		release()
+		fleet.WantOneWinner(t, <-answers, at)
+		statements[api], transactions[api] = tapped.Count("")-ran, tapped.Count("begin")-began
+		s.WantHeldOnce(id)
 	}
-	t.Logf("%d times %d buyers of one position: with the lock %d statements, %d transactions, %s; without %d, %d, %s", rounds, buyers,
-		statements[0], transactions[0], took[0].Round(time.Millisecond), statements[1], transactions[1], took[1].Round(time.Millisecond))
-	if statements[0] >= statements[1] || transactions[0] >= transactions[1] {
+	t.Logf("%d buyers of one position: with the lock %d statements, %d transactions; without %d, %d", buyers,
+		statements[0], transactions[0], statements[1], transactions[1])
+	if statements[0] >= statements[1] || transactions[0] >= transactions[1] || transactions[1] < buyers {
 		t.Error("the lock spares nothing")
 	}
 }

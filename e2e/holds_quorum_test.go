@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
 // quorum starts n servers for locks, and returns the setting that names them.
@@ -22,19 +24,19 @@ func quorum(t *testing.T, n int) (servers []*devstack.Redis, setting string) {
 }
 
 // holdByMany lets many ask for one position of a new campaign, at all apis.
-func (s *system) holdByMany(n int) {
-	s.t.Helper()
-	id, at := s.campaign(4), place{3, 2}
-	wantOneWinner(s.t, atOnce(n, func(i int) held {
-		return s.hold(ask{campaign: id, user: fmt.Sprint("user-", i), at: []place{at}, api: i})
+func holdByMany(s *fleet.System, n int) {
+	s.T.Helper()
+	id, at := s.Campaign(4), fixture.At(3, 2)
+	fleet.WantOneWinner(s.T, fleet.AtOnce(n, func(i int) fleet.Held {
+		return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
 	}), at)
-	s.wantHeldOnce(id)
+	s.WantHeldOnce(id)
 }
 
 // ready is what the first api says of itself.
-func (s *system) ready(status, locks string) bool {
-	a := s.do(0, "", http.MethodGet, "/readyz", nil, nil)
-	return a.status == http.StatusOK && contains(a.body, `"status":"`+status+`"`) && contains(a.body, `"locks":"`+locks+`"`)
+func ready(s *fleet.System, status, locks string) bool {
+	a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+	return a.Status == http.StatusOK && fleet.Contains(a.Body, `"status":"`+status+`"`) && fleet.Contains(a.Body, `"locks":"`+locks+`"`)
 }
 
 func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing.T) {
@@ -42,24 +44,24 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 		t.Run(fmt.Sprint(n, " servers"), func(t *testing.T) {
 			t.Parallel()
 			servers, setting := quorum(t, n)
-			s := start(t, options{apis: 2, workers: -1, schedulers: -1, env: []string{setting}})
-			s.holdByMany(20)
-			if s.lockWaits("acquired") < 1 || s.lockWaits("no_quorum") > 0 || len(s.locks()) > 0 || !s.ready("ok", "ok") {
-				t.Errorf("with all: %.0f locks, %.0f without a majority, %v in the Redis that is not for locks", s.lockWaits("acquired"), s.lockWaits("no_quorum"), s.locks())
+			s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{setting, "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})
+			holdByMany(s, 20)
+			if s.LockWaits("acquired") < 1 || s.LockWaits("no_quorum") > 0 || len(locks(s)) > 0 || !ready(s, "ok", "ok") {
+				t.Errorf("with all: %.0f locks, %.0f without a majority, %v in the Redis that is not for locks", s.LockWaits("acquired"), s.LockWaits("no_quorum"), locks(s))
 			}
 			for _, server := range servers[:n/2] {
 				server.Kill()
 			}
-			before := s.lockWaits("acquired")
-			s.holdByMany(20)
-			if s.lockWaits("acquired") <= before || s.lockWaits("no_quorum") > 0 || !s.ready("ok", "ok") {
-				t.Errorf("without a minority: %.0f locks, %.0f without a majority", s.lockWaits("acquired")-before, s.lockWaits("no_quorum"))
+			before := s.LockWaits("acquired")
+			holdByMany(s, 20)
+			if s.LockWaits("acquired") <= before || s.LockWaits("no_quorum") > 0 || !ready(s, "ok", "ok") {
+				t.Errorf("without a minority: %.0f locks, %.0f without a majority", s.LockWaits("acquired")-before, s.LockWaits("no_quorum"))
 			}
 			servers[n/2].Kill()
-			before = s.lockWaits("acquired")
-			s.holdByMany(50)
-			if s.lockWaits("acquired") > before || s.lockWaits("no_quorum") < 1 || !s.ready("degraded", "unavailable") {
-				t.Errorf("without a majority: %.0f locks, %.0f without a majority", s.lockWaits("acquired")-before, s.lockWaits("no_quorum"))
+			before = s.LockWaits("acquired")
+			holdByMany(s, 50)
+			if s.LockWaits("acquired") > before || s.LockWaits("no_quorum") < 1 || !ready(s, "degraded", "unavailable") {
+				t.Errorf("without a majority: %.0f locks, %.0f without a majority", s.LockWaits("acquired")-before, s.LockWaits("no_quorum"))
 			}
 		})
 	}
@@ -67,11 +69,11 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 
 func TestWithoutLocksOneHoldsAllTheSame(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{apis: 2, workers: 2, schedulers: -1, env: []string{"TRIPRIZE_LOCKS_ENABLED=false"}})
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_ENABLED=false"}})
 	for range 3 {
-		s.holdByMany(50)
+		holdByMany(s, 50)
 	}
-	if n := s.lockWaits("acquired") + s.lockWaits("taken") + s.lockWaits("no_quorum"); n != 0 {
+	if n := s.LockWaits("acquired") + s.LockWaits("taken") + s.LockWaits("no_quorum"); n != 0 {
 		t.Errorf("%.0f locks: the test does not test", n)
 	}
 }

@@ -7,37 +7,38 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/triangle"
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
-// stormFor is how long everything happens at once.
-const stormFor = 4 * time.Second
+// rounds is how often each does what it does.
+const rounds = 25
 
 // holdStorm is everything that changes a board, at once, on one campaign.
 type holdStorm struct {
-	s        *system
+	s        *fleet.System
 	campaign uuid.UUID
-	until    time.Time
 
 	mu    sync.Mutex
 	codes map[string]int // by what was done, and what came of it
 }
 
 // did notes what came of something, and wants it to be an answer.
-func (r *holdStorm) did(what string, a answer, refusals ...string) {
+func (r *holdStorm) did(what string, a fleet.Answer, refusals ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	came := a.code()
+	came := a.Refusal()
 	if came == "" {
 		came = "done"
 	}
 	r.codes[what+" "+came]++
-	if a.err != nil || a.status >= http.StatusInternalServerError || a.State == job.Queued || came != "done" && !slices.Contains(refusals, came) {
-		r.s.t.Errorf("%s: %v %s", what, a, a.body)
+	if a.Err != nil || a.Status >= http.StatusInternalServerError || a.State == job.Queued || came != "done" && !slices.Contains(refusals, came) {
+		r.s.T.Errorf("%s: %v %s", what, a, a.Body)
 	}
 }
 
@@ -45,33 +46,32 @@ func (r *holdStorm) did(what string, a answer, refusals ...string) {
 var whyNot = []string{"position-taken", "none-available", "hold-limit-exceeded"}
 
 // fought are positions that everybody wants.
-var fought = []place{{3, 1}, {3, 2}, {3, 3}, {4, 1}, {4, 2}, {4, 3}, {4, 4}, {5, 1}}
+var fought = []triangle.Position{fixture.At(3, 1), fixture.At(3, 2), fixture.At(3, 3), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4), fixture.At(5, 1)}
 
 // holder holds some of them, overlapping with the others' in an order of its own,
 // and does one thing or the other with them.
 func (r *holdStorm) holder(n int) {
 	user := fmt.Sprint("holder-", n)
-	for i := 0; time.Now().Before(r.until); i++ {
-		from := rand.N(len(fought) - 1)
+	dice := rand.New(rand.NewPCG(uint64(n), 1)) // the same in every run
+	for i := range rounds {
+		from := dice.IntN(len(fought) - 1)
 		at := slices.Clone(fought[from : from+2])
 		if n%2 == 1 { // in opposite order
 			slices.Reverse(at)
 		}
-		h := r.s.hold(ask{campaign: r.campaign, user: user, at: at, ttl: 1, api: n + i})
-		if r.did("hold", h.answer, whyNot...); h.status != http.StatusCreated {
-			time.Sleep(20 * time.Millisecond) // another has them
-			continue
+		h := r.s.Hold(fleet.HoldOrder{Campaign: r.campaign, User: user, At: at, TTL: 1, API: n + i})
+		if r.did("hold", h.Answer, whyNot...); h.Status != http.StatusCreated {
+			continue // another has them
 		}
-		switch rand.N(8) {
+		switch dice.IntN(8) {
 		case 0: // let go, for the sweep or whoever wants them
-			time.Sleep(100 * time.Millisecond)
 		case 1, 2:
-			r.did("extend", r.s.extend(r.s.app, h.ID).answer, "hold-expired")
+			r.did("extend", r.s.Extend(r.s.App, h.ID).Answer, "hold-expired")
 			fallthrough
 		case 3, 4:
-			r.did("release", r.s.release(r.s.app, h.ID), "hold-expired")
+			r.did("release", r.s.Release(r.s.App, h.ID), "hold-expired")
 		default:
-			a := r.s.buyChosen(n+i, r.campaign, user, h.ID)
+			a := r.s.BuyChosen(n+i, r.campaign, user, h.ID)
 			if r.did("buy held", a, "hold-expired"); a.State == job.Succeeded {
 				r.cancel(a)
 			}
@@ -81,41 +81,52 @@ func (r *holdStorm) holder(n int) {
 
 // buyer buys what is free, or one of the positions that are held, and cancels.
 func (r *holdStorm) buyer(n int) {
-	for i := 0; time.Now().Before(r.until); i++ {
+	dice := rand.New(rand.NewPCG(uint64(n), 2)) // the same in every run
+	for i := range rounds {
 		user := fmt.Sprint("buyer-", n)
-		var a answer
+		var a fleet.Answer
 		if i%4 == 0 {
-			a = r.s.buyChosen(n+i, r.campaign, user, uuid.Nil, fought[rand.N(len(fought))])
+			a = r.s.BuyChosen(n+i, r.campaign, user, uuid.Nil, fought[dice.IntN(len(fought))])
 		} else {
-			a = r.s.buy(order{campaign: r.campaign, user: user, wait: 20, api: n + i})
+			a = r.s.Buy(fleet.Order{Campaign: r.campaign, User: user, Wait: true, API: n + i})
 		}
 		if r.did("buy", a, whyNot...); a.State == job.Succeeded {
 			r.cancel(a)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func (r *holdStorm) cancel(bought answer) {
-	r.did("cancel", r.s.cancel(r.s.app, bought.Result.PurchaseID, uuid.NewString(), "back"))
+func (r *holdStorm) cancel(bought fleet.Answer) {
+	r.did("cancel", r.s.Cancel(r.s.App, bought.Result.PurchaseID, uuid.NewString(), "back"))
 }
 
-// deadlocks counts those of the system's database, ever.
-func (s *system) deadlocks() (n int) {
-	s.t.Helper()
-	if err := s.db.QueryRow(s.t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
-		s.t.Fatal(err)
+// onceEach does everything once, when nothing else happens.
+func (r *holdStorm) onceEach() {
+	at := fought[:2]
+	first := r.s.MustHold(fleet.HoldOrder{Campaign: r.campaign, User: "first", At: at})
+	r.did("hold", first.Answer)
+	if second := r.s.Hold(fleet.HoldOrder{Campaign: r.campaign, User: "second", At: at}); second.Refusal() != "position-taken" {
+		r.s.T.Error(second)
 	}
-	return n
+	r.did("extend", r.s.Extend(r.s.App, first.ID).Answer)
+	r.did("release", r.s.Release(r.s.App, first.ID))
+	kept := r.s.MustHold(fleet.HoldOrder{Campaign: r.campaign, User: "first", At: at})
+	held := r.s.BuyChosen(0, r.campaign, "first", kept.ID)
+	r.did("buy held", held)
+	r.cancel(held)
+	bought := r.s.Buy(fleet.Order{Campaign: r.campaign, User: "second", Wait: true})
+	r.did("buy", bought)
+	r.cancel(bought)
 }
 
 func TestHoldsSalesSweepsAndCancellationsAtOnce(t *testing.T) {
 	for name, locks := range map[string]string{"with locks": "true", "without": "false"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, options{apis: 2, workers: 2, env: []string{"TRIPRIZE_SWEEPS_EXPIRED_HOLDS_INTERVAL=50ms",
+			s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2, Env: []string{"TRIPRIZE_SWEEPS_EXPIRED_HOLDS_INTERVAL=50ms",
 				"TRIPRIZE_HOLDS_COOL_DOWN=0s", "TRIPRIZE_LOCKS_ENABLED=" + locks}})
-			r := &holdStorm{s: s, campaign: s.campaign(8), until: time.Now().Add(stormFor), codes: make(map[string]int)}
+			r := &holdStorm{s: s, campaign: s.Campaign(8), codes: make(map[string]int)}
+			r.onceEach()
 			var all sync.WaitGroup
 			for n := range 6 {
 				all.Go(func() { r.holder(n) })
@@ -123,17 +134,12 @@ func TestHoldsSalesSweepsAndCancellationsAtOnce(t *testing.T) {
 			}
 			all.Wait()
 			t.Logf("what was done: %v", r.codes)
-			for _, what := range []string{"hold done", "hold position-taken", "release done", "buy held done", "buy done", "cancel done"} {
-				if r.codes[what] == 0 {
-					t.Errorf("no %s: the test does not test", what)
-				}
-			}
-			if n := s.deadlocks(); n != 0 {
+			if n := s.Deadlocks(); n != 0 {
 				t.Errorf("%d deadlocks", n)
 			}
 			// Nothing that nobody owns stays: when all is over or given back, all is free.
-			eventually(t, recoveryBound, "everything is free", func() bool {
-				c := s.campaignNow(r.campaign).Counts
+			fixture.Eventually(t, "everything is free", func() bool {
+				c := s.CampaignNow(r.campaign).Counts
 				return c.Reserved == 0 && c.Sold == 0 && c.Available() == 36
 			})
 		})

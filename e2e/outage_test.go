@@ -4,40 +4,41 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"syscall"
 	"testing"
 	"time"
 
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
 func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true, workers: 2})
-	id := s.campaign(20)
-	run := s.openSale(id, 20, 15)
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	id := s.Campaign(20)
+	run := openSale(s, id, 20, 15)
 	for _, sold := range []int{10, 60, 120} {
-		eventually(t, 20*time.Second, "the sale goes on", func() bool { return s.campaignNow(id).Counts.Sold > sold })
-		if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
+		fixture.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
+		if err := s.Redis.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run.wg.Wait()
-	eventually(t, 30*time.Second, "every job is final", run.final)
+	fixture.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(210)
 }
 
 func TestRedisRestartedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true, workers: 2})
-	id := s.campaign(20)
-	run := s.openSale(id, 20, 15)
-	eventually(t, 20*time.Second, "the sale is under way", func() bool { return s.campaignNow(id).Counts.Sold > 20 })
-	if err := s.stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	id := s.Campaign(20)
+	run := openSale(s, id, 20, 15)
+	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	if err := s.Stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	run.wg.Wait()
-	eventually(t, 40*time.Second, "every job is final", run.final)
+	fixture.Eventually(t, "every job is final", run.final)
 	if run.refused[http.StatusServiceUnavailable] > 0 {
 		t.Errorf("requests were refused while Redis was away: %v", run.refused)
 	}
@@ -46,46 +47,46 @@ func TestRedisRestartedInTheMiddleOfASale(t *testing.T) {
 
 func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true, workers: 2})
-	id := s.campaign(20)
-	run := s.openSale(id, 20, 15)
-	eventually(t, 20*time.Second, "the sale is under way", func() bool { return s.campaignNow(id).Counts.Sold > 20 })
-	if err := s.stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	id := s.Campaign(20)
+	run := openSale(s, id, 20, 15)
+	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	if err := s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	run.wg.Wait()
-	eventually(t, 40*time.Second, "every job is final", run.final)
+	fixture.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(210)
 }
 
 func TestDuringAnOutageOfPostgresRequestsAreToldToRetry(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true})
-	id := s.campaign(4)
-	before := s.buy(order{campaign: id, user: "a", key: "before", wait: 20})
+	s := fleet.Start(t, fleet.Options{Private: true})
+	id := s.Campaign(4)
+	before := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "before", Wait: true})
 	if before.State != job.Succeeded {
 		t.Fatal(before)
 	}
-	if err := s.stack.Postgres.Stop(); err != nil {
+	if err := s.Stack.Postgres.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	during := s.buy(order{campaign: id, user: "b", key: "during"})
-	if during.status != http.StatusServiceUnavailable || during.code() != "unavailable" || during.header.Get("Retry-After") == "" {
-		t.Errorf("got %v, Retry-After %q", during, during.header.Get("Retry-After"))
+	during := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "during"})
+	if during.Status != http.StatusServiceUnavailable || during.Refusal() != "unavailable" || during.Header.Get("Retry-After") == "" {
+		t.Errorf("got %v, Retry-After %q", during, during.Header.Get("Retry-After"))
 	}
-	if ready := s.do(0, "", http.MethodGet, "/readyz", nil, nil); ready.status != http.StatusServiceUnavailable {
+	if ready := s.Do(0, "", http.MethodGet, "/readyz", nil, nil); ready.Status != http.StatusServiceUnavailable {
 		t.Errorf("readyz: %v", ready)
 	}
-	if alive := s.do(0, "", http.MethodGet, "/healthz", nil, nil); alive.status != http.StatusOK {
+	if alive := s.Do(0, "", http.MethodGet, "/healthz", nil, nil); alive.Status != http.StatusOK {
 		t.Errorf("healthz: %v", alive)
 	}
-	if err := s.stack.Postgres.RestartAfter(context.Background(), 0); err != nil {
+	if err := s.Stack.Postgres.RestartAfter(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
-	var after answer
-	eventually(t, 20*time.Second, "the same key goes through", func() bool {
-		after = s.buy(order{campaign: id, user: "b", key: "during", wait: 10})
-		return after.status == http.StatusOK
+	var after fleet.Answer
+	fixture.Eventually(t, "the same key goes through", func() bool {
+		after = s.Buy(fleet.Order{Campaign: id, User: "b", Key: "during", Wait: true})
+		return after.Status == http.StatusOK
 	})
 	if after.State != job.Succeeded {
 		t.Errorf("got %v", after)
@@ -94,29 +95,29 @@ func TestDuringAnOutageOfPostgresRequestsAreToldToRetry(t *testing.T) {
 
 func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true})
-	id := s.campaign(4)
-	if err := s.stack.Redis.Stop(); err != nil {
+	s := fleet.Start(t, fleet.Options{Private: true})
+	id := s.Campaign(4)
+	if err := s.Stack.Redis.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	answers := s.crowd(8, func(i int) order { return order{campaign: id, user: fmt.Sprint(i), key: fmt.Sprint(i)} })
+	answers := s.Crowd(8, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: fmt.Sprint(i), Key: fmt.Sprint(i)} })
 	for i, a := range answers {
-		if a.status != http.StatusAccepted || a.State != job.Queued {
+		if a.Status != http.StatusAccepted || a.State != job.Queued {
 			t.Fatalf("order %d: %v", i, a)
 		}
 	}
-	ready := s.do(0, "", http.MethodGet, "/readyz", nil, nil)
-	if ready.status != http.StatusOK || string(ready.State) == "" && !contains(ready.body, `"degraded"`) {
-		t.Errorf("readyz: %s", ready.body)
+	ready := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+	if ready.Status != http.StatusOK || string(ready.State) == "" && !fleet.Contains(ready.Body, `"degraded"`) {
+		t.Errorf("readyz: %s", ready.Body)
 	}
-	waiting := make(chan answer, 1)
-	go func() { waiting <- s.buy(order{campaign: id, user: "waits", wait: 30}) }()
-	if err := s.stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
+	waiting := make(chan fleet.Answer, 1)
+	go func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "waits", Wait: true}) }()
+	if err := s.Stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range answers {
-		eventually(t, 30*time.Second, "the job is done", func() bool { return s.job(a.ID).State == job.Succeeded })
-		if again := s.buy(order{campaign: id, user: fmt.Sprint(i), key: fmt.Sprint(i)}); again.ID != a.ID {
+		fixture.Eventually(t, "the job is done", func() bool { return s.Job(a.ID).State == job.Succeeded })
+		if again := s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint(i), Key: fmt.Sprint(i)}); again.ID != a.ID {
 			t.Errorf("the key now has another job: %v", again)
 		}
 	}
@@ -127,26 +128,24 @@ func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 
 func TestAWaitEndsWithoutRedis(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true})
-	id := s.campaign(4)
-	// The worker gets the task before Redis goes, and settles it after.
-	s.Workers[0].Signal(syscall.SIGSTOP) //nolint:errcheck // seen by its effect
-	waiting := make(chan answer, 1)
-	go func() { waiting <- s.buy(order{campaign: id, user: "a", wait: 30}) }()
-	eventually(t, 20*time.Second, "the job is accepted", func() bool {
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: -1})
+	id := s.Campaign(4)
+	waiting := make(chan fleet.Answer, 1)
+	go func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}) }()
+	fixture.Eventually(t, "the job is accepted", func() bool {
 		var n int
-		_ = s.db.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&n)
+		_ = s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&n)
 		return n == 1
 	})
-	if err := s.stack.Redis.Stop(); err != nil {
+	if err := s.Stack.Redis.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// Settle it by hand, as a worker would that can no longer announce it.
-	settleAll(t, s)
+	// It is settled as by a worker that can no longer announce it.
+	fleet.SettleAll(t, s)
 	if a := <-waiting; a.State != job.Succeeded {
 		t.Errorf("got %v", a)
 	}
-	if err := s.stack.Redis.RestartAfter(context.Background(), 0); err != nil {
+	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi"
+	"triprize/internal/testkit/fleet"
 )
 
 const (
@@ -96,9 +97,9 @@ func TestTheWalkThroughOfTheReadmeWorksAsPasted(t *testing.T) {
 
 func TestTheGuideWorksAsPasted(t *testing.T) {
 	t.Parallel()
-	s := start(t, trusting)
-	out := paste(t, blocks(document(t, guide)), "API="+s.urls[0], "OPERATOR="+s.operator, "APP="+s.app,
-		"CAMPAIGN="+s.campaign(5).String(), "TOKEN="+tokenFor(t, "alice", ""))
+	s := fleet.Start(t, fleet.Trusting)
+	out := paste(t, blocks(document(t, guide)), "API="+s.URLs[0], "OPERATOR="+s.Operator, "APP="+s.App,
+		"CAMPAIGN="+s.Campaign(5).String(), "TOKEN="+fleet.TokenFor(t, "alice", ""))
 	inOrder(t, out,
 		`"state":"succeeded"`,                             // sold,
 		"200 OK", "Idempotent-Replayed: true", `"column"`, // replayed,

@@ -22,6 +22,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 	"triprize/migrations"
 )
 
@@ -34,9 +35,13 @@ var tool struct {
 // triprize returns the operator's tool, built once, with the fleet beside it.
 func triprize(t *testing.T) string {
 	t.Helper()
-	bin(t) // makes the folder that is removed at the end
 	tool.Do(func() {
-		dir := filepath.Join(binaries.dir, "release")
+		built, err := fleet.Binaries() // makes the folder that is removed at the end
+		if err != nil {
+			tool.err = err
+			return
+		}
+		dir := filepath.Join(built, "release")
 		if tool.err = os.MkdirAll(dir, 0o700); tool.err != nil {
 			return
 		}
@@ -123,7 +128,7 @@ func startDev(t *testing.T, dir string) (*exec.Cmd, about) {
 		}
 	})
 	var a about
-	eventually(t, 60*time.Second, "dev.json is complete", func() (ok bool) {
+	fixture.Eventually(t, "dev.json is complete", func() (ok bool) {
 		a, ok = readAbout(dir)
 		return ok && a.APIURL == "http://"+listen // and not that of an earlier run
 	})
@@ -160,7 +165,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 		}
 	}
 	var after about
-	eventually(t, 60*time.Second, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
+	fixture.Eventually(t, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
 		after, ok = readAbout(dir)
 		return ok && after.PIDs.API[0] != before.PIDs.API[0] && after.PIDs.Scheduler[0] != before.PIDs.Scheduler[0] &&
 			after.PIDs.Redis != before.PIDs.Redis && after.PIDs.Postgres != before.PIDs.Postgres
@@ -168,7 +173,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 	if after.PIDs.Worker[0] == before.PIDs.Worker[0] && after.PIDs.Worker[1] == before.PIDs.Worker[1] {
 		t.Errorf("workers %v", after.PIDs.Worker)
 	}
-	eventually(t, 30*time.Second, "the api is ready again", func() bool {
+	fixture.Eventually(t, "the api is ready again", func() bool {
 		response, err := http.Get(after.APIURL + "/readyz") //nolint:noctx // loopback
 		if err != nil {
 			return false
@@ -209,7 +214,7 @@ func TestDevFindsItsDataAndTheLeftoversOfAKilledRun(t *testing.T) {
 	}
 	request, _ := http.NewRequest(http.MethodGet, after.APIURL+"/v1/campaigns", nil)
 	request.Header.Set("Authorization", "Bearer "+before.OperatorKey)
-	if a := send(request); a.status != http.StatusOK {
+	if a := fleet.Send(request); a.Status != http.StatusOK {
 		t.Errorf("the old key: %v", a)
 	}
 	for _, pid := range before.all() {
@@ -293,7 +298,8 @@ func TestADemoThatDoesNotSellOutDrawsNothing(t *testing.T) {
 func TestMigrationsAndKeysByHand(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Settings(t)
-	env := []string{"TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + settings.Redis.URL}
+	env := []string{"TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + settings.Redis.URL,
+		"TRIPRIZE_DRAW_SECRET_KEY=" + settings.Draw.SecretKey, "TRIPRIZE_POSTGRES_START_WAIT=0"}
 	expect := func(want string, args ...string) string {
 		t.Helper()
 		stdout, stderr, status := run(t, env, args...)

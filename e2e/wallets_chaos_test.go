@@ -11,21 +11,23 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 )
 
 // errand is one command that is sent, with its key, until somebody answers.
 type errand struct {
 	key, path string
-	body      fields
+	body      fleet.Fields
 	moves     map[string]int64 // what it does to wallets (by path), if it is done
 	user      string           // of a purchase
 
-	answered answer
+	answered fleet.Answer
 }
 
 // errands are many clients who move money while all goes wrong around them.
 type errands struct {
-	s       *system
+	s       *fleet.System
 	wallets []string
 	initial int64
 	all     [][]*errand // by client
@@ -37,10 +39,10 @@ type errands struct {
 	wg   sync.WaitGroup
 }
 
-func (s *system) newErrands(campaign uuid.UUID, clients, each int) *errands {
+func newErrands(s *fleet.System, campaign uuid.UUID, clients, each int) *errands {
 	e := &errands{s: s, initial: 12_000}
 	for i := range 6 {
-		e.wallets = append(e.wallets, s.wallet(fmt.Sprint("user-", i), e.initial))
+		e.wallets = append(e.wallets, s.Wallet(fmt.Sprint("user-", i), e.initial))
 	}
 	for c := range clients {
 		var mine []*errand
@@ -49,16 +51,16 @@ func (s *system) newErrands(campaign uuid.UUID, clients, each int) *errands {
 			one := &errand{key: fmt.Sprintf("errand-%d-%d", c, n)}
 			switch n % 4 {
 			case 0:
-				one.path, one.body, one.moves = from+"/credit", fields{"amount": 10 + n}, map[string]int64{from: int64(10 + n)}
+				one.path, one.body, one.moves = from+"/credit", fleet.Fields{"amount": 10 + n}, map[string]int64{from: int64(10 + n)}
 			case 1:
-				one.path, one.body, one.moves = from+"/debit", fields{"amount": 20 + n}, map[string]int64{from: -int64(20 + n)}
+				one.path, one.body, one.moves = from+"/debit", fleet.Fields{"amount": 20 + n}, map[string]int64{from: -int64(20 + n)}
 			case 2:
-				one.path, one.body = "/v1/transfers", fields{"from": walletID(from), "to": walletID(to), "amount": 30 + n}
+				one.path, one.body = "/v1/transfers", fleet.Fields{"from": fleet.WalletID(from), "to": fleet.WalletID(to), "amount": 30 + n}
 				one.moves = map[string]int64{from: -int64(30 + n), to: int64(30 + n)}
 			default:
 				one.user = fmt.Sprint("user-", (c+n)%6)
 				one.path = "/v1/campaigns/" + campaign.String() + "/purchases"
-				one.body = fields{"user_id": one.user, "selection": fields{"quantity": 1}, "payment": fields{"method": "wallet"}}
+				one.body = fleet.Fields{"user_id": one.user, "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "wallet"}}
 				one.moves = map[string]int64{from: 0} // what it costs, its job will say
 			}
 			mine = append(mine, one)
@@ -68,10 +70,11 @@ func (s *system) newErrands(campaign uuid.UUID, clients, each int) *errands {
 	return e
 }
 
-func (e *errands) run() {
+// run starts the clients' errands from one number to another.
+func (e *errands) run(from, to int) {
 	for c, mine := range e.all {
 		e.wg.Go(func() {
-			for n, one := range mine {
+			for n, one := range mine[from:to] {
 				e.send(one, c+n)
 			}
 		})
@@ -80,13 +83,13 @@ func (e *errands) run() {
 
 // send repeats an errand until it is answered for good.
 func (e *errands) send(one *errand, api int) {
-	for try := 0; e.s.t.Context().Err() == nil; try++ {
-		a := e.s.tellAt(api+try, one.path, one.body, "Idempotency-Key", one.key)
+	for try := 0; e.s.T.Context().Err() == nil; try++ {
+		a := e.s.ExecuteAt(api+try, one.path, one.body, "Idempotency-Key", one.key)
 		e.mu.Lock()
 		switch {
-		case a.err != nil:
+		case a.Err != nil:
 			e.lost++
-		case a.status == http.StatusServiceUnavailable:
+		case a.Status == http.StatusServiceUnavailable:
 			e.held++
 		default:
 			one.answered = a
@@ -115,7 +118,7 @@ func (e *errands) settled() bool {
 			if one.user == "" || one.answered.State.Final() {
 				continue
 			}
-			if a := e.s.tellAt(0, one.path, one.body, "Idempotency-Key", one.key); a.err == nil && a.ID == one.answered.ID && a.State != "" {
+			if a := e.s.ExecuteAt(0, one.path, one.body, "Idempotency-Key", one.key); a.Err == nil && a.ID == one.answered.ID && a.State != "" {
 				one.answered = a
 			}
 			final = final && one.answered.State.Final()
@@ -134,14 +137,14 @@ func (e *errands) check() {
 	for _, mine := range e.all {
 		for _, one := range mine {
 			a := one.answered
-			got[fmt.Sprint(a.status, " ", a.State, " ", a.code())]++
-			again := e.s.tellAt(0, one.path, one.body, "Idempotency-Key", one.key)
-			if again.status != a.status || a.status < 300 && one.user == "" && string(again.body) != string(a.body) || again.code() != a.code() {
-				e.s.t.Errorf("%s: %v %s, and when asked again %v %s", one.key, a, a.body, again, again.body)
+			got[fmt.Sprint(a.Status, " ", a.State, " ", a.Refusal())]++
+			again := e.s.ExecuteAt(0, one.path, one.body, "Idempotency-Key", one.key)
+			if again.Status != a.Status || a.Status < 300 && one.user == "" && string(again.Body) != string(a.Body) || again.Refusal() != a.Refusal() {
+				e.s.T.Errorf("%s: %v %s, and when asked again %v %s", one.key, a, a.Body, again, again.Body)
 			}
-			if a.status >= 300 || one.user != "" && a.State != job.Succeeded {
-				if a.code() != "insufficient-funds" && a.code() != "sold-out" {
-					e.s.t.Errorf("%s: %v %s", one.key, a, a.body)
+			if a.Status >= 300 || one.user != "" && a.State != job.Succeeded {
+				if a.Refusal() != "insufficient-funds" && a.Refusal() != "sold-out" {
+					e.s.T.Errorf("%s: %v %s", one.key, a, a.Body)
 				}
 				continue
 			}
@@ -154,14 +157,14 @@ func (e *errands) check() {
 		}
 	}
 	for path, balance := range want {
-		e.s.expectWallet(path, balance, 0)
+		e.s.ExpectWallet(path, balance, 0)
 	}
-	if ledger, purchases := e.s.sales(); ledger != purchases {
-		e.s.t.Errorf("the ledger has sold for %d, the purchases cost %d", ledger, purchases)
+	if ledger, purchases := e.s.Sales(); ledger != purchases {
+		e.s.T.Errorf("the ledger has sold for %d, the purchases cost %d", ledger, purchases)
 	}
-	e.s.t.Logf("%d requests got no answer, %d were told to retry; in the end %v", e.lost, e.held, got)
+	e.s.T.Logf("%d requests got no answer, %d were told to retry; in the end %v", e.lost, e.held, got)
 	if e.lost == 0 {
-		e.s.t.Error("no client lost its answer: the test does not test")
+		e.s.T.Error("no client lost its answer: the test does not test")
 	}
 }
 
@@ -169,26 +172,28 @@ func TestEveryKeyMovesMoneyOnceWhoeverIsKilled(t *testing.T) {
 	for moment, apiDies := range map[string]bool{"wallets.written": true, "wallets.committed": true, "sale.commit": false, "sale.committed": false} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, options{apis: 2, workers: -1})
-			id := s.campaign(20)
-			e := s.newErrands(id, 8, 24)
+			s := fleet.Start(t, fleet.Options{Binaries: true, APIs: 2, Workers: -1})
+			id := s.Campaign(20)
+			e := newErrands(s, id, 8, 24)
 			kill := "TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill"
 			doomed := s.APIs[1]
 			if apiDies {
-				doomed = s.startAPI(kill)
-				s.startWorker()
+				doomed = s.RunAPI(kill)
+				s.RunWorker()
 			} else {
-				doomed = s.startWorker(kill)
+				doomed = s.RunWorker(kill)
 			}
-			e.run()
-			eventually(t, 20*time.Second, "it dies", func() bool { return doomed.PID() == 0 })
-			if !apiDies {
-				s.APIs[1].Kill()
-				s.startWorker()
-			}
+			e.run(0, 12)
+			fixture.Eventually(t, "it dies", func() bool { return doomed.PID() == 0 })
 			e.wg.Wait()
-			s.urls = s.urls[:1] // those that live
-			eventually(t, 30*time.Second, "every purchase is final", e.settled)
+			if !apiDies {
+				s.APIs[1].Kill() // it gives no answers to the other half
+				s.RunWorker()
+			}
+			e.run(12, 24)
+			e.wg.Wait()
+			s.URLs = s.URLs[:1] // those that live
+			fixture.Eventually(t, "every purchase is final", e.settled)
 			e.check()
 		})
 	}
@@ -196,25 +201,25 @@ func TestEveryKeyMovesMoneyOnceWhoeverIsKilled(t *testing.T) {
 
 func TestEveryKeyMovesMoneyOnceThroughOutages(t *testing.T) {
 	t.Parallel()
-	s := start(t, options{private: true, apis: 3, workers: 2})
-	id := s.campaign(20)
-	e := s.newErrands(id, 8, 40)
-	e.run()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Private: true, APIs: 3, Workers: 2})
+	id := s.Campaign(20)
+	e := newErrands(s, id, 8, 40)
+	e.run(0, 40)
 	after := func(share int, do func() error) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the errands go on", func() bool { return e.count() >= 320*share/10 })
+		fixture.Eventually(t, "the errands go on", func() bool { return e.count() >= 320*share/10 })
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after(1, func() error { return s.rdb.FlushAll(t.Context()).Err() })
+	after(1, func() error { return s.Redis.FlushAll(t.Context()).Err() })
 	after(2, func() error { s.APIs[2].Kill(); s.Workers[0].Kill(); return nil })
-	after(3, func() error { return s.stack.Postgres.RestartAfter(context.Background(), time.Second) })
-	after(5, func() error { return s.rdb.FlushAll(t.Context()).Err() })
-	after(6, func() error { return s.stack.Redis.RestartAfter(context.Background(), time.Second) })
-	after(8, func() error { return s.stack.Postgres.RestartAfter(context.Background(), 0) })
+	after(3, func() error { return s.Stack.Postgres.RestartAfter(context.Background(), time.Second) })
+	after(5, func() error { return s.Redis.FlushAll(t.Context()).Err() })
+	after(6, func() error { return s.Stack.Redis.RestartAfter(context.Background(), time.Second) })
+	after(8, func() error { return s.Stack.Postgres.RestartAfter(context.Background(), 0) })
 	e.wg.Wait()
-	s.urls = s.urls[:2] // those that live
-	eventually(t, 60*time.Second, "every purchase is final", e.settled)
+	s.URLs = s.URLs[:2] // those that live
+	fixture.Eventually(t, "every purchase is final", e.settled)
 	e.check()
 }

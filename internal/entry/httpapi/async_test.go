@@ -1,0 +1,226 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+const shopping = `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"external"}}`
+
+// shop sends a purchase as the app, with headers in pairs.
+func shop(s *fleet.System, path, key, body string, header ...string) fleet.Answer {
+	fields := map[string]string{"Idempotency-Key": key}
+	for pair := range slices.Chunk(header, 2) {
+		fields[pair[0]] = pair[1]
+	}
+	return s.Do(0, s.App, http.MethodPost, path, fields, fleet.RawJSON(body))
+}
+
+func TestAWaitIsGrantedUpToItsLimitAndSaidSo(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{"TRIPRIZE_API_MAX_WAIT=2s"}})
+	path := "/v1/campaigns/" + s.Campaign(12).String() + "/purchases"
+	var requests sync.WaitGroup
+	for prefer, applied := range map[string]string{
+		"": "", "wait=0": "", "wait=-1": "", "wait=soon": "", "wait": "", "respond-async": "",
+		"wait=1": "wait=1", "wait=100": "wait=2", "wait=99999999999": "wait=2", `respond-async, Wait = "1"`: "wait=1",
+	} {
+		requests.Go(func() {
+			begun := time.Now()
+			a := shop(s, path, prefer+"!", shopping, "Prefer", prefer)
+			took := time.Since(begun)
+			if a.Status != http.StatusAccepted || a.State != job.Queued || a.Header.Get("Location") != "/v1/jobs/"+a.ID.String() ||
+				a.Header.Get("Retry-After") == "" || a.Header.Get("Preference-Applied") != applied || applied == "wait=1" && took < time.Second {
+				t.Errorf("Prefer: %s: %v within %s, %v", prefer, a, took, a.Header)
+			}
+			a = s.Do(0, s.App, http.MethodGet, a.Header.Get("Location"), map[string]string{"Prefer": prefer}, nil)
+			status := http.StatusOK
+			if applied != "" {
+				status = http.StatusAccepted
+			}
+			if a.Status != status || a.State != job.Queued || a.Header.Get("Retry-After") == "" || a.Header.Get("Preference-Applied") != applied {
+				t.Errorf("Prefer: %s on the job: %v, %v", prefer, a, a.Header)
+			}
+		})
+	}
+	requests.Wait()
+	last := shop(s, path, "last", shopping)
+	s.RunWorker()
+	var a fleet.Answer
+	fixture.Eventually(t, "it is final", func() bool {
+		a = s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+last.ID.String(), map[string]string{"Prefer": "wait=2"}, nil)
+		return a.Status == http.StatusOK
+	})
+	if a.State != job.Succeeded || a.Header.Get("Retry-After") != "" {
+		t.Errorf("in the end: %v, %v", a, a.Header)
+	}
+}
+
+func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_ACCEPT_LONGEST_WAIT=1s"}})
+	id := s.Campaign(4)
+	path := "/v1/campaigns/" + id.String() + "/purchases"
+	first := shop(s, path, "first", shopping)
+	if first.Status != http.StatusAccepted {
+		t.Fatal(first)
+	}
+	var accepted []fleet.Answer
+	var refused fleet.Answer
+	var key string
+	fixture.Eventually(t, "new requests are refused", func() bool {
+		key = uuid.NewString()
+		if refused = shop(s, path, key, shopping); refused.Status == http.StatusAccepted {
+			accepted = append(accepted, refused)
+		}
+		return refused.Status != http.StatusAccepted
+	})
+	if refused.Status != http.StatusServiceUnavailable || refused.Refusal() != "overloaded" || refused.Header.Get("Retry-After") == "" {
+		t.Errorf("refused with %v, %v", refused, refused.Header)
+	}
+	fleet.CheckProblem(t, refused)
+	again := shop(s, path, "first", shopping)
+	if again.Status != http.StatusAccepted || again.ID != first.ID || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the key of a job that is there: %v", again)
+	}
+	if keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result(); err != nil || len(keys) == 0 || s.Redis.Del(t.Context(), keys...).Err() != nil {
+		t.Fatal(keys, err)
+	}
+	if again = shop(s, path, "first", shopping); again.Status != http.StatusAccepted || again.ID != first.ID || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("when Redis has forgotten it: %v", again)
+	}
+	if draw := s.Post("/v1/campaigns/"+id.String()+"/draw", nil); draw.Status != http.StatusServiceUnavailable {
+		t.Errorf("a draw: %v", draw)
+	}
+	if a := s.Post("/v1/campaigns/"+id.String()+"/pause", nil); a.Status != http.StatusOK { // it waits for nobody
+		t.Errorf("a command: %v", a)
+	}
+	view(s, s.Post("/v1/campaigns/"+id.String()+"/resume", nil), http.StatusOK)
+	var jobs int
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&jobs); err != nil || jobs != len(accepted)+1 {
+		t.Errorf("%d jobs of %d accepted requests, %v", jobs, len(accepted)+1, err)
+	}
+	s.RunWorker()
+	fixture.Eventually(t, "the refused key goes through", func() bool {
+		return shop(s, path, key, shopping).Status == http.StatusAccepted
+	})
+}
+
+// without returns a problem without what belongs to one request only.
+func without(a fleet.Answer, field string) string {
+	var document map[string]any
+	_ = json.Unmarshal(a.Body, &document)
+	delete(document, field)
+	text, _ := json.Marshal(document)
+	return string(text)
+}
+
+func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1})
+	made := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
+	path, missing := "/v1/campaigns/"+made.ID.String(), uuid.NewString()
+	send := func(n int, path, key string, body any) fleet.Answer {
+		return s.Do(n, s.Operator, http.MethodPost, path, map[string]string{"Idempotency-Key": key}, body)
+	}
+	same := func(what string, a, b fleet.Answer) {
+		t.Helper()
+		if b.Status != a.Status || without(b, "request_id") != without(a, "request_id") || b.Header.Get("Location") != a.Header.Get("Location") ||
+			b.Header.Get("Content-Type") != a.Header.Get("Content-Type") || a.Header.Get("Idempotent-Replayed") != "" || b.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: first %v %s, then %v %s, %v", what, a, a.Body, b, b.Body, b.Header)
+		}
+	}
+	resume := send(0, path+"/resume", "resume", nil) // refused: it is not published
+	publish := send(0, path+"/publish", "publish", nil)
+	twice := send(0, path+"/publish", "publish again", nil)
+	pause := send(0, path+"/pause", "pause", nil)
+	create := send(0, "/v1/campaigns", "create", fleet.CampaignBody(4))
+	nowhere := send(0, "/v1/campaigns/"+missing+"/publish", "nowhere", nil)
+	for _, api := range []int{1, 0} { // whatever has happened since, and wherever
+		same("a refusal", resume, send(api, path+"/resume", "resume", nil))
+		same("a publication", publish, send(api, path+"/publish", "publish", nil))
+		same("a second publication", twice, send(api, path+"/publish", "publish again", nil))
+		same("a pause", pause, send(api, path+"/pause", "pause", nil))
+		same("a creation", create, send(api, "/v1/campaigns", "create", fleet.CampaignBody(4)))
+		same("what is not there", nowhere, send(api, "/v1/campaigns/"+missing+"/publish", "nowhere", nil))
+		if c := view(s, s.Do(api, s.App, http.MethodGet, path, nil, nil), http.StatusOK); !c.Paused || c.State != "active" {
+			t.Errorf("a replay did something: %+v", c)
+		}
+	}
+	if resume.Status != http.StatusConflict || twice.Status != http.StatusConflict || nowhere.Status != http.StatusNotFound || create.Header.Get("Location") == "" {
+		t.Errorf("got %v, %v, %v, %v", resume, twice, nowhere, create.Header)
+	}
+	// A request that was never understood has not used its key.
+	if a := send(0, "/v1/campaigns", "better", map[string]any{"name": "x"}); a.Status != http.StatusBadRequest {
+		t.Error(a)
+	}
+	if a := send(0, "/v1/campaigns", "better", fleet.CampaignBody(3)); a.Status != http.StatusCreated || a.Header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("the key of a bad request: %v", a)
+	}
+	if a := send(0, path+"/pause", "publish", nil); a.Status != http.StatusUnprocessableEntity {
+		t.Errorf("another command with the key: %v", a)
+	}
+}
+
+func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id := s.Campaign(4)
+	plain := "/v1/campaigns/" + id.String() + "/purchases"
+	first := shop(s, plain, "k", shopping, "Prefer", fleet.UntilFinal)
+	if first.State != job.Succeeded {
+		t.Fatal(first)
+	}
+	upper := "/v1/campaigns/" + strings.ToUpper(id.String()) + "/purchases"
+	for what, c := range map[string]struct{ path, key, body string }{
+		"upper-case UUID":   {path: upper},
+		"slash at the end":  {path: plain + "/"},
+		"both":              {path: upper + "/"},
+		"escaped UUID":      {path: strings.ReplaceAll(plain, "-", "%2D")},
+		"escaped word":      {path: strings.Replace(plain, "purchases", "purch%61ses", 1)},
+		"capital words":     {path: strings.Replace(plain, "/v1/campaigns", "/V1/Campaigns", 1)},
+		"two slashes":       {path: strings.Replace(plain, "/v1/", "/v1//", 1)},
+		"a dot segment":     {path: strings.Replace(plain, "/v1/", "/v1/./", 1)},
+		"a query":           {path: plain + "?x=1"},
+		"urn":               {path: strings.Replace(plain, id.String(), "urn:uuid:"+id.String(), 1)},
+		"UUID in braces":    {path: strings.Replace(plain, id.String(), url.PathEscape("{"+id.String()+"}"), 1)},
+		"no hyphens":        {path: strings.Replace(plain, id.String(), strings.ReplaceAll(id.String(), "-", ""), 1)},
+		"quoted key":        {key: `"k"`},
+		"order and blanks":  {body: "{ \"payment\" : {\"method\":\"external\"},\n\t\"selection\":{\"quantity\":1}, \"user_id\":\"a\"}"},
+		"escapes, a number": {body: `{"user_id":"\u0061","selection":{"quantity":1.0},"payment":{"method":"ext\u0065rnal"}}`},
+	} {
+		if c.path == "" {
+			c.path = plain
+		}
+		if c.key == "" {
+			c.key = "k"
+		}
+		if c.body == "" {
+			c.body = shopping
+		}
+		a := shop(s, c.path, c.key, c.body)
+		if a.Status == http.StatusNotFound {
+			fleet.CheckProblem(t, a)
+			continue
+		}
+		if a.Status != http.StatusAccepted || a.ID != first.ID || !bytes.Equal(a.Body, first.Body) || a.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: %v %s", what, a, a.Body)
+		}
+	}
+	if n := s.Purchases(id); n != 1 {
+		t.Errorf("%d purchases", n)
+	}
+}

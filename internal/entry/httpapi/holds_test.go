@@ -1,0 +1,54 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	at := fixture.At(3, 2)
+	for _, n := range []int{20, 50} {
+		id := s.Campaign(4)
+		winner := fleet.WantOneWinner(t, fleet.AtOnce(n, func(i int) fleet.Held {
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
+		}), at)
+		if len(winner.Positions) != 1 || winner.Positions[0] != at || winner.Header.Get("Location") != "/v1/holds/"+winner.ID.String() {
+			t.Errorf("the winner has %v", winner)
+		}
+		s.WantHeldOnce(id)
+		fleet.WantOneWinner(t, append(fleet.AtOnce(n, func(i int) fleet.Held { // also those who come later
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("late-", i), At: []triangle.Position{at}, API: i})
+		}), winner), at)
+		s.WantHeldOnce(id)
+	}
+}
+
+func TestManyAtOnceBuyOnePositionOneGetsIt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	at := fixture.At(3, 2)
+	for _, n := range []int{20, 50} {
+		id := s.Campaign(4)
+		bought := 0
+		for i, a := range fleet.AtOnce(n, func(i int) fleet.Answer { return s.BuyChosen(i, id, fmt.Sprint("user-", i), uuid.Nil, at) }) {
+			switch {
+			case a.State == job.Succeeded && len(a.Result.Positions) == 1 && a.Result.Positions[0] == at:
+				bought++
+			case !a.TakenAt(at):
+				t.Errorf("request %d: %v %s", i, a, a.Body)
+			}
+		}
+		if sold := s.CampaignNow(id).Counts.Sold; bought != 1 || sold != 1 {
+			t.Errorf("%d of %d bought it; %d are sold", bought, n, sold)
+		}
+	}
+}

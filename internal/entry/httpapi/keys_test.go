@@ -1,0 +1,171 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+func TestOneKeyFiftyTimesInParallelIsOnePurchase(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	id := s.Campaign(20)
+	answers := s.Crowd(50, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: "a", Key: "the same", Wait: true, API: i}
+	})
+	replayed := 0
+	for i, a := range answers {
+		if a.Status != http.StatusOK || a.ID != answers[0].ID || !bytes.Equal(a.Body, answers[0].Body) {
+			t.Errorf("request %d: %v\n%s\n%s", i, a, a.Body, answers[0].Body)
+		}
+		if a.Header.Get("Idempotent-Replayed") == "true" {
+			replayed++
+		}
+	}
+	if replayed != 49 {
+		t.Errorf("%d of 50 answers say that they are replays", replayed)
+	}
+	if n := s.Purchases(id); n != 1 {
+		t.Errorf("%d purchases", n)
+	}
+}
+
+func TestTwoAPIsThatInsertTheSameKeysInOppositeOrder(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2})
+	id := s.Campaign(20)
+	const keys = 150
+	jobs := [2][keys]uuid.UUID{}
+	var wg sync.WaitGroup
+	for side := range 2 {
+		for i := range keys {
+			wg.Go(func() {
+				key := i
+				if side == 1 {
+					key = keys - 1 - i
+				}
+				a := s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint(key), Key: fmt.Sprint(key), API: side})
+				if a.Status != http.StatusAccepted {
+					t.Errorf("key %d: %v", key, a)
+				}
+				jobs[side][key] = a.ID
+			})
+		}
+	}
+	wg.Wait()
+	for key := range keys {
+		if jobs[0][key] != jobs[1][key] {
+			t.Errorf("key %d has the jobs %s and %s", key, jobs[0][key], jobs[1][key])
+		}
+	}
+	fixture.Eventually(t, "every job is settled", func() bool { return s.Purchases(id) == keys })
+}
+
+func TestAKeyIsRefusedToAnotherRequest(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id, other := s.Campaign(20), s.Campaign(20)
+	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
+	if first.State != job.Succeeded {
+		t.Fatal(first)
+	}
+	for name, o := range map[string]fleet.Order{
+		"another quantity": {Campaign: id, User: "a", Key: "k", Quantity: 2},
+		"another user":     {Campaign: id, User: "b", Key: "k"},
+		"another campaign": {Campaign: other, User: "a", Key: "k"},
+	} {
+		if a := s.Buy(o); a.Status != http.StatusUnprocessableEntity || a.Refusal() != "idempotency-key-reused" {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+	// The same body in other words is the same request.
+	again := s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Idempotency-Key": `"k"`}, fleet.RawJSON(
+		`{"payment": {"reference":"ref-a" ,"method":"external"},  "selection":{"quantity":1.0}, "user_id":"\u0061"}`))
+	if again.Status != http.StatusAccepted || again.ID != first.ID {
+		t.Errorf("the same request in other words: %v", again)
+	}
+	// Keys belong to their client.
+	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Idempotency-Key": "k", "Prefer": fleet.UntilFinal}, fleet.RawJSON(
+		`{"payment":{"method":"external"},"selection":{"quantity":1},"user_id":"b"}`)); a.State != job.Succeeded || a.ID == first.ID {
+		t.Errorf("another client's key k: %v", a)
+	}
+}
+
+func TestAKeyWhoseRedisRecordIsGoneIsStillOnePurchase(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id := s.Campaign(4)
+	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
+	keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("records in Redis: %v, %v", keys, err)
+	}
+	if err := s.Redis.Del(t.Context(), keys...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	again := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
+	if again.ID != first.ID || s.Purchases(id) != 1 {
+		t.Errorf("%v, then %v; %d purchases", first, again, s.Purchases(id))
+	}
+}
+
+func TestARecordOfAnAPIThatDiedBeforeItsCommitIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id := s.Campaign(4)
+	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Idempotency, nil)
+	defer requests.Close()
+	for _, record := range []idempotency.Record{
+		{State: idempotency.InProgress, Job: uuid.New()},                                        // of a job that never came to be
+		{State: idempotency.InProgress, Job: uuid.New(), Hash: [32]byte{1}},                     // and of another request
+		{State: idempotency.Success, Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}, // even a final one, of another request
+	} {
+		key := uuid.NewString()
+		err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: "shop", Key: key}: record})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: key, Wait: true})
+		if a.State != job.Succeeded || a.ID == record.Job {
+			t.Errorf("with the record %+v: %v", record, a)
+		}
+	}
+	if n := s.Purchases(id); n != 3 {
+		t.Errorf("%d purchases for 3 keys", n)
+	}
+}
+
+func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true})
+	id := s.Campaign(4)
+	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
+	s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}) // the first replay lets Redis know how it ended
+	record := s.Settings.Redis.Namespace + ":request:*"
+	fixture.Eventually(t, "Redis has the answer", func() bool {
+		keys, _ := s.Redis.Keys(t.Context(), record).Result()
+		if len(keys) != 1 {
+			return false
+		}
+		value, _ := s.Redis.Get(t.Context(), keys[0]).Result()
+		return fleet.Contains([]byte(value), string(idempotency.Success))
+	})
+	if err := s.Stack.Postgres.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}); a.ID != first.ID || a.State != job.Succeeded {
+		t.Errorf("got %v", a)
+	}
+	if err := s.Stack.Postgres.RestartAfter(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,240 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+var limitField = regexp.MustCompile(`^"(user|client)";r=(\d+);t=(\d+)$`)
+
+// burst is what came of many requests of somebody at the same moment.
+type burst struct {
+	passed, refused []fleet.Answer
+	took            time.Duration
+}
+
+// burstOf sends n orders at once and sorts the answers; any but 202 and 429 fails the test.
+func burstOf(s *fleet.System, n int, orderOf func(i int) fleet.Order) (b burst) {
+	s.T.Helper()
+	begun := time.Now()
+	answers := s.Crowd(n, orderOf)
+	b.took = time.Since(begun)
+	for _, a := range answers {
+		switch a.Status {
+		case http.StatusAccepted:
+			b.passed = append(b.passed, a)
+		case http.StatusTooManyRequests:
+			b.refused = append(b.refused, a)
+		default:
+			s.T.Fatal(a)
+		}
+	}
+	return b
+}
+
+// check wants as many to have passed as a limit allows, and what it says about itself.
+func (b burst) check(t *testing.T, policy string, whole, rate int) {
+	t.Helper()
+	window := whole / rate
+	if most := whole + int(b.took.Seconds()*float64(rate)) + 1; len(b.passed) < whole || len(b.passed) > most || len(b.refused) == 0 {
+		t.Errorf("%d passed and %d did not within %s, want %d to %d", len(b.passed), len(b.refused), b.took, whole, most)
+	}
+	for i, a := range append(b.passed, b.refused...) {
+		field := limitField.FindStringSubmatch(a.Header.Get("RateLimit"))
+		if want := fmt.Sprintf(`"%s";q=%d;w=%d`, policy, whole, window); a.Header.Get("RateLimit-Policy") != want || field == nil || field[1] != policy {
+			t.Fatalf("answer %d has %v, want %s", i, a.Header, want)
+		}
+		left, _ := strconv.Atoi(field[2])
+		reset, _ := strconv.Atoi(field[3])
+		if left >= whole || reset > window+1 {
+			t.Errorf("answer %d: %s", i, field[0])
+		}
+	}
+	for _, a := range b.refused {
+		after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+		if err != nil || after < 1 || after > window || a.Refusal() != "rate-limited" || !strings.Contains(a.Header.Get("RateLimit"), ";r=0;") {
+			t.Errorf("refused with %v, %v", a, a.Header)
+		}
+		fleet.CheckProblem(t, a)
+	}
+}
+
+func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Env: []string{"TRIPRIZE_LIMITS_USER_RATE=1"}})
+	id := s.Campaign(30)
+	hasty := func(i int) fleet.Order { return fleet.Order{Campaign: id, User: "hasty", Key: fmt.Sprint(i), API: i} }
+	b := burstOf(s, 120, hasty)
+	b.check(t, "user", 20, 1)
+	var jobs int
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&jobs); err != nil || jobs != len(b.passed) {
+		t.Errorf("%d jobs for %d requests that passed, %v", jobs, len(b.passed), err)
+	}
+
+	// Kept at her limit, she reads as much as she likes; others buy.
+	for i := range 40 {
+		s.Buy(hasty(1000 + i))
+		if a := s.Do(i, s.App, http.MethodGet, "/v1/users/hasty/purchases", nil, nil); a.Status != http.StatusOK || a.Header.Get("RateLimit") != "" {
+			t.Errorf("a read: %v, %v", a, a.Header)
+		}
+		if a := s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint("calm", i), API: i}); a.Status != http.StatusAccepted {
+			t.Errorf("another user: %v", a)
+		}
+	}
+	body := fleet.RawJSON(`{"user_id":"hasty","selection":{"quantity":1},"payment":{"method":"external"}}`)
+	if a := s.Do(0, s.NewKey("another-shop"), http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases",
+		map[string]string{"Idempotency-Key": "k"}, body); a.Status != http.StatusAccepted || !strings.HasPrefix(a.Header.Get("RateLimit"), `"user";r=19;`) {
+		t.Errorf("another shop's user of that name: %v, %v", a, a.Header)
+	}
+
+	// The same keys go through in the end: to the job that is there, or to a new one.
+	before := make(map[uuid.UUID]bool)
+	for _, a := range b.passed {
+		before[a.ID] = true
+	}
+	for _, i := range []int{0, 60, 119} {
+		var again fleet.Answer
+		fixture.Eventually(t, "the key goes through", func() bool { again = s.Buy(hasty(i)); return again.Status == http.StatusAccepted })
+		if replayed := again.Header.Get("Idempotent-Replayed") == "true"; replayed != before[again.ID] {
+			t.Errorf("key %d: replayed %t, but it has passed before: %t", i, replayed, before[again.ID])
+		}
+	}
+}
+
+func TestAClientHasALimitOverAllItsUsers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Env: []string{"TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=30"}})
+	id := s.Campaign(30)
+	burstOf(s, 150, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: fmt.Sprint(i), API: i} }).check(t, "client", 30, 1)
+	if a := s.Post("/v1/campaigns", fleet.CampaignBody(3)); a.Status != http.StatusCreated || !strings.HasPrefix(a.Header.Get("RateLimit"), `"client";r=29;`) {
+		t.Errorf("another client: %v, %v", a, a.Header)
+	}
+}
+
+// A token is for one user, whatever the body says.
+func TestAUserCannotAskInOtherNamesToEscapeItsLimit(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: append([]string{"TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5"}, fleet.Trusting.Env...)})
+	path := "/v1/campaigns/" + s.Campaign(4).String() + "/purchases"
+	mina := fleet.TokenFor(t, "mina", "")
+	var mu sync.Mutex
+	var limited, forbidden int
+	var all sync.WaitGroup
+	begun := time.Now()
+	for i := range 60 {
+		all.Go(func() {
+			a := s.Do(0, mina, http.MethodPost, path, map[string]string{"Idempotency-Key": fmt.Sprint(i)},
+				fleet.RawJSON(fmt.Sprintf(`{"user_id":"other-%d","selection":{"quantity":1},"payment":{"method":"external"}}`, i)))
+			mu.Lock()
+			defer mu.Unlock()
+			switch a.Status {
+			case http.StatusTooManyRequests:
+				limited++
+			case http.StatusForbidden:
+				forbidden++
+			default:
+				t.Error(a)
+			}
+		})
+	}
+	all.Wait()
+	if most := 5 + int(time.Since(begun).Seconds()) + 1; forbidden > most || limited == 0 {
+		t.Errorf("%d requests in other names were looked at, want at most %d; %d were limited", forbidden, most, limited)
+	}
+	for range 20 {
+		if a := s.Do(0, mina, http.MethodGet, "/v1/users/mina/purchases", nil, nil); a.Status != http.StatusOK || a.Header.Get("RateLimit") != "" {
+			t.Errorf("a read: %v, %v", a, a.Header)
+		}
+	}
+}
+
+func TestWithoutRedisNobodyIsLimited(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=1"}})
+	id := s.Campaign(30)
+	hasty := func(int) fleet.Order { return fleet.Order{Campaign: id, User: "hasty"} }
+	if b := burstOf(s, 20, hasty); len(b.refused) == 0 {
+		t.Error("nobody was limited")
+	}
+	if err := s.Stack.Redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	away := s.Metric(0, `triprize_rate_limits_total{outcome="away"}`)
+	b := burstOf(s, 40, hasty)
+	if len(b.refused) != 0 {
+		t.Errorf("%d were limited", len(b.refused))
+	}
+	for _, a := range b.passed {
+		if a.State != job.Queued || a.Header.Get("RateLimit") != "" {
+			t.Errorf("got %v, %v", a, a.Header)
+		}
+	}
+	if n := s.Metric(0, `triprize_rate_limits_total{outcome="away"}`) - away; n != 40 {
+		t.Errorf("%v requests were counted as passed without Redis, want 40", n)
+	}
+	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the limit is back", func() bool { return s.Buy(hasty(0)).Status == http.StatusTooManyRequests })
+}
+
+func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s.RunAPI("TRIPRIZE_API_MAX_CONNECTIONS=8")
+	address := strings.TrimPrefix(s.URLs[1], "http://")
+	// ask opens a connection and asks for something; it stays open when it is served.
+	ask := func() (net.Conn, int) {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(fixture.Patience))
+		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil { // closed, perhaps before it was read
+			return conn, 0
+		}
+		defer func() { _ = response.Body.Close() }()
+		return conn, response.StatusCode
+	}
+	var open []net.Conn
+	defer func() {
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	}()
+	status := http.StatusOK
+	for status == http.StatusOK {
+		var conn net.Conn
+		conn, status = ask()
+		open = append(open, conn)
+		if len(open) > 9 {
+			t.Fatalf("connection %d is served", len(open))
+		}
+	}
+	if status != 0 && status != http.StatusServiceUnavailable || len(open) < 7 { // one or two may be the test's own
+		t.Errorf("connection %d got status %d", len(open), status)
+	}
+	_ = open[0].Close()
+	fixture.Eventually(t, "there is room again", func() bool {
+		conn, status := ask()
+		_ = conn.Close()
+		return status == http.StatusOK
+	})
+}

@@ -1,0 +1,89 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/testkit/fleet"
+)
+
+// browse opens a page as a browser does, with a key as the password.
+func browse(s *fleet.System, method, path, key string) fleet.Answer {
+	s.T.Helper()
+	request, err := http.NewRequest(method, s.URLs[0]+path, nil)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if key != "" {
+		request.SetBasicAuth("anybody", key)
+	}
+	return fleet.Send(request)
+}
+
+func TestAsynqmonIsForOperatorsAndReadOnly(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a", Wait: true}) // so that there is a queue
+	for name, c := range map[string]struct {
+		key    string
+		status int
+	}{"nobody": {"", 401}, "a wrong key": {"tp_x", 401}, "an app": {s.App, 403}, "an operator": {s.Operator, 200}} {
+		for _, path := range []string{"/asynqmon", "/asynqmon/", "/asynqmon/api/queues"} {
+			if a := browse(s, http.MethodGet, path, c.key); a.Status != c.status {
+				t.Errorf("%s opens %s: %v", name, path, a)
+			}
+		}
+	}
+	if a := browse(s, http.MethodGet, "/asynqmon", ""); !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") {
+		t.Errorf("a browser is not asked for the key: %v", a.Header)
+	}
+	if a := browse(s, http.MethodGet, "/asynqmon/", s.Operator); !fleet.Contains(a.Body, "<html") {
+		t.Errorf("not a page: %s", a.Body)
+	}
+	queue := s.Settings.Redis.Namespace + "-purchase"
+	if a := browse(s, http.MethodGet, "/asynqmon/api/queues", s.Operator); !fleet.Contains(a.Body, queue) {
+		t.Errorf("the queue %s is not there: %s", queue, a.Body)
+	}
+	if a := browse(s, http.MethodPost, "/asynqmon/api/queues/"+queue+":pause", s.Operator); a.Status < 400 {
+		t.Errorf("the dashboard paused a queue though it is read-only: %v", a)
+	}
+}
+
+func TestHealthAndMetricsNeedNoKey(t *testing.T) {
+	t.Parallel()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fleet.Start(t, fleet.Options{WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}})
+	id := s.Campaign(3)
+	for i := range 8 {
+		s.Buy(fleet.Order{Campaign: id, User: string(rune('a' + i)), Key: string(rune('a' + i%7)), Wait: true})
+	}
+	for path, want := range map[string]string{"/healthz": `"status":"ok"`, "/readyz": `"postgres":"ok"`} {
+		if a := s.Do(0, "", http.MethodGet, path, nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, want) {
+			t.Errorf("%s: %v %s", path, a, a.Body)
+		}
+	}
+	api := s.Do(0, "", http.MethodGet, "/metrics", nil, nil)
+	for _, want := range []string{"go_goroutines ", `triprize_http_request_duration_seconds_count{method="POST",route="/v1/campaigns/:campaign/purchases",status="200"}`,
+		`triprize_jobs_accepted_total{kind="purchase"} 7`, `asynq_tasks_processed_total{queue="` + s.Settings.Redis.Namespace + `-purchase"}`,
+		"triprize_postgres_connections ", "triprize_idempotency_lookups_total{outcome=", "triprize_outbox_undispatched_total 0"} {
+		if !fleet.Contains(api.Body, want) {
+			t.Errorf("the api's metrics lack %s", want)
+		}
+	}
+	s.URLs = append(s.URLs, "http://"+address)
+	worker := s.Do(1, "", http.MethodGet, "/metrics", nil, nil)
+	for _, want := range []string{`triprize_jobs_settled_total{kind="purchase",outcome="succeeded"} 6`, `triprize_jobs_settled_total{kind="purchase",outcome="sold-out"} 1`,
+		"triprize_positions_sold_total 6", "triprize_purchase_batch_jobs_count", "triprize_jobs_given_up_total 0"} {
+		if !fleet.Contains(worker.Body, want) {
+			t.Errorf("the worker's metrics lack %s", want)
+		}
+	}
+	if a := s.Do(1, "", http.MethodGet, "/readyz", nil, nil); a.Status != http.StatusOK {
+		t.Errorf("the worker's readyz: %v", a)
+	}
+}

@@ -1,0 +1,166 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+)
+
+func TestAJobsStreamTellsWhatIsAndWhatBecomesOfIt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{fleet.Lively}})
+	bought := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a"})
+	path := fleet.JobEvents(bought.ID)
+	l, resumed := s.Listen(0, s.App, path, ""), s.Listen(0, s.App, path, "queued")
+	if first, _ := l.Next(); first.Retry == "" || l.Header.Get("Content-Type") != "text/event-stream" ||
+		l.Header.Get("Cache-Control") != "no-store" || l.Header.Get("X-Accel-Buffering") != "no" {
+		t.Errorf("it begins with %+v: %v", first, l.Header)
+	}
+	if now, _ := l.Next(); now.ID != "queued" || now.Name != "job" || !strings.Contains(now.Data, bought.ID.String()) {
+		t.Errorf("the job as it is: %+v", now)
+	}
+	l.WantSilence(5)
+	resumed.WantSilence(5)
+	s.RunWorker()
+	for what, follower := range map[string]*fleet.Listener{"from the start": l, "resumed": resumed, "after it was final": s.Listen(0, s.App, path, "queued")} {
+		end := follower.WantEvent()
+		now := s.Job(bought.ID)
+		if end.ID != "succeeded" || end.Data != string(now.Body) || now.State != job.Succeeded {
+			t.Errorf("%s: the end is %+v, the job %s", what, end, now.Body)
+		}
+		follower.WantEnd()
+	}
+	if over := s.Listen(0, s.App, path, "succeeded"); over.Status != http.StatusNoContent || len(over.Body) != 0 {
+		t.Errorf("to who has seen the end: %v", over.Answer)
+	}
+	if other := s.Listen(0, s.NewKey("another-shop"), path, ""); other.Status != http.StatusNotFound {
+		t.Errorf("to another client: %v", other.Answer)
+	}
+}
+
+// saleNow is what an event of a campaign's stream says.
+type saleNow struct {
+	State     string
+	Positions struct{ Total, Available, Reserved, Sold int }
+}
+
+func saleIn(t *testing.T, f fleet.Frame) (now saleNow) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(f.Data), &now); err != nil || f.Name != "campaign" {
+		t.Fatal(f, err)
+	}
+	return now
+}
+
+func TestACampaignsStreamTellsHowACrowdBuysItOut(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	id := s.Campaign(12) // 78 positions
+	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	events := []fleet.Frame{l.WantEvent()}
+	resumed := s.Listen(1, s.App, fleet.CampaignEvents(id), events[0].ID)
+	resumed.WantSilence(5)
+	for bought := 0; bought < 78; {
+		s.Crowd(26, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: string(rune('a' + i%20)), API: i} })
+		for bought += 26; saleIn(t, events[len(events)-1]).Positions.Sold < bought; {
+			events = append(events, l.WantEvent())
+		}
+	}
+	for f, more := l.Event(); more; f, more = l.Event() {
+		events = append(events, f)
+	}
+	sold := -1
+	for i, f := range events {
+		now := saleIn(t, f)
+		p := now.Positions
+		if p.Total != 78 || p.Available+p.Reserved+p.Sold != 78 || p.Sold < sold || i > 0 && f.ID == events[i-1].ID {
+			t.Errorf("event %d: %+v", i, f)
+		}
+		sold = p.Sold
+		if i == len(events)-1 && (now.State != "completed" || sold != 78) {
+			t.Errorf("the last event: %+v", f)
+		}
+	}
+	if l.Err != nil {
+		t.Errorf("%d events, %v", len(events), l.Err)
+	}
+	last := events[len(events)-1]
+	seen := []string{events[0].ID}
+	for f, more := resumed.Event(); more; f, more = resumed.Event() {
+		if slices.Contains(seen, f.ID) {
+			t.Errorf("told twice: %+v", f)
+		}
+		seen = append(seen, f.ID)
+	}
+	if seen[len(seen)-1] != last.ID || len(seen) < 2 {
+		t.Errorf("the other api ends with another version: %v, want %s", seen, last.ID)
+	}
+	late := s.Listen(1, s.App, fleet.CampaignEvents(id), events[1].ID)
+	if only := late.WantEvent(); only != last {
+		t.Errorf("to who was away: %+v", only)
+	}
+	late.WantEnd()
+	if over := s.Listen(1, s.App, fleet.CampaignEvents(id), last.ID); over.Status != http.StatusNoContent {
+		t.Errorf("to who has seen the end: %v", over.Answer)
+	}
+}
+
+func TestAClientHasItsShareOfTheStreams(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_MAX_PER_CLIENT=2", "TRIPRIZE_STREAMS_MAX_OPEN=3"}})
+	id := s.Campaign(4)
+	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
+	first, second := s.Listen(0, s.App, fleet.CampaignEvents(id), ""), s.Listen(0, s.App, fleet.JobEvents(queued.ID), "")
+	for _, path := range []string{fleet.CampaignEvents(id), fleet.JobEvents(queued.ID)} {
+		more := s.Listen(0, s.App, path, "")
+		if more.Status != http.StatusTooManyRequests || more.Refusal() != "rate-limited" || more.Header.Get("Retry-After") == "" {
+			t.Errorf("one too many: %v, %v", more.Answer, more.Header)
+		}
+		fleet.CheckProblem(t, more.Answer)
+	}
+	another := s.Listen(0, s.Operator, fleet.CampaignEvents(id), "")
+	full := s.Listen(0, s.NewKey("another-shop"), fleet.CampaignEvents(id), "")
+	if full.Status != http.StatusServiceUnavailable || full.Refusal() != "overloaded" || full.Header.Get("Retry-After") == "" {
+		t.Errorf("one more than the process carries: %v", full.Answer)
+	}
+	for _, l := range []*fleet.Listener{first, second, another} {
+		l.WantEvent()
+		l.HangUp()
+	}
+	s.AwaitMetric(0, "triprize_streams_open", 0)
+	s.AwaitMetric(0, "triprize_jobs_waited_for", 0)
+	s.Listen(0, s.App, fleet.CampaignEvents(id), "").WantEvent()
+	// Who only asks for the header has no stream, and gets nothing else on its connection.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URLs[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	answers := bufio.NewReader(conn)
+	for range 3 {
+		for _, path := range []string{fleet.CampaignEvents(id), fleet.JobEvents(queued.ID)} {
+			for _, method := range []string{http.MethodHead, http.MethodPost} {
+				fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\nContent-Length: 0\r\n\r\n", method, path, s.Operator)
+				response, err := http.ReadResponse(answers, &http.Request{Method: method})
+				if err != nil {
+					t.Fatalf("%s %s: %v", method, path, err)
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+				if method == http.MethodHead && (response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream") {
+					t.Errorf("HEAD %s: %s %v", path, response.Status, response.Header)
+				}
+			}
+			s.AwaitMetric(0, "triprize_streams_open", 1)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"triprize/internal/testkit/fleet"
+)
+
+func TestOperatorsSeeSweepsAndRunThem(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	var names []string
+	for _, sweep := range s.Sweeps() {
+		names = append(names, sweep.Name)
+		if sweep.LastReport != nil {
+			t.Errorf("%s has run: %+v", sweep.Name, sweep.LastReport)
+		}
+	}
+	if !slices.Contains(names, "lost-jobs") || !slices.Contains(names, "old-records") {
+		t.Fatalf("there are %v", names)
+	}
+	before := time.Now().Add(-time.Minute)
+	for _, name := range names {
+		a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/"+name, nil, nil)
+		var report fleet.SweepReport
+		if err := json.Unmarshal(a.Body, &report); err != nil || a.Status != http.StatusOK || report.Sweep != name || report.Error != "" || report.Counts == nil {
+			t.Errorf("%s: %v %s, %v", name, a, a.Body, err)
+		}
+	}
+	for _, sweep := range s.Sweeps() {
+		if sweep.LastReport == nil || sweep.LastReport.Sweep != sweep.Name || sweep.LastReport.StartedAt.Before(before) {
+			t.Errorf("%s: %+v", sweep.Name, sweep.LastReport)
+		}
+	}
+	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/dust", nil, nil); a.Status != http.StatusNotFound {
+		t.Errorf("a sweep that there is not: %v", a)
+	}
+}

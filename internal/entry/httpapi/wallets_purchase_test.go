@@ -1,0 +1,164 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+)
+
+// kinds returns what happened to a wallet, oldest first.
+func kinds(s *fleet.System, path string) (kinds []string) {
+	for _, e := range history(s, path, "from_version=1", func() {}) {
+		kinds = append(kinds, fmt.Sprint(e.Kind, " ", e.DeltaBalance))
+	}
+	return kinds
+}
+
+func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	id := s.Campaign(4)
+	mina := s.Wallet("mina", 1000)
+	bought := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"})
+	if bought.State != job.Succeeded || bought.Result.Amount != 600 {
+		t.Fatalf("%v %s", bought, bought.Body)
+	}
+	s.ExpectWallet(mina, 400, 0)
+	events := history(s, mina, "", func() {})
+	if e := events[0]; e.Kind != "purchase" || e.To != "sales" || e.Reference != "purchase:"+bought.ID.String() || e.Amount != 600 {
+		t.Errorf("%+v", e)
+	}
+	document := fleet.As[struct {
+		Payment struct{ Method, Reference string }
+	}](t, s.Read("/v1/purchases/"+bought.Result.PurchaseID.String()))
+	if document.Payment.Method != "wallet" || document.Payment.Reference != events[0].EntryID.String() {
+		t.Errorf("the purchase says that it was paid %+v", document)
+	}
+	for range 2 {
+		if again := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"}); again.ID != bought.ID {
+			t.Errorf("the same key: %v", again)
+		}
+	}
+	if poor := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 4, Quantity: 2, Wait: true, ByWallet: true}); poor.State != job.Failed || poor.Refusal() != "insufficient-funds" {
+		t.Errorf("800 of 400: %v", poor)
+	}
+	if none := s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true, ByWallet: true}); none.State != job.Failed || none.Refusal() != "insufficient-funds" {
+		t.Errorf("without a wallet: %v", none)
+	}
+	s.ExpectWallet(mina, 400, 0)
+	answers := make([]fleet.Answer, 20)
+	fleet.Together(len(answers), func(i int) { answers[i] = s.Cancel(s.App, bought.Result.PurchaseID, fmt.Sprint("cancel-", i), "") })
+	if got := fleet.Count(answers); got["succeeded"] != 1 || got["state-conflict"] != 19 {
+		t.Errorf("20 cancellations: %v", got)
+	}
+	s.ExpectWallet(mina, 1000, 0)
+	if got := fmt.Sprint(kinds(s, mina)); got != "[credit 1000 purchase -600 refund 600]" {
+		t.Errorf("the history is %s", got)
+	}
+	if again := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 3, Wait: true, ByWallet: true}); again.State != job.Succeeded {
+		t.Errorf("with the money that came back: %v", again)
+	}
+	s.ExpectWallet(mina, 100, 0)
+}
+
+func TestPurchasesOfOneUserAtOnceSpendItsMoneyOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1})
+	id := s.Campaign(10)
+	mina := s.Wallet("mina", 2*1000+999)
+	orders := s.Crowd(12, func(i int) fleet.Order {
+		if i < 5 {
+			return fleet.Order{Campaign: id, User: "mina", Layer: 10, ByWallet: true}
+		}
+		return fleet.Order{Campaign: id, User: fmt.Sprint("other-", i), Layer: 9}
+	})
+	s.RunWorker()
+	for i := range orders {
+		if orders[i] = s.AwaitJob(0, orders[i].ID); i >= 5 && orders[i].State != job.Succeeded {
+			t.Errorf("another: %v", orders[i])
+		}
+	}
+	if got := fleet.Count(orders[:5]); got["succeeded"] != 2 || got["insufficient-funds"] != 3 {
+		t.Errorf("five of 1000 with 2999: %v", got)
+	}
+	s.ExpectWallet(mina, 999, 0)
+}
+
+func TestAUserBuysWithItsOwnWallet(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: fleet.Trusting.Env})
+	id := s.Campaign(4)
+	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 1000)
+	token := fleet.TokenFor(t, "mina", "")
+	post := func(path string, body fleet.Fields) fleet.Answer {
+		return s.Do(0, token, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
+	}
+	path := "/v1/campaigns/" + id.String()
+	buy := func(user, method string, selection fleet.Fields) fleet.Answer {
+		return post(path+"/purchases", fleet.Fields{"user_id": user, "selection": selection, "payment": fleet.Fields{"method": method}})
+	}
+	if a := buy("mina", "external", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
+		t.Errorf("paid, she says: %v", a)
+	}
+	if a := buy("otto", "wallet", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
+		t.Errorf("in his name: %v", a)
+	}
+	if a := buy("mina", "wallet", fleet.Fields{"layer": 2, "quantity": 1}); a.State != job.Succeeded {
+		t.Errorf("%v %s", a, a.Body)
+	}
+	s.ExpectWallet(mina, 800, 0)
+	held := post(path+"/holds", fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 3, "column": 1}, {"layer": 4, "column": 4}}})
+	if held.Status != http.StatusCreated {
+		t.Fatalf("%v %s", held, held.Body)
+	}
+	s.ExpectWallet(mina, 800, 0)
+	if a := buy("mina", "wallet", fleet.Fields{"hold_id": held.ID}); a.State != job.Succeeded || a.Result.Amount != 700 {
+		t.Errorf("the hold: %v %s", a, a.Body)
+	}
+	s.ExpectWallet(mina, 100, 0)
+	if again := buy("mina", "wallet", fleet.Fields{"hold_id": held.ID}); again.State != job.Failed {
+		t.Errorf("the hold, once more: %v", again)
+	}
+	poor := post(path+"/holds", fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 4, "column": 1}}})
+	if a := buy("mina", "wallet", fleet.Fields{"hold_id": poor.ID}); a.Refusal() != "insufficient-funds" {
+		t.Errorf("a hold that she cannot pay: %v", a)
+	}
+	if h := s.Read("/v1/holds/" + poor.ID.String()); h.State != "active" {
+		t.Errorf("it is %v", h)
+	}
+	s.Execute(mina+"/credit", fleet.Fields{"amount": 300})
+	if a := buy("mina", "wallet", fleet.Fields{"hold_id": poor.ID}); a.State != job.Succeeded {
+		t.Errorf("with more money: %v", a)
+	}
+	s.ExpectWallet(mina, 0, 0)
+	s.ExpectWallet(otto, 1000, 0)
+}
+
+func TestASaleThatWalletsPayEndsInOneDrawAndTheMoneyAddsUp(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	id := s.Campaign(8) // 36 positions
+	const buyers = 12
+	for i := range buyers {
+		s.Wallet(fmt.Sprint("buyer-", i), 8000)
+	}
+	answers := s.Crowd(buyers*5, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: fmt.Sprint("buyer-", i%buyers), Wait: true, ByWallet: true, API: i}
+	})
+	if got := fleet.Count(answers); got["succeeded"] != 36 || got["sold-out"] != buyers*5-36 {
+		t.Errorf("%v", got)
+	}
+	s.AwaitDrawn(id)
+	if n := s.Draws(); n != 1 {
+		t.Errorf("%d draws", n)
+	}
+	ledger, purchases := s.Sales()
+	if ledger != purchases || ledger != 100+200*2+300*3+400*4+500*5+600*6+700*7+800*8 {
+		t.Errorf("the ledger has sold for %d, the purchases cost %d", ledger, purchases)
+	}
+}

@@ -1,0 +1,252 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/job"
+)
+
+// Answer is what came back for one request.
+type Answer struct {
+	Status int         `json:"-"`
+	Header http.Header `json:"-"`
+	Body   []byte      `json:"-"`
+	Err    error       `json:"-"`
+
+	ID       uuid.UUID
+	State    job.State
+	Attempts int
+	Result   struct {
+		PurchaseID uuid.UUID `json:"purchase_id"`
+		Positions  []triangle.Position
+		Amount     int64
+	}
+	Problem *struct {
+		Code   string
+		Detail string
+		Status int
+	}
+	Code string // of a problem document
+}
+
+// Refusal is why a request or its job was refused.
+func (a Answer) Refusal() string {
+	if a.Problem != nil {
+		return a.Problem.Code
+	}
+	return a.Code
+}
+
+func (a Answer) String() string {
+	return fmt.Sprintf("status %d, state %s, code %s, error %v", a.Status, a.State, a.Refusal(), a.Err)
+}
+
+var contractOf = &conforming{next: &http.Transport{MaxIdleConnsPerHost: 1000}, breaches: make(map[string][]string)}
+
+var crowdClient = &http.Client{Timeout: 5 * time.Minute, Transport: contractOf}
+
+// Do sends one request with the app's key to the n-th api.
+func (s *System) Do(n int, key, method, path string, header map[string]string, body any) Answer {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return Answer{Err: err}
+		}
+		reader = bytes.NewReader(data)
+	}
+	request, err := http.NewRequest(method, s.URLs[n%len(s.URLs)]+path, reader)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	return Send(request)
+}
+
+// Send sends a request and reads the answer.
+func Send(request *http.Request) Answer {
+	response, err := crowdClient.Do(request) //nolint:gosec // to the systems of tests only
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(response.Body)
+	a := Answer{Status: response.StatusCode, Header: response.Header, Body: data, Err: err}
+	_ = json.Unmarshal(data, &a) // what does not fit stays empty
+	return a
+}
+
+// RawJSON is a body that is sent as it is.
+type RawJSON string
+
+// MarshalJSON implements json.Marshaler.
+func (r RawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
+
+// Order is one purchase request.
+type Order struct {
+	Campaign uuid.UUID
+	User     string
+	Key      string    // empty: a fresh one
+	Layer    int       // 0: anywhere
+	Quantity int       // 0: one
+	Wait     bool      // until it is final
+	ByWallet bool      // or the app has the money
+	Hold     uuid.UUID // instead of layer and quantity
+	API      int
+}
+
+// UntilFinal is the Prefer header of a request that waits for its job.
+const UntilFinal = "wait=180"
+
+// Buy sends an order.
+func (s *System) Buy(o Order) Answer {
+	if o.Key == "" {
+		o.Key = uuid.NewString()
+	}
+	selection := map[string]any{"quantity": max(o.Quantity, 1)}
+	if o.Layer > 0 {
+		selection["layer"] = o.Layer
+	}
+	if o.Hold != uuid.Nil {
+		selection = map[string]any{"hold_id": o.Hold}
+	}
+	payment := map[string]string{"method": "external", "reference": "ref-" + o.User}
+	if o.ByWallet {
+		payment = map[string]string{"method": "wallet"}
+	}
+	header := map[string]string{"Idempotency-Key": o.Key}
+	if o.Wait {
+		header["Prefer"] = UntilFinal
+	}
+	return s.Do(o.API, s.App, http.MethodPost, "/v1/campaigns/"+o.Campaign.String()+"/purchases", header, map[string]any{
+		"user_id": o.User, "selection": selection, "payment": payment,
+	})
+}
+
+// Crowd sends n orders at the same moment.
+func (s *System) Crowd(n int, orderOf func(i int) Order) []Answer {
+	answers := make([]Answer, n)
+	gun := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			<-gun
+			answers[i] = s.Buy(orderOf(i))
+		})
+	}
+	close(gun)
+	wg.Wait()
+	return answers
+}
+
+// Count counts answers by what became of them.
+func Count(answers []Answer) map[string]int {
+	counts := make(map[string]int)
+	for _, a := range answers {
+		switch {
+		case a.Err != nil:
+			counts["error"]++
+		case a.Refusal() != "":
+			counts[a.Refusal()]++
+		default:
+			counts[string(a.State)]++
+		}
+	}
+	return counts
+}
+
+// Job reads a job as the app.
+func (s *System) Job(id uuid.UUID) Answer {
+	return s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+id.String(), nil, nil)
+}
+
+// Post sends a command as the operator with a fresh key.
+func (s *System) Post(path string, body any) Answer {
+	return s.Do(0, s.Operator, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()}, body)
+}
+
+// AwaitJob waits at the n-th api until a job is final.
+func (s *System) AwaitJob(n int, id uuid.UUID) (a Answer) {
+	request, err := http.NewRequest(http.MethodGet, s.URLs[n]+"/v1/jobs/"+id.String(), nil)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	request.Header.Set("Authorization", "Bearer "+s.App)
+	request.Header.Set("Prefer", UntilFinal)
+	response, err := StreamClient.Do(request)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer func() { _ = response.Body.Close() }()
+	a.Status, a.Header = response.StatusCode, response.Header
+	a.Err = json.NewDecoder(response.Body).Decode(&a)
+	return a
+}
+
+// CheckProblem wants every error to be a whole problem document.
+func CheckProblem(t *testing.T, a Answer) {
+	t.Helper()
+	var p struct {
+		Type, Title, Detail, Instance, Code string
+		Status                              int
+		RequestID                           string `json:"request_id"`
+	}
+	if err := json.Unmarshal(a.Body, &p); err != nil {
+		t.Fatalf("not a problem: %s", a.Body)
+	}
+	if a.Header.Get("Content-Type") != "application/problem+json" || p.Status != a.Status || p.Type != "/problems/"+p.Code ||
+		p.Title == "" || p.Detail == "" || p.Instance == "" || p.RequestID == "" || p.RequestID != a.Header.Get("X-Request-ID") {
+		t.Errorf("not a whole problem: %s, %v", a.Body, a.Header)
+	}
+}
+
+// Contains tells whether a text is in the data.
+func Contains(data []byte, text string) bool { return bytes.Contains(data, []byte(text)) }
+
+// AtOnce calls do n times at the same moment.
+func AtOnce[T any](n int, do func(i int) T) []T {
+	answers := make([]T, n)
+	gun := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			<-gun
+			answers[i] = do(i)
+		})
+	}
+	close(gun)
+	all.Wait()
+	return answers
+}
+
+// Together does n things at the same moment.
+func Together(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	gun := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-gun
+			do(i)
+		})
+	}
+	close(gun)
+	wg.Wait()
+}

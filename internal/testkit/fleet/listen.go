@@ -1,0 +1,184 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/testkit/fixture"
+
+	"github.com/google/uuid"
+)
+
+// Frame is what a stream sends up to an empty line: an event, a heartbeat or a hint.
+type Frame struct{ ID, Name, Data, Comment, Retry string }
+
+// Listener reads one event stream.
+type Listener struct {
+	Answer // its status and header; the body of one that is no stream
+	t      *testing.T
+	frames chan Frame // closed at the end
+	Err    error      // how it ended, once frames is closed; nil: between two frames, as HTTP wants it
+	HangUp func()
+}
+
+// StreamClient reads event streams.
+var StreamClient = &http.Client{Transport: contractOf} // a stream has no time limit
+
+// Listen opens a stream of the n-th api. It is hung up at the end of the test.
+func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
+	s.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.T.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n]+path, nil)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	if lastEventID != "" {
+		request.Header.Set("Last-Event-ID", lastEventID)
+	}
+	response, err := StreamClient.Do(request)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	l := &Listener{t: s.T, Answer: Answer{Status: response.StatusCode, Header: response.Header}, frames: make(chan Frame, 1000), HangUp: cancel}
+	if response.StatusCode == http.StatusOK {
+		go l.read(response.Body)
+		return l
+	}
+	defer func() { _ = response.Body.Close() }()
+	if l.Body, err = io.ReadAll(response.Body); err != nil {
+		s.T.Fatal(err)
+	}
+	_ = json.Unmarshal(l.Body, &l.Answer) // of a problem
+	return l
+}
+
+func (l *Listener) read(body io.ReadCloser) {
+	defer close(l.frames)
+	defer func() { _ = body.Close() }()
+	lines := bufio.NewScanner(body)
+	var f Frame
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			f.ID = value
+		case "event":
+			f.Name = value
+		case "data":
+			f.Data += value
+		case "retry":
+			f.Retry = value
+		case "":
+			if value != "" {
+				f.Comment = value
+				continue
+			}
+			l.frames <- f
+			f = Frame{}
+		}
+	}
+	if l.Err = lines.Err(); l.Err == nil && f != (Frame{}) {
+		l.Err = io.ErrUnexpectedEOF // in the middle of an event
+	}
+}
+
+// Next returns the next frame; false when the stream has ended.
+func (l *Listener) Next() (Frame, bool) {
+	l.t.Helper()
+	if l.Status != http.StatusOK {
+		l.t.Fatalf("no stream: %v %s", l.Answer, l.Body)
+	}
+	select {
+	case f, more := <-l.frames:
+		return f, more
+	case <-time.After(fixture.Patience):
+		l.t.Fatal("the stream says nothing")
+		return Frame{}, false
+	}
+}
+
+// Event returns the next event, past heartbeats and hints.
+func (l *Listener) Event() (Frame, bool) {
+	l.t.Helper()
+	for {
+		if f, more := l.Next(); !more || f.Data != "" {
+			return f, more
+		}
+	}
+}
+
+// WantEvent returns the next event and fails the test when there is none.
+func (l *Listener) WantEvent() Frame {
+	l.t.Helper()
+	f, more := l.Event()
+	if !more {
+		l.t.Fatalf("the stream has ended: %v", l.Err)
+	}
+	return f
+}
+
+// WantEnd wants the stream to end, without another event and between two of them.
+func (l *Listener) WantEnd() {
+	l.t.Helper()
+	if f, more := l.Event(); more {
+		l.t.Errorf("one more event: %+v", f)
+	} else if l.Err != nil {
+		l.t.Errorf("the stream was cut: %v", l.Err)
+	}
+}
+
+// WantSilence wants n heartbeats, and no event, before anything else.
+func (l *Listener) WantSilence(n int) {
+	l.t.Helper()
+	for n > 0 {
+		f, more := l.Next()
+		if !more || f.Data != "" {
+			l.t.Fatalf("an event where silence was expected: %+v (more: %t)", f, more)
+		}
+		if f.Comment != "" {
+			n--
+		}
+	}
+}
+
+// Metric returns the value of a series of the n-th api; -1 when it is not there.
+func (s *System) Metric(n int, series string) float64 {
+	s.T.Helper()
+	a := s.Do(n, "", http.MethodGet, "/metrics", nil, nil)
+	for line := range strings.Lines(string(a.Body)) {
+		if text, found := strings.CutPrefix(line, series+" "); found {
+			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				s.T.Fatal(err)
+			}
+			return value
+		}
+	}
+	return -1
+}
+
+// AwaitMetric waits until a series of the n-th api has a value.
+func (s *System) AwaitMetric(n int, series string, want float64) {
+	s.T.Helper()
+	fixture.Eventually(s.T, fmt.Sprint(series, " ", want), func() bool { return s.Metric(n, series) == want })
+}
+
+// Lively streams say soon that they are silent.
+const Lively = "TRIPRIZE_STREAMS_HEARTBEAT=100ms"
+
+// JobEvents is the path of a job's event stream.
+func JobEvents(id uuid.UUID) string { return "/v1/jobs/" + id.String() + "/events" }
+
+// CampaignEvents is the path of a campaign's event stream.
+func CampaignEvents(id uuid.UUID) string { return "/v1/campaigns/" + id.String() + "/events" }

@@ -1,0 +1,135 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"triprize/internal/entry/boot"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/testkit/fixture"
+)
+
+// inside is a process that runs inside the test.
+type inside struct {
+	name    string
+	stop    context.CancelFunc
+	ended   chan error
+	stopped bool
+	log     logBuffer
+}
+
+// logBuffer is what a process has written so far.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) read() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.text.Bytes())
+}
+
+// runInside starts a process inside the test, with settings from variables as a
+// real one has them.
+func (s *System) runInside(kind string, run func(context.Context, *boot.Process) error, env ...string) {
+	s.T.Helper()
+	settings, err := config.LoadFrom("", append(slices.Clone(s.env), env...))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	n := 1
+	for _, p := range s.inside {
+		if strings.HasPrefix(p.name, kind+"-") {
+			n++
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &inside{name: fmt.Sprintf("%s-%d", kind, n), stop: stop, ended: make(chan error, 1)}
+	s.inside = append(s.inside, p)
+	go func() { p.ended <- boot.Run(ctx, kind, settings, telemetry.NewLogger(settings.Log, kind, &p.log), run) }()
+}
+
+// StopAll stops every process of a kind (api, worker, scheduler) that runs inside
+// the test, and waits until it has ended.
+func (s *System) StopAll(kind string) {
+	s.T.Helper()
+	var stopped []*inside
+	for _, p := range s.inside {
+		if strings.HasPrefix(p.name, kind+"-") && !p.stopped {
+			p.stop()
+			p.stopped = true
+			stopped = append(stopped, p)
+		}
+	}
+	for _, p := range stopped {
+		if err := <-p.ended; err != nil {
+			s.T.Errorf("%s ended with %v", p.name, err)
+		}
+	}
+}
+
+func (s *System) log(name string) ([]byte, error) {
+	for _, p := range s.inside {
+		if p.name == name {
+			return p.log.read(), nil
+		}
+	}
+	if s.Fleet == nil {
+		return nil, fmt.Errorf("there is no process %s", name)
+	}
+	return os.ReadFile(filepath.Join(s.LogDir, name+".log")) //nolint:gosec // names of this package
+}
+
+// built are the binaries, for all tests of a package.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// binaries returns the folder with the binaries, built once, with failpoints.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir, err := Binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Binaries builds the programs, with failpoints, once for all tests of a package,
+// and returns their folder.
+func Binaries() (dir string, err error) {
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "triprize-bin-*"); built.err == nil {
+			_, built.err = devstack.Binaries(context.Background(), built.dir, "failpoint")
+		}
+	})
+	return built.dir, built.err
+}
+
+// Main runs the tests of a package that uses systems.
+func Main(m *testing.M) {
+	fixture.Main(m, func() {
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package fleet
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/entry/boot"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/schema"
+	"triprize/internal/store/apikey"
+	"triprize/internal/testkit/fixture"
+)
+
+// Options choose how a system is made up.
+type Options struct {
+	Binaries   bool          // real processes, with failpoints; otherwise they run inside the test
+	Private    bool          // servers of its own, which the test may restart and empty
+	APIs       int           // default 1
+	Workers    int           // default 1; negative: none
+	Schedulers int           // default 1; negative: none
+	Restart    time.Duration // pause before a real process that died is started again; 0: it stays dead
+	Env        []string      // settings of all processes, as TRIPRIZE_… variables
+	WorkerEnv  []string
+}
+
+// unhurried are the settings that end a wait, set so high that no machine is too
+// slow: what a test sees then comes from what the system does. A test of one of
+// these bounds sets it itself.
+var unhurried = []string{
+	"TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=1m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=2m", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=1m",
+	"TRIPRIZE_ACCEPT_TIMEOUT=1m", "TRIPRIZE_HOLDS_TIMEOUT=1m", "TRIPRIZE_WALLETS_TIMEOUT=1m",
+	"TRIPRIZE_LIMITS_BUDGET=5s", "TRIPRIZE_IDEMPOTENCY_BUDGET=5s", "TRIPRIZE_API_MAX_WAIT=3m", "TRIPRIZE_API_REQUEST_TIMEOUT=2m",
+	"TRIPRIZE_API_SHUTDOWN_TIMEOUT=1m", "TRIPRIZE_WORKER_SHUTDOWN_TIMEOUT=1m", "TRIPRIZE_SCHEDULER_SHUTDOWN_TIMEOUT=1m",
+}
+
+// System is a running Triprize.
+type System struct {
+	*devstack.Fleet // its real processes; nil when they run inside the test
+
+	T        *testing.T
+	Stack    *devstack.Stack // of a private system
+	Settings config.Settings
+	DB       *pgxpool.Pool
+	Redis    *redis.Client
+	URLs     []string // of the apis
+	Operator string   // an operator's key
+	App      string   // an app's key, of the client "shop"
+
+	env    []string
+	inside []*inside
+}
+
+// Start starts a system and stops it at the end of the test, which fails when
+// an invariant is broken by then.
+func Start(t *testing.T, o Options) *System {
+	t.Helper()
+	s := &System{T: t, Settings: fixture.Defaults(t)}
+	if o.Private {
+		s.startServers()
+	} else {
+		s.Settings = fixture.Settings(t)
+	}
+	s.DB, s.Redis = fixture.Pool(t, s.Settings), fixture.Redis(t, s.Settings)
+	s.Operator, s.App = s.newKey(apikey.Operator, "ops"), s.NewKey("shop")
+	s.env = append([]string{
+		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
+		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
+		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0",
+	}, append(slices.Clone(unhurried), o.Env...)...)
+	if o.Binaries {
+		s.Fleet = &devstack.Fleet{BinDir: binaries(t), LogDir: t.TempDir(), Logger: fixture.Logger(t), Restart: o.Restart, Env: s.env}
+	}
+	t.Cleanup(s.end)
+	for range max(o.APIs, 1) {
+		s.RunAPI()
+	}
+	for range count(o.Workers) {
+		s.RunWorker(o.WorkerEnv...)
+	}
+	for range count(o.Schedulers) {
+		s.RunScheduler()
+	}
+	return s
+}
+
+// count reads an option whose zero value means one.
+func count(n int) int {
+	if n == 0 {
+		return 1
+	}
+	return max(n, 0)
+}
+
+func (s *System) startServers() {
+	s.T.Helper()
+	ctx := s.T.Context()
+	var err error
+	if s.Stack, err = devstack.Start(ctx, devstack.Options{Unsafe: true}); err != nil {
+		s.T.Fatal(err)
+	}
+	s.T.Cleanup(func() {
+		if err := s.Stack.Stop(); err != nil {
+			s.T.Error(err)
+		}
+	})
+	if err := s.Stack.Postgres.CreateDatabase(ctx, "triprize"); err != nil {
+		s.T.Fatal(err)
+	}
+	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
+	m, err := schema.New(fixture.Pool(s.T, s.Settings))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	if _, err := m.Up(ctx); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// NewKey makes an app's key of a client.
+func (s *System) NewKey(client string) string {
+	s.T.Helper()
+	return s.newKey(apikey.App, client)
+}
+
+func (s *System) newKey(role apikey.Role, client string) string {
+	s.T.Helper()
+	key, err := apikey.Create(s.T.Context(), s.DB, role, client)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return key
+}
+
+// RunAPI starts a further api, waits until it is ready, and returns its real
+// process, if it is one.
+func (s *System) RunAPI(env ...string) (c *devstack.Child) {
+	s.T.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	s.URLs = append(s.URLs, "http://"+address)
+	if s.Fleet == nil {
+		s.runInside("api", boot.API, append(env, "TRIPRIZE_API_LISTEN="+address)...)
+	} else if c, err = s.StartAPI(address, env...); err != nil {
+		s.T.Fatal(err)
+	}
+	if err := devstack.AwaitHTTP(s.T.Context(), "http://"+address+"/readyz"); err != nil {
+		s.T.Fatal(err)
+	}
+	return c
+}
+
+// RunWorker starts a further worker, and returns its real process, if it is one.
+func (s *System) RunWorker(env ...string) *devstack.Child {
+	s.T.Helper()
+	if s.Fleet == nil {
+		s.runInside("worker", boot.Worker, env...)
+		return nil
+	}
+	c, err := s.StartWorker(env...)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return c
+}
+
+// RunScheduler starts a further scheduler.
+func (s *System) RunScheduler(env ...string) {
+	s.T.Helper()
+	if s.Fleet == nil {
+		s.runInside("scheduler", boot.Scheduler, env...)
+	} else if _, err := s.StartScheduler(env...); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// end stops the processes, shows their logs when the test failed, and audits.
+func (s *System) end() {
+	if s.Fleet == nil {
+		for _, kind := range []string{"api", "scheduler", "worker"} { // those first that give work to the others
+			s.StopAll(kind)
+		}
+	} else if err := s.Fleet.Stop(); err != nil {
+		s.T.Error(err)
+	}
+	fixture.Sound(s.T, s.DB)
+	for _, breach := range contractOf.of(hosts(s.URLs)) {
+		s.T.Errorf("against the contract: %s", breach)
+	}
+	if s.T.Failed() {
+		s.showLogs()
+	}
+}
+
+func hosts(urls []string) []string {
+	list := make([]string, len(urls))
+	for i, u := range urls {
+		list[i] = strings.TrimPrefix(u, "http://")
+	}
+	return list
+}
+
+// Campaign publishes a campaign with one prize a layer.
+func (s *System) Campaign(baseLength int) uuid.UUID {
+	s.T.Helper()
+	return fixture.Campaign(s.T, s.DB, fixture.Draft(baseLength))
+}
+
+// Log returns what a process has written: api-1, worker-2, …
+func (s *System) Log(name string) []byte {
+	s.T.Helper()
+	data, err := s.log(name)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return data
+}
+
+// showLogs adds the end of every log to what the test says.
+func (s *System) showLogs() {
+	var names []string
+	for _, p := range s.inside {
+		names = append(names, p.name)
+	}
+	if s.Fleet != nil {
+		files, _ := filepath.Glob(filepath.Join(s.LogDir, "*.log"))
+		for _, file := range files {
+			names = append(names, strings.TrimSuffix(filepath.Base(file), ".log"))
+		}
+	}
+	for _, name := range names {
+		if data, err := s.log(name); err == nil {
+			s.T.Logf("%s:\n%s", name, Tail(data, 4000))
+		}
+	}
+}
+
+// Tail returns the last n bytes.
+func Tail(data []byte, n int) []byte { return data[max(0, len(data)-n):] }

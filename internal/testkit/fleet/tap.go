@@ -1,0 +1,120 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Tap stands between a process and Postgres and counts the statements that the
+// process runs, by their text. It changes nothing.
+type Tap struct {
+	URL    string // of Postgres, through the tap
+	server string
+
+	mu   sync.Mutex
+	runs map[string]int // by statement
+}
+
+// NewTap returns a tap to the system's Postgres. It ends with the test.
+func NewTap(t *testing.T, postgres string) *Tap {
+	t.Helper()
+	u, err := url.Parse(postgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Tap{server: u.Host, runs: make(map[string]int)}
+	u.Host = listener.Addr().String()
+	p.URL = u.String()
+	t.Cleanup(func() { _ = listener.Close() }) // connections end with the processes, which end later
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(client)
+		}
+	}()
+	return p
+}
+
+func (p *Tap) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	p.listen(client, server)
+	_ = server.Close()
+	back.Wait()
+}
+
+// listen passes on the messages of a client and counts: a Bind, which is one run
+// of a statement that a Parse has named, and a Query, which has its text in it.
+func (p *Tap) listen(client io.Reader, server io.Writer) {
+	named := make(map[string]string)
+	for first := true; ; first = false {
+		message := make([]byte, 5) // a kind, which the first message has not, and the length of the rest
+		head := message
+		if first {
+			head = message[1:]
+		}
+		if _, err := io.ReadFull(client, head); err != nil {
+			return
+		}
+		length := binary.BigEndian.Uint32(message[1:])
+		if length < 4 || length > 64<<20 {
+			return
+		}
+		body := make([]byte, length-4)
+		if _, err := io.ReadFull(client, body); err != nil {
+			return
+		}
+		name, rest, _ := bytes.Cut(body, []byte{0})
+		text, _, _ := bytes.Cut(rest, []byte{0})
+		switch message[0] {
+		case 'P': // Parse: name, text
+			named[string(name)] = string(text)
+		case 'B': // Bind: portal, name of the statement
+			p.ran(named[string(text)])
+		case 'Q': // Query: text
+			p.ran(string(name))
+		}
+		if _, err := server.Write(append(head, body...)); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Tap) ran(statement string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runs[statement]++
+}
+
+// Count returns how many statements with a text in them were run.
+func (p *Tap) Count(text string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for statement, runs := range p.runs {
+		if strings.Contains(statement, text) {
+			n += runs
+		}
+	}
+	return n
+}
