@@ -134,9 +134,6 @@ func TestHoldsSalesSweepsAndCancellationsAtOnce(t *testing.T) {
 			}
 			all.Wait()
 			t.Logf("what was done: %v", r.codes)
-			if n := s.Deadlocks(); n != 0 {
-				t.Errorf("%d deadlocks", n)
-			}
 			// Nothing that nobody owns stays: when all is over or given back, all is free.
 			fixture.Eventually(t, "everything is free", func() bool {
 				c := s.CampaignNow(r.campaign).Counts

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -44,12 +42,12 @@ func (o Outcome) State() State {
 // ErrSettled when somebody else has settled one of them in the meantime: then the
 // effect must not stay either.
 func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
-	outcomes = slices.SortedFunc(slices.Values(outcomes), func(x, y Outcome) int { return uuidv7.Compare(x.ID, y.ID) }) // the order of locks
 	n := len(outcomes)
 	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
 	for i, o := range outcomes {
 		ids[i], states[i], results[i], problems[i] = o.ID, string(o.State()), o.Result, o.Problem
 	}
+	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids) // the UPDATE alone has no order
 	b.Queue(`
 		UPDATE jobs j
 		SET state = o.state, result = o.result, problem = o.problem,

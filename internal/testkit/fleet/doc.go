@@ -4,6 +4,6 @@
 // stop or signal a process, or want it to die at a failpoint, ask for real ones
 // (Options.Binaries).
 //
-// Every answer is held against the contract, and when a test ends, package audit
-// must find nothing.
+// Every answer is checked against the contract. When a test ends, package audit
+// must find nothing, and Postgres must have met no deadlock.
 package fleet

@@ -194,6 +194,9 @@ func (s *System) end() {
 		s.T.Error(err)
 	}
 	fixture.Sound(s.T, s.DB)
+	if n := s.Deadlocks(); n != 0 {
+		s.T.Errorf("%d deadlocks", n)
+	}
 	for _, breach := range contractOf.of(hosts(s.URLs)) {
 		s.T.Errorf("against the contract: %s", breach)
 	}

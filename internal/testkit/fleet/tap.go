@@ -6,19 +6,21 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// Tap stands between a process and Postgres and counts the statements that the
-// process runs, by their text. It changes nothing.
+// Tap stands between a process and Postgres. It counts the statements that the
+// process runs, by their text, and remembers its transactions. It changes nothing.
 type Tap struct {
 	URL    string // of Postgres, through the tap
 	server string
 
-	mu   sync.Mutex
-	runs map[string]int // by statement
+	mu           sync.Mutex
+	runs         map[string]int // by statement
+	transactions [][]string     // statements of those that were committed
 }
 
 // NewTap returns a tap to the system's Postgres. It ends with the test.
@@ -68,6 +70,7 @@ func (p *Tap) serve(client net.Conn) {
 // of a statement that a Parse has named, and a Query, which has its text in it.
 func (p *Tap) listen(client io.Reader, server io.Writer) {
 	named := make(map[string]string)
+	var open []string // statements of the transaction that is open
 	for first := true; ; first = false {
 		message := make([]byte, 5) // a kind, which the first message has not, and the length of the rest
 		head := message
@@ -91,9 +94,9 @@ func (p *Tap) listen(client io.Reader, server io.Writer) {
 		case 'P': // Parse: name, text
 			named[string(name)] = string(text)
 		case 'B': // Bind: portal, name of the statement
-			p.ran(named[string(text)])
+			open = p.ran(named[string(text)], open)
 		case 'Q': // Query: text
-			p.ran(string(name))
+			open = p.ran(string(name), open)
 		}
 		if _, err := server.Write(append(head, body...)); err != nil {
 			return
@@ -101,10 +104,27 @@ func (p *Tap) listen(client io.Reader, server io.Writer) {
 	}
 }
 
-func (p *Tap) ran(statement string) {
+// ran notes a statement and returns the open transaction with it.
+func (p *Tap) ran(statement string, open []string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs[statement]++
+	switch verb, _, _ := strings.Cut(strings.ToLower(statement), " "); verb {
+	case "begin", "rollback":
+		return nil
+	case "commit":
+		p.transactions = append(p.transactions, open)
+		return nil
+	}
+	return append(open, statement)
+}
+
+// Transactions returns the transactions that were committed so far, each as its
+// statements in order.
+func (p *Tap) Transactions() [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.transactions)
 }
 
 // Count returns how many statements with a text in them were run.

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// The steps of the lock order, as docs/architecture.md has them.
+const (
+	newJobs = iota + 1
+	campaigns
+	ofACampaign // only under the lock of its campaign
+	wallets
+	ofAWallet
+	settledJobs
+	outboxMessages
+)
+
+var stepOf = map[string]int{
+	"campaigns": campaigns, "positions": ofACampaign, "holds": ofACampaign, "purchases": ofACampaign, "purchase_items": ofACampaign, "prizes": ofACampaign,
+	"layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
+	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
+	"jobs": settledJobs, "outbox_messages": outboxMessages,
+}
+
+var (
+	written = regexp.MustCompile(`(INSERT INTO|DELETE FROM|(?:^|[^Y] |[(\n\t])UPDATE) ([a-z_]+)`)
+	locking = regexp.MustCompile(`FOR (?:NO KEY )?(?:UPDATE|SHARE)`)
+	read    = regexp.MustCompile(`FROM ([a-z_]+)`)
+)
+
+// lockSteps returns the steps that a statement takes, ascending.
+func lockSteps(t *testing.T, statement string) (steps []int) {
+	t.Helper()
+	var tables [][]string // with the verb before
+	for _, at := range locking.FindAllStringIndex(statement, -1) {
+		from := read.FindAllStringSubmatch(statement[:at[0]], -1)
+		tables = append(tables, []string{"", "SELECT", from[len(from)-1][1]})
+	}
+	for _, table := range append(tables, written.FindAllStringSubmatch(statement, -1)...) {
+		step := stepOf[table[2]]
+		if step == 0 {
+			t.Errorf("the lock order does not have the table %q: %s", table[2], statement)
+		}
+		if step == settledJobs && table[1] == "INSERT INTO" {
+			step = newJobs
+		}
+		steps = append(steps, step)
+	}
+	slices.Sort(steps)
+	return steps
+}
+
+// outOfOrder returns the first statement of a transaction that goes back in the
+// lock order. What is written later of campaigns and wallets was locked before, as
+// their versions show. Rows of a campaign, its draw's job among them, are free to
+// be written whenever the campaign is locked: nobody else can wait for them.
+func outOfOrder(t *testing.T, transaction []string) string {
+	t.Helper()
+	last, taken := 0, make(map[int]bool)
+	for _, statement := range transaction {
+		for _, step := range lockSteps(t, statement) {
+			switch {
+			case taken[step], taken[campaigns] && (step == ofACampaign || step == newJobs):
+			case step < last, step == ofACampaign:
+				return statement
+			default:
+				last, taken[step] = step, true
+			}
+		}
+	}
+	return ""
+}
+
+func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	lock, sell, pay, settle := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
+	for _, c := range []struct {
+		transaction []string
+		isGood      bool
+	}{
+		{[]string{lock, sell, pay, sell, `UPDATE campaigns c SET x = 1`, settle, `INSERT INTO outbox_messages (id)`}, true},
+		{[]string{`INSERT INTO jobs (id)`, lock, pay, settle}, true},
+		{[]string{sell, lock}, false},
+		{[]string{pay, lock}, false},
+		{[]string{settle, pay}, false},
+		{[]string{lock, settle, pay}, false},
+		{[]string{`SELECT id FROM outbox_messages WHERE id = $1 FOR UPDATE`, settle}, false},
+		{[]string{pay, `INSERT INTO jobs (id)`}, false},
+		{[]string{`WITH locked AS (SELECT id FROM jobs ORDER BY id FOR NO KEY UPDATE) DELETE FROM jobs`, lock}, false},
+	} {
+		if found := outOfOrder(t, c.transaction); (found == "") != c.isGood {
+			t.Errorf("%q: found %q", c.transaction, found)
+		}
+	}
+}
+
+// Every kind of transaction is done at least once, by processes whose statements
+// are read on their way to Postgres.
+func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s.URLs = nil // the one without a tap is not asked
+	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	env := "TRIPRIZE_POSTGRES_URL=" + tap.URL
+	s.RunAPI(env)
+	s.RunWorker(env)
+	doEverything(s)
+	s.StopAll("worker")
+	touched := make(map[int]int)
+	for _, transaction := range tap.Transactions() {
+		if found := outOfOrder(t, transaction); found != "" {
+			t.Errorf("%s\nis out of order in the transaction\n%s", found, strings.Join(transaction, "\n;"))
+		}
+		for _, statement := range transaction {
+			for _, step := range lockSteps(t, statement) {
+				touched[step]++
+			}
+		}
+	}
+	for step := newJobs; step <= outboxMessages; step++ {
+		if touched[step] == 0 {
+			t.Errorf("nothing has locked anything of step %d", step)
+		}
+	}
+}
+
+// doEverything uses every operation that writes, and every sweep with something to do.
+func doEverything(s *fleet.System) {
+	s.T.Helper()
+	want := func(a fleet.Answer, statuses ...int) fleet.Answer {
+		s.T.Helper()
+		if !slices.Contains(statuses, a.Status) || a.Problem != nil {
+			s.T.Fatalf("%v %s", a, a.Body)
+		}
+		return a
+	}
+	operate := func(method, path string, body any, header ...string) fleet.Answer {
+		fields := map[string]string{"Idempotency-Key": uuid.NewString()}
+		for pair := range slices.Chunk(header, 2) {
+			fields[pair[0]] = pair[1]
+		}
+		return s.Do(0, s.Operator, method, path, fields, body)
+	}
+	made := want(operate(http.MethodPost, "/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
+	path := "/v1/campaigns/" + made.ID.String()
+	want(operate(http.MethodPatch, path, fleet.Fields{"name": "another"}, "If-Match", made.Header.Get("ETag")), http.StatusOK)
+	for _, command := range []string{"publish", "pause", "resume"} {
+		want(operate(http.MethodPost, path+"/"+command, nil), http.StatusOK)
+	}
+
+	mina, otto := s.Wallet("mina", 100_000), s.Wallet("otto", 100_000)
+	want(s.Execute(mina+"/credit", fleet.Fields{"amount": 10}), http.StatusOK)
+	want(s.Execute(mina+"/debit", fleet.Fields{"amount": 10}), http.StatusOK)
+	want(s.Execute("/v1/transfers", fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 10}), http.StatusCreated)
+	for _, end := range []string{"capture", "void", ""} { // the last one is left to the sweep
+		authorized := want(s.Execute(mina+"/authorizations", fleet.Fields{"amount": 10}), http.StatusCreated)
+		if end != "" {
+			want(s.Execute(mina+"/authorizations/"+authorized.ID.String()+"/"+end, fleet.Fields{}), http.StatusOK)
+		}
+	}
+
+	campaign := s.Campaign(4)
+	hold := func(user string, at triangle.Position) fleet.Held {
+		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []triangle.Position{at}})
+	}
+	want(s.Release(s.App, hold("mina", fixture.At(1, 1)).ID), http.StatusNoContent)
+	kept := hold("mina", fixture.At(2, 1))
+	want(s.Extend(s.App, kept.ID).Answer, http.StatusOK)
+	held := want(s.BuyChosen(0, campaign, "mina", kept.ID), http.StatusOK)
+	byWallet := want(s.Buy(fleet.Order{Campaign: campaign, User: "otto", ByWallet: true, Wait: true}), http.StatusOK)
+	for _, bought := range []fleet.Answer{held, byWallet} {
+		want(s.Cancel(s.App, bought.Result.PurchaseID, uuid.NewString(), "back"), http.StatusOK)
+	}
+	hold("otto", fixture.At(3, 1))
+	fixture.Reserve(s.T, s.DB, campaign, "late", 1, -time.Second)
+	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
+		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`} {
+		if _, err := s.DB.Exec(s.T.Context(), overdue); err != nil {
+			s.T.Fatal(err)
+		}
+	}
+	for _, sweep := range s.Sweeps() {
+		want(operate(http.MethodPost, "/v1/sweeps/"+sweep.Name, nil), http.StatusOK)
+	}
+
+	soldOut := s.Campaign(3)
+	for i, a := range s.Crowd(6, func(i int) fleet.Order { return fleet.Order{Campaign: soldOut, User: fmt.Sprint(i), Wait: true} }) {
+		if a.State != job.Succeeded {
+			s.T.Fatalf("order %d: %v %s", i, a, a.Body)
+		}
+	}
+	s.AwaitDrawn(soldOut)
+}
