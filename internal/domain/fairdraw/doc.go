@@ -1,8 +1,8 @@
 // Package fairdraw is the draw procedure triprize-draw/1 as pure functions:
 // no clock, no database, no random source of its own. Publication commits to
-// rules and a secret, sell-out freezes the sold list as a Merkle root, and the
-// winners follow from both by HMAC-SHA-256. Whoever has the inputs can redo
-// every step offline, so nothing here may ever change for this version.
+// rules and a secret, sell-out fixes the sold list as a Merkle root, and the
+// winners follow from both by HMAC-SHA-256. Anybody with the inputs can repeat
+// every step offline, so the results of this version must never change.
 //
 //	rules ──canonical──┐
 //	secret ────────────┼─▶ Commitment          (published before the sale)

@@ -56,7 +56,7 @@ func NewRules(campaignID uuid.UUID, baseLength int, prizes []Prize, beacon *Beac
 	return Rules{Version: Version, CampaignID: campaignID, BaseLength: baseLength, Layers: layers, Prizes: prizes, Beacon: beacon}
 }
 
-// Canonical returns the rules as RFC 8785 canonical JSON, the bytes that are committed to.
+// Canonical returns the rules as RFC 8785 canonical JSON, the bytes that Commitment takes.
 func (r Rules) Canonical() ([]byte, error) {
 	plain, err := json.Marshal(r)
 	if err != nil {

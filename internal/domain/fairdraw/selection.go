@@ -32,7 +32,7 @@ func Select(prizes []Prize, sold []Sold, stream *Stream) []Winner {
 	return winners
 }
 
-// Positions returns where the awarded prizes went, in prize order.
+// Positions returns the winning positions, in prize order.
 func Positions(winners []Winner) []triangle.Position {
 	won := make([]triangle.Position, 0, len(winners))
 	for _, w := range winners {

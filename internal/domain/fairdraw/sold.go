@@ -24,7 +24,7 @@ type Sold struct {
 }
 
 // Leaf returns layer (4) || column (4) || purchase_id (16) || H(nonce || user_id) (32):
-// it can be published without telling who bought.
+// it can be published and does not show who the buyer is.
 func (s Sold) Leaf() []byte {
 	leaf := make([]byte, 0, 4+4+16+sha256.Size)
 	leaf = binary.BigEndian.AppendUint32(leaf, uint32(s.Layer))  //nolint:gosec // a layer is at most 1000
@@ -37,10 +37,10 @@ func (s Sold) Leaf() []byte {
 }
 
 // Root returns the RFC 9162 Merkle tree root over the leaves of the sold list.
-// The list must be sorted and without repetition; anything else is an error,
-// because its root would bind to something nobody else can recompute.
+// The list must be sorted and without repetition, or nobody else could recompute
+// its root; any other list is an error.
 func Root(sold []Sold) ([sha256.Size]byte, error) {
-	hasher := rfc6962.DefaultHasher // the tree hash of RFC 6962, which RFC 9162 keeps
+	hasher := rfc6962.DefaultHasher // RFC 9162 has the same tree hash as RFC 6962
 	if len(sold) == 0 {
 		return [sha256.Size]byte(hasher.EmptyRoot()), nil
 	}

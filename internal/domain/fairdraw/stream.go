@@ -19,13 +19,13 @@ func Entropy(secret []byte, campaignID uuid.UUID, root [sha256.Size]byte, random
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// Stream is the sequence of 8-byte numbers that follows from an entropy. Block
+// Stream is the sequence of 8-byte numbers that an entropy determines. Block
 // i = 0, 1, … is HMAC-SHA-256(key = entropy, "triprize-draw/1 stream" || 0x00 ||
 // i (8 bytes)), read as four numbers in order. The zero value is not usable.
 type Stream struct {
 	entropy [sha256.Size]byte
 	next    uint64 // index of the next block
-	block   []byte // what is left of the present one
+	block   []byte // the unread rest of the current one
 }
 
 // NewStream starts the stream of an entropy.

@@ -1,28 +1,28 @@
 package fault
 
-// Kind groups codes by what the one who asked can do about them.
+// Kind groups codes by what the caller can do about them.
 type Kind uint8
 
-// The kinds, from "ask differently" to "not your doing".
+// The kinds.
 const (
-	KindInternal         Kind = iota // a defect of ours: retried by us, then reported
-	KindInvalid                      // the request can never succeed as it stands
-	KindUnauthenticated              // who asks is not known
-	KindForbidden                    // who asks is known and may not
-	KindNotFound                     // there is no such thing, or none the asker may see
+	KindInternal         Kind = iota // a defect of this system: it retries, then reports
+	KindInvalid                      // the request can never succeed as it is
+	KindUnauthenticated              // the caller is not known
+	KindForbidden                    // the caller is known and may not do this
+	KindNotFound                     // there is no such resource, or none that the caller may see
 	KindMethodNotAllowed             // the path exists, the method does not
 	KindTooLarge                     // the body is over the limit
 	KindUnsupported                  // the content type is not understood
 	KindTimeout                      // the request did not arrive in time
 	KindHeaders                      // the header fields are over the limit
-	KindConflict                     // the present state refuses it: a final answer
+	KindConflict                     // the present state does not allow it: a final answer
 	KindMismatch                     // a stated precondition does not hold
 	KindReused                       // the idempotency key belongs to another request
 	KindLimited                      // too many requests: wait
 	KindUnavailable                  // the outcome is unknown or nothing was done: retry with the same key
 )
 
-// Code is the stable name of one way to fail, the same in answers, jobs, logs and metrics.
+// Code is the stable name of one failure, the same in answers, jobs, logs and metrics.
 type Code string
 
 // The codes of the HTTP contract.
@@ -97,10 +97,10 @@ var catalogue = map[Code]entry{
 	InternalError:         {KindInternal, "Something went wrong on our side"},
 }
 
-// Kind returns the kind of c; a code the catalogue does not know is internal.
+// Kind returns the kind of c; an unknown code is internal.
 func (c Code) Kind() Kind { return catalogue[c].kind }
 
-// Title returns the short human sentence for c, the same for every occurrence.
+// Title returns a short sentence for people, the same for every occurrence of c.
 func (c Code) Title() string {
 	if e, ok := catalogue[c]; ok {
 		return e.title

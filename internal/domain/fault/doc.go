@@ -1,7 +1,7 @@
-// Package fault is the vocabulary of everything that can go wrong.
+// Package fault has the error codes of the whole system.
 //
 // An [Error] carries a stable, kebab-case [Code] that programs act on, a Message
-// for people, and the cause. The Code fixes the [Kind]. Package httpapi maps the
-// Kind to an HTTP status, and package job to whether a refusal is recorded under
-// its idempotency key. Nobody reads error text.
+// for people, and the cause. Each Code has one [Kind]. From the Kind, package
+// httpapi derives the HTTP status, and package job whether a refusal is recorded
+// under its idempotency key. No code parses the text of an error.
 package fault

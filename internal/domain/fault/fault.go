@@ -17,7 +17,7 @@ type Error struct {
 	Code    Code
 	Message string  // one sentence for the person who reads the answer; may name the values at fault
 	Fields  []Field // the fields at fault: invalid ones, and positions that are taken
-	About   string  // the id of what stands in the way, for programs; empty: nothing has one
+	About   string  // the id of the resource in the way, for programs; empty: none has an id
 	Err     error   // the cause; for logs, never shown to clients
 }
 
@@ -40,7 +40,7 @@ func Invalid(fields ...Field) *Error {
 	return &Error{Code: InvalidRequest, Message: message, Fields: fields}
 }
 
-// Taken returns a position-taken Error that names the positions that are gone.
+// Taken returns a position-taken Error that names the taken positions.
 func Taken(gone ...Field) *Error {
 	details := make([]string, len(gone))
 	for i, f := range gone {
@@ -61,7 +61,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// From returns the Error in err's chain, or one that calls err an internal error.
+// From returns the Error in err's chain, or an internal-error one that wraps err.
 func From(err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known

@@ -1,6 +1,7 @@
-// Package money knows currencies and minor units: ¥500 is 500, $5.00 is 500.
-// Which currencies exist and how many digits they have comes from ISO 4217
-// through golang.org/x/text; nothing here ever divides or multiplies by 100.
+// Package money has amounts in minor units ([Amount]: ¥500 is 500, $5.00 is 500)
+// and currencies ([Currency]). Which currencies exist and how many digits they
+// have comes from ISO 4217 through golang.org/x/text; nothing here assumes that a
+// minor unit is a hundredth.
 package money
 
 import (
@@ -14,8 +15,8 @@ import (
 // Amount is an amount of money in minor units of its currency.
 type Amount int64
 
-// MaxAmount bounds every single amount. It leaves room to add up a million of
-// them.
+// MaxAmount bounds every single amount. The sum of a million of them still fits
+// into an Amount.
 const MaxAmount Amount = 1_000_000_000_000
 
 // Currency is an ISO 4217 code in capitals.

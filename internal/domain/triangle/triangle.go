@@ -1,4 +1,4 @@
-// Package triangle knows the shape of a campaign: base length L gives layers
+// Package triangle is the shape of a campaign: base length L gives layers
 // 1..L, and layer k has the positions (k, 1) … (k, k).
 package triangle
 

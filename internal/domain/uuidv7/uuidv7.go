@@ -1,5 +1,5 @@
-// Package uuidv7 makes the ids of everything that is stored: UUIDs of version 7
-// (RFC 9562), which sort by the time they were made.
+// Package uuidv7 creates the ids of all stored rows: UUIDs of version 7
+// (RFC 9562), which sort by their time of creation.
 package uuidv7
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// New returns a fresh id. It panics when the system has no random source.
+// New returns a new id. It panics when the system has no random source.
 func New() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// MadeAt returns when an id was made, to the millisecond.
+// MadeAt returns when an id was created, to the millisecond.
 func MadeAt(id uuid.UUID) time.Time {
 	var ms [8]byte
 	copy(ms[2:], id[:6])
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))) //nolint:gosec // 48 bits fit
 }
 
-// Compare orders ids ascending: the order in which rows are locked.
+// Compare orders ids ascending. Rows are locked in this order.
 func Compare(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// Spread maps an id to one of n places, always the same one. The last byte of
-// an id is random, so ids spread evenly.
+// Spread maps an id to a number in [0, n), always the same one. n is at most 256.
+// The last byte of an id is random, so ids spread evenly.
 func Spread(id uuid.UUID, n int) int { return int(id[len(id)-1]) % n }

@@ -1,21 +1,22 @@
-// Package ratelimit says how often somebody may ask: GCRA (a leaky bucket that
-// remembers one point in time), kept in Redis, which all api processes share.
+// Package ratelimit limits how often users and clients may send requests: GCRA (a
+// leaky bucket that stores one point in time), in Redis, which all api processes
+// share. [Limiter.Allow] checks a request and returns a [Verdict].
 //
 //	Allow ─▶ the user's limit ─▶ the client's limit ─▶ passed
 //	              └────────────────────┴─▶ limited
 //
-//	ns:rate:user:<digest of client and user>  when the user's burst is whole again
-//	ns:rate:client:<digest of client>         the same of the client
+//	ns:rate:user:<digest of client and user>  when the user has its whole burst again
+//	ns:rate:client:<digest of client>         the same for the client
 //
-// A user is a user of its client: clients choose the names of their users, and
-// nobody must use up what is somebody else's. A limit that is off is not asked
-// for, nor is the user's when a request is for no user.
+// The limit of a user is kept per client: two clients may use the same user name,
+// and must not use up each other's limit. A limit that is off is not checked, and
+// neither is the user's limit for a request without a user.
 //
-// The client is asked after the user has passed: what its user's limit refuses
-// costs a client nothing. A request that the client's limit refuses has cost its
-// user one, which comes back within 1/user_rate seconds.
+// The user's limit is checked first. If it refuses, the client is not charged. If
+// the client's limit refuses, the user has been charged one request, which comes
+// back within 1/user_rate seconds.
 //
-// Limits keep the crowd even and decide nothing else. When Redis is away, slow or
-// has forgotten, requests pass; triprize_rate_limits_total counts them. A key
-// lives no longer than it takes for its burst to be whole again.
+// Limits only share the load fairly; nothing else depends on them. When Redis is
+// away, slow or has lost its keys, requests pass. A key expires when its burst is
+// whole again.
 package ratelimit

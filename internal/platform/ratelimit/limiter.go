@@ -11,7 +11,7 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Limiter holds requests against the limits of their users and clients.
+// Limiter checks requests against the limits of their users and clients.
 type Limiter struct {
 	user, client *policy // nil: there is no such limit
 	gcra         *redis_rate.Limiter
@@ -44,39 +44,39 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 	}
 }
 
-// Close ends the checks; later ones pass.
+// Close stops checking; later requests pass.
 func (l *Limiter) Close() { l.scripts.checks.Close() }
 
 // Allow charges one request to a user of a client, and to the client. The
-// verdict is that of the limit with the least left. It passes when Redis does
-// not answer within the budget.
+// verdict is that of the limit that refuses, or else of the one with fewer
+// requests left. A request passes when Redis does not answer within the budget.
 func (l *Limiter) Allow(ctx context.Context, client, user string) Verdict {
 	verdict := Verdict{Allowed: true}
 	if l.client == nil && (l.user == nil || user == "") {
 		return verdict
 	}
-	if l.scripts.givenUp() {
+	if l.scripts.suspended() {
 		l.away.Inc()
 		return verdict
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.budget)
 	defer cancel()
 	if l.user != nil && user != "" {
-		asked, err := l.ask(ctx, l.user, client, user)
+		checked, err := l.check(ctx, l.user, client, user)
 		if err != nil {
 			l.away.Inc()
 			return verdict
 		}
-		verdict = asked
+		verdict = checked
 	}
 	if l.client != nil && verdict.Allowed {
-		asked, err := l.ask(ctx, l.client, client)
+		checked, err := l.check(ctx, l.client, client)
 		if err != nil {
 			l.away.Inc()
 			return verdict
 		}
-		if !asked.Allowed || verdict.Policy == "" || asked.Remaining < verdict.Remaining {
-			verdict = asked
+		if !checked.Allowed || verdict.Policy == "" || checked.Remaining < verdict.Remaining {
+			verdict = checked
 		}
 	}
 	if verdict.Allowed {
@@ -87,9 +87,9 @@ func (l *Limiter) Allow(ctx context.Context, client, user string) Verdict {
 	return verdict
 }
 
-// ask charges one request to a limit of whom.
-func (l *Limiter) ask(ctx context.Context, p *policy, whom ...string) (Verdict, error) {
-	result, err := l.gcra.Allow(ctx, p.key(whom...), p.limit)
+// check charges one request to the limit p of owner.
+func (l *Limiter) check(ctx context.Context, p *policy, owner ...string) (Verdict, error) {
+	result, err := l.gcra.Allow(ctx, p.key(owner...), p.limit)
 	if err != nil {
 		return Verdict{}, err
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 )
 
-// policy is a limit with the name that its headers give it.
+// policy is a limit with its name in the headers.
 type policy struct {
 	name   string
 	limit  redis_rate.Limit
 	header string // RateLimit-Policy
 }
 
-// newPolicy returns the limit of rate requests in a second and burst at once,
+// newPolicy returns the limit of rate requests per second and burst at once,
 // or nil when the rate is 0.
 func newPolicy(name string, rate, burst int) *policy {
 	if rate == 0 {
@@ -31,9 +31,10 @@ func newPolicy(name string, rate, burst int) *policy {
 	}
 }
 
-// key hides whom in a digest: clients choose these names.
-func (p *policy) key(whom ...string) string {
-	digest := sha256.Sum256([]byte(strings.Join(whom, "\x00")))
+// key is a digest of owner: clients choose these names, so they may be long or
+// personal.
+func (p *policy) key(owner ...string) string {
+	digest := sha256.Sum256([]byte(strings.Join(owner, "\x00")))
 	return p.name + ":" + base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
@@ -47,10 +48,10 @@ func (p *policy) verdict(result *redis_rate.Result) Verdict {
 	return v
 }
 
-// left returns how many requests are left when all are back after reset.
-// redis_rate's own number is cut off from one a little too small: it says 18 when
-// one of 20 is gone. Redis counts in microseconds, so less of one is nothing.
+// left returns how many requests are left when the burst is whole again after
+// reset. redis_rate rounds its own number down and says 18 when one of 20 is used.
+// Redis counts in microseconds, so one microsecond is taken off before rounding.
 func (p *policy) left(reset time.Duration) int {
-	gone := (reset - time.Microsecond).Seconds() * float64(p.limit.Rate)
-	return max(0, int(float64(p.limit.Burst)-gone))
+	used := (reset - time.Microsecond).Seconds() * float64(p.limit.Rate)
+	return max(0, int(float64(p.limit.Burst)-used))
 }

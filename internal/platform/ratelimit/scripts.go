@@ -16,12 +16,12 @@ const (
 	checksWaiting  = 8192
 )
 
-// scripts is the Redis that redis_rate talks to. That runs one script for each
-// check and waits for its answer; here those of concurrent checks go in one
-// pipeline. A Redis that has forgotten the script answers NOSCRIPT, and
-// redis_rate sends the whole of it, the same way.
+// scripts is the Redis client that redis_rate uses. redis_rate runs one script
+// for each check and waits for its answer; this sends the scripts of concurrent
+// checks in one pipeline. If Redis has lost the script it answers NOSCRIPT, and
+// redis_rate sends the whole script the same way.
 type scripts struct {
-	redis.UniversalClient // what redis_rate asks for beside and never uses in a check
+	redis.UniversalClient // redis_rate's interface needs it; a check does not use it
 
 	namespace string
 	breaker   *gobreaker.CircuitBreaker[[]*redis.Cmd]
@@ -34,7 +34,7 @@ func newScripts(rdb redis.UniversalClient, namespace string, budget time.Duratio
 		namespace:       namespace,
 		breaker: gobreaker.NewCircuitBreaker[[]*redis.Cmd](gobreaker.Settings{
 			Name:        "rate limits",
-			Timeout:     time.Second, // then one pipeline tries again
+			Timeout:     time.Second, // after it one pipeline tries again
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		}),
 	}
@@ -43,9 +43,9 @@ func newScripts(rdb redis.UniversalClient, namespace string, budget time.Duratio
 	return s
 }
 
-// givenUp tells whether Redis is not asked for the moment. To go all the way to
-// the breaker would cost nearly as much as a check.
-func (s *scripts) givenUp() bool { return s.breaker.State() == gobreaker.StateOpen }
+// suspended tells whether Redis is left alone for the moment. Asking first is
+// cheaper than to queue a check that the breaker refuses.
+func (s *scripts) suspended() bool { return s.breaker.State() == gobreaker.StateOpen }
 
 // EvalSha runs a script by its digest.
 func (s *scripts) EvalSha(ctx context.Context, digest string, keys []string, args ...any) *redis.Cmd {
@@ -64,7 +64,7 @@ func (s *scripts) do(ctx context.Context, name, script string, keys []string, ar
 		all = append(all, s.namespace+":"+key)
 	}
 	command, err := s.checks.Do(ctx, redis.NewCmd(ctx, append(all, args...)...))
-	if err != nil { // and perhaps under way: its command is not ours to touch
+	if err != nil { // the command may still be under way: it must not be touched
 		command = redis.NewCmd(ctx)
 		command.SetErr(err)
 	}
@@ -82,7 +82,7 @@ func (s *scripts) run(ctx context.Context, commands []*redis.Cmd) ([]*redis.Cmd,
 		})
 		for _, command := range commands {
 			if err := command.Err(); err == nil || redis.HasErrorPrefix(err, "NOSCRIPT") {
-				return commands, nil // Redis is there; whose command failed sees it
+				return commands, nil // Redis answers; each caller sees the error of its own command
 			}
 		}
 		return nil, err

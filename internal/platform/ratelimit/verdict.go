@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Verdict tells whether a request may pass, and how the limit stands that has
-// the least left.
+// Verdict tells whether a request may pass, and the state of the limit that
+// decided it.
 type Verdict struct {
 	Allowed    bool
-	Policy     string        // user or client; empty: no limit was asked, or Redis did not answer
+	Policy     string        // user or client; empty: no limit was checked, or Redis did not answer
 	Limit      int           // requests at once
-	Remaining  int           // of them, now
+	Remaining  int           // of these, how many are left now
 	Reset      time.Duration // until Remaining is Limit again
 	RetryAfter time.Duration // until one is left; 0 when allowed
 
@@ -29,13 +29,13 @@ func (v Verdict) RetryAfterSeconds() int {
 }
 
 // Headers returns the header fields of draft-ietf-httpapi-ratelimit-headers-11,
-// or none when there is nothing to say:
+// or none when no limit was checked:
 //
 //	RateLimit-Policy: "user";q=20;w=2   20 requests at once, and again after 2 s without any
 //	RateLimit: "user";r=5;t=2           5 left; all are back in 2 s
 //
-// Seconds are rounded up. In a refusal t is Retry-After, before which by the
-// draft it must not end.
+// Seconds are rounded up. In a refusal t is the same as Retry-After: the draft
+// does not allow it to be shorter.
 func (v Verdict) Headers() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		if v.Policy == "" {

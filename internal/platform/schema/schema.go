@@ -1,6 +1,6 @@
-// Package schema brings the database to the version of this program, and lets a
-// process refuse to run on an older one. Migrations are goose SQL files; a
-// session lock keeps two migrating processes apart.
+// Package schema migrates the database to the version of this program, and lets
+// a process refuse to run on an older one. Migrations are goose SQL files; a
+// session lock lets one process migrate at a time.
 package schema
 
 import (
@@ -32,7 +32,7 @@ func New(pool *pgxpool.Pool) (*Migrator, error) {
 	return NewOn(stdlib.OpenDBFromPool(pool))
 }
 
-// NewOn is New on a database/sql handle, which Close closes.
+// NewOn is New for a database/sql handle, which Close closes.
 func NewOn(db *sql.DB) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
@@ -48,13 +48,13 @@ func NewOn(db *sql.DB) (*Migrator, error) {
 // Close ends the Migrator's sessions.
 func (m *Migrator) Close() error { return m.db.Close() }
 
-// Up applies everything that is missing and returns what it did, one line each.
+// Up applies the missing migrations and returns one line for each.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 	results, err := m.provider.Up(ctx)
 	return lines(results), err
 }
 
-// Down takes back the newest migration.
+// Down reverts the newest migration.
 func (m *Migrator) Down(ctx context.Context) ([]string, error) {
 	result, err := m.provider.Down(ctx)
 	if errors.Is(err, goose.ErrNoNextVersion) {
@@ -80,8 +80,8 @@ func (m *Migrator) Status(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Check returns ErrOld when a migration of this program is not applied. A
-// database that is newer passes: that is how a rolling upgrade looks.
+// Check returns ErrOld when the newest migration of this program is not applied.
+// A newer database passes: in a rolling upgrade old processes meet it.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	newest, err := Newest()
 	if err != nil {
