@@ -127,7 +127,7 @@ func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsF
 // body in canonical form (RFC 8785): what is checked is what is fingerprinted
 // and what is read. Repeated keys and bad UTF-8 have no such form.
 func readBody(c *fiber.Ctx, o *openapi.Operation) (canonical []byte, actsFor string, err error) {
-	if o.MayLack && len(c.Request().Body()) == 0 {
+	if o.BodyOptional && len(c.Request().Body()) == 0 {
 		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
 		c.Request().SetBodyRaw([]byte("{}"))
 	}

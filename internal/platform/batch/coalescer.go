@@ -18,12 +18,12 @@ var ErrClosed = errors.New("batch: closed")
 // Options bound a Coalescer.
 type Options struct {
 	Size     int              // most items in one flush
-	Linger   time.Duration    // under load, how long a flush waits for company
+	Linger   time.Duration    // under load, how long a flush waits for more items
 	InFlight int              // flushes under way at once
 	Pending  int              // callers waiting for a flush; more get ErrFull
-	Timeout  time.Duration    // one flush
-	Drain    time.Duration    // how long Close goes on flushing; 0: as long as one flush may take
-	Whole    func(error) bool // errors that concern the whole flush, not one item of it
+	Timeout  time.Duration    // of one flush
+	Drain    time.Duration    // how long Close goes on flushing; 0: Timeout
+	Whole    func(error) bool // whether an error concerns the whole flush, not one item; nil: none does
 	Observe  func(items int, took time.Duration)
 }
 
@@ -31,7 +31,7 @@ type Options struct {
 // item, in order, or an error for all.
 type Flush[T, R any] func(ctx context.Context, items []T) ([]R, error)
 
-// Coalescer gathers items and flushes them together.
+// Coalescer collects items and flushes them together.
 type Coalescer[T, R any] struct {
 	opts    Options
 	flush   Flush[T, R]
@@ -60,8 +60,8 @@ func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	return c
 }
 
-// Do hands over one item and waits for its result. When ctx ends first the item
-// may still be flushed: its outcome is then unknown to this caller.
+// Do adds one item to a batch and waits for its result. When ctx ends first, the
+// item may still be flushed: the caller does not know its outcome.
 func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
 	mine := &call[T, R]{item: item, done: make(chan struct{})}
@@ -76,8 +76,8 @@ func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 }
 
-// DoAll hands over many items, which may end up in several flushes, and waits
-// for all. errs[i] belongs to items[i].
+// DoAll adds many items, which may end up in several flushes, and waits for all.
+// results[i] and errs[i] belong to items[i].
 func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, errs []error) {
 	results, errs = make([]R, len(items)), make([]error, len(items))
 	calls := make([]*call[T, R], len(items))
@@ -99,7 +99,7 @@ func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, er
 	return results, errs
 }
 
-// Submit hands over one item and does not wait for its result.
+// Submit adds one item and does not wait for its result.
 func (c *Coalescer[T, R]) Submit(item T) error {
 	return c.submit(&call[T, R]{item: item, done: make(chan struct{})})
 }
@@ -107,9 +107,9 @@ func (c *Coalescer[T, R]) Submit(item T) error {
 // Pending returns how many items wait for a flush.
 func (c *Coalescer[T, R]) Pending() int { return len(c.pending) }
 
-// Close refuses new items, flushes those that wait, and returns when all is
-// done. When that takes longer than Options.Drain it ends the flush under way,
-// and what waits gets ErrClosed.
+// Close refuses new items, flushes those that wait, and returns when all is done.
+// When that takes longer than Options.Drain it cancels the flush under way, and
+// the waiting items get ErrClosed.
 func (c *Coalescer[T, R]) Close() {
 	drain := c.opts.Drain
 	if drain == 0 {
@@ -140,9 +140,9 @@ func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
 	}
 }
 
-// run gathers and flushes until pending is closed and empty.
+// run collects and flushes items until pending is closed and empty.
 func (c *Coalescer[T, R]) run() {
-	busy := false // the last flush had company: there is load, and lingering pays
+	busy := false // the last flush had several items: there is load, so lingering pays
 	for first := range c.pending {
 		calls := c.gather(first, busy)
 		busy = len(calls) > 1
@@ -188,7 +188,8 @@ func (c *Coalescer[T, R]) gather(first *call[T, R], linger bool) []*call[T, R] {
 	return calls
 }
 
-// flushCalls flushes calls; after a failure of the whole it flushes each half alone.
+// flushCalls flushes calls. When the flush fails it tries each half by itself,
+// unless the error concerns all items.
 func (c *Coalescer[T, R]) flushCalls(calls []*call[T, R]) {
 	items := make([]T, len(calls))
 	for i, one := range calls {

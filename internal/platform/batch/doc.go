@@ -1,9 +1,10 @@
-// Package batch coalesces: callers that arrive while a flush is under way form
-// the next flush together. One caller alone waits for nobody.
+// Package batch turns many calls into few: the calls that arrive while a flush is
+// under way share the next flush ([Coalescer]). A single call does not wait for
+// others. [Lanes] are several coalescers, chosen by a key.
 //
 //	Do ─▶ pending (bounded) ─▶ flusher 1..n ─▶ flush([]T) ─▶ []R ─▶ Do returns
 //
-// The queue is bounded, a flush has a size and a timeout, and Close drains. A
-// flush that fails as a whole is tried again in halves, so that one bad item
-// fails alone, unless its error concerns all items alike (Options.Whole).
+// The queue is bounded, a flush has a limited size and a timeout, and Close
+// flushes what waits. A flush that fails is tried again in halves, so that in the
+// end only the bad item fails, unless the error concerns all items (Options.Whole).
 package batch

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Lanes are Coalescers side by side. Items of one key are always in the same
-// lane, so with one flush in flight per lane they never meet themselves.
+// Lanes are several Coalescers. Items of one key are always in the same lane, so
+// with one flush in flight per lane, two flushes never have the same key.
 type Lanes[T, R any] struct{ lanes []*Coalescer[T, R] }
 
 // NewLanes starts n lanes with the same options and flush; Close stops them.
@@ -21,12 +21,12 @@ func NewLanes[T, R any](n int, opts Options, flush Flush[T, R]) *Lanes[T, R] {
 	return l
 }
 
-// Of returns the lane of a key.
+// Of returns the lane of a key, always the same one.
 func (l *Lanes[T, R]) Of(key uuid.UUID) *Coalescer[T, R] {
 	return l.lanes[uuidv7.Spread(key, len(l.lanes))]
 }
 
-// Close closes all lanes, at the same time.
+// Close closes all lanes at the same time.
 func (l *Lanes[T, R]) Close() {
 	var closing sync.WaitGroup
 	for _, lane := range l.lanes {

@@ -17,8 +17,8 @@ import (
 )
 
 // convertAll gives every setting the type that Settings has for it. The library
-// that fills Settings in would make 3 of 3.7, 5 ns of a duration 5, and false of
-// nothing. source tells where a value comes from.
+// that fills in Settings would turn 3.7 into 3, the duration 5 into 5 ns, and an
+// empty value into false. source tells where a value comes from, for errors.
 func convertAll(v *viper.Viper, known []string, source func(key string) string) error {
 	types := typesOf(reflect.TypeFor[Settings]())
 	slices.Sort(known)
@@ -51,7 +51,7 @@ func typesOf(settings reflect.Type) map[string]reflect.Type {
 }
 
 // convert returns a value of a file, or a text of the environment, as a t. Its
-// errors repeat no text setting: that may be a secret.
+// errors do not repeat the values of text settings: they may be secrets.
 func convert(value any, t reflect.Type) (any, error) {
 	text, isText := value.(string)
 	switch {
@@ -109,8 +109,8 @@ func hasScheme(text, schemes string) bool {
 }
 
 // isQuorumOf validates quorum_of=SCHEME …: comma separated URLs of an odd number
-// of Redis servers, none of them named twice. One more than an odd number needs
-// a larger majority and bears no more failures.
+// of different Redis servers. An even number is refused: with one server more the
+// majority is larger too, so no more servers may fail.
 func isQuorumOf(f validator.FieldLevel) bool {
 	urls := Locks{RedisURLs: f.Field().String()}.URLs()
 	servers := make(map[string]bool)
@@ -123,8 +123,8 @@ func isQuorumOf(f validator.FieldLevel) bool {
 	return len(urls)%2 == 1 && len(servers) == len(urls)
 }
 
-// server returns what a URL of a Redis connects to: its databases are not
-// independent of each other.
+// server returns the server in the URL of a Redis, without the database: two
+// databases of one server are not independent.
 func server(text string) string {
 	u, err := url.Parse(text)
 	switch {

@@ -1,7 +1,8 @@
 // Package config loads the settings: the defaults embedded from
 // configs/triprize.yaml, then a file, then TRIPRIZE_… environment variables.
 //
-// The YAML file is the only place where a default stands. A setting that is
-// unknown, of the wrong type or out of bounds is refused with its name and the
-// reason; a process never starts on settings it does not understand.
+// [Load] returns [Settings]. The embedded YAML file is the only place for
+// defaults. A setting that is unknown, of the wrong type or out of bounds is
+// refused with its name and the reason; a process never starts with settings it
+// does not understand.
 package config

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mergeFile lays a file over the defaults. What the defaults do not have is
-// refused, and so is a setting without a value.
+// mergeFile overrides the defaults with a file. It refuses settings that the
+// defaults do not have, and settings without a value.
 func mergeFile(v *viper.Viper, file string, known []string) error {
 	data, err := os.ReadFile(file) //nolint:gosec // whoever starts us says which file
 	if err != nil {
@@ -30,11 +30,11 @@ func mergeFile(v *viper.Viper, file string, known []string) error {
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
-	maps.DeleteFunc(sections, func(_ string, content any) bool { return content == nil }) // all of it commented out, say
+	maps.DeleteFunc(sections, func(_ string, content any) bool { return content == nil }) // for example, all of it is commented out
 	return v.MergeConfigMap(sections)
 }
 
-// faultsOf says what is wrong with the names in a section, in their order.
+// faultsOf returns what is wrong with the names in a section, sorted by name.
 func faultsOf(section map[string]any, prefix string, known []string) (faults []string) {
 	for _, name := range slices.Sorted(maps.Keys(section)) {
 		key := prefix + strings.ToLower(name)

@@ -20,16 +20,16 @@ const (
 	envPrefix = "TRIPRIZE"
 	// FileVariable names a settings file when no --config flag does.
 	FileVariable = "TRIPRIZE_CONFIG"
-	// testPrefix belongs to the test suites, which name their servers with it.
+	// testPrefix begins the variables with which test suites name their servers.
 	testPrefix = "TRIPRIZE_TEST_"
 )
 
-// Load reads the defaults, then file (empty: the one TRIPRIZE_CONFIG names, or
-// none), then the environment, and checks the result. The error lists every
-// setting at fault, each with its name and the reason.
+// Load reads the defaults, then file (empty: the one that TRIPRIZE_CONFIG names,
+// if any), then the environment, and checks the result. The error lists the
+// settings at fault, each with its name and the reason.
 func Load(file string) (Settings, error) { return LoadFrom(file, os.Environ()) }
 
-// LoadFrom is Load for an environment that is given, as pairs of name=value.
+// LoadFrom is Load with a given environment: pairs of name=value.
 func LoadFrom(file string, environ []string) (Settings, error) {
 	environment := variables(environ)
 	if file == "" {
@@ -69,9 +69,8 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
-// variables returns what an environment says; the last of equal names wins, as for
-// a process. An empty value is a value: to fall back on the default, unset the
-// variable.
+// variables returns the environment as a map; the last of equal names wins. An
+// empty value is a value: to get the default, unset the variable.
 func variables(environ []string) map[string]string {
 	environment := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -81,9 +80,9 @@ func variables(environ []string) map[string]string {
 	return environment
 }
 
-// setFromEnvironment lets TRIPRIZE_A_B win over a.b and returns the settings for
-// which there is such a variable. One with our prefix that names no setting is
-// refused: it is a typing error or a stale name.
+// setFromEnvironment overrides setting a.b with TRIPRIZE_A_B and returns the
+// settings that have such a variable. A variable with our prefix that names no
+// setting is refused: it is a typing error or an old name.
 func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]bool, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
@@ -140,7 +139,7 @@ func check(settings Settings) error {
 	return errors.Join(all...)
 }
 
-// reason says in words which bound a value breaks. Values of secrets and URLs are not repeated.
+// reason says in words which rule a value breaks. It does not repeat secrets and URLs.
 func reason(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
@@ -180,7 +179,7 @@ func reason(f validator.FieldError) string {
 	}
 }
 
-// others names the settings of the same section that a rule compares with.
+// others returns the names of the settings of the same section that a rule refers to.
 func others(f validator.FieldError) string {
 	path := strings.Split(f.StructNamespace(), ".") // Settings, the section, the setting
 	section, _ := reflect.TypeFor[Settings]().FieldByName(path[1])

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Settings is every knob of every process; configs/triprize.yaml explains each.
+// Settings has every setting of every process; configs/triprize.yaml explains them.
 type Settings struct {
 	Log         Log         `mapstructure:"log"`
 	Postgres    Postgres    `mapstructure:"postgres"`
@@ -33,7 +33,7 @@ type Log struct {
 	Format string `mapstructure:"format" validate:"oneof=json text"`
 }
 
-// Postgres is the truth.
+// Postgres is the database, which alone decides.
 type Postgres struct {
 	URL                      string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
 	MaxConnections           int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
@@ -46,7 +46,7 @@ type Postgres struct {
 	TCPUserTimeout           time.Duration `mapstructure:"tcp_user_timeout"            validate:"min=1s,max=10m"`
 }
 
-// Redis makes it fast.
+// Redis carries tasks, caches, locks and rate limits.
 type Redis struct {
 	URL          string        `mapstructure:"url"           validate:"required,url_of=redis rediss unix"`
 	Namespace    string        `mapstructure:"namespace"     validate:"required,max=64,printascii,excludesall={} "`
@@ -56,7 +56,7 @@ type Redis struct {
 	PoolSize     int           `mapstructure:"pool_size"     validate:"min=2,max=10000"`
 }
 
-// Locks keep crowds off Postgres.
+// Locks are the locks in Redis that keep many waiting requests off Postgres.
 type Locks struct {
 	Enabled     bool          `mapstructure:"enabled"`
 	RedisURLs   string        `mapstructure:"redis_urls"   validate:"omitempty,quorum_of=redis rediss unix"`
@@ -68,7 +68,7 @@ type Locks struct {
 	Timeout     time.Duration `mapstructure:"timeout"      validate:"min=20ms,ltfield=TTL"`
 }
 
-// URLs returns the servers of the quorum; none: locks are kept on redis.url.
+// URLs returns the servers of the quorum; nil: locks are kept on redis.url.
 func (l Locks) URLs() []string {
 	if l.RedisURLs == "" {
 		return nil
@@ -80,7 +80,7 @@ func (l Locks) URLs() []string {
 	return urls
 }
 
-// API is the HTTP door.
+// API is the HTTP server.
 type API struct {
 	Listen           string        `mapstructure:"listen"             validate:"required,hostname_port"`
 	BodyLimitBytes   int           `mapstructure:"body_limit_bytes"   validate:"min=1024,max=67108864"`
@@ -105,8 +105,8 @@ type Streams struct {
 	Retry        time.Duration `mapstructure:"retry"          validate:"min=100ms,max=5m"`
 }
 
-// Tokens says which JSON Web Tokens are believed. With neither a secret nor a
-// URL, none is.
+// Tokens says which JSON Web Tokens are accepted. With neither a secret nor a URL,
+// all are refused.
 type Tokens struct {
 	Issuer              string        `mapstructure:"issuer"                validate:"required_with=HS256Secret JWKSURL,max=255"`
 	Audience            string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
@@ -128,7 +128,7 @@ type Limits struct {
 	Budget      time.Duration `mapstructure:"budget"       validate:"min=1ms,max=10s"`
 }
 
-// Accept batches requests into jobs.
+// Accept is how requests are stored as jobs, in batches.
 type Accept struct {
 	BatchSize   int           `mapstructure:"batch_size"   validate:"min=1,max=256"` // outbox.MaxJobs: a batch makes one task
 	BatchLinger time.Duration `mapstructure:"batch_linger" validate:"min=0,max=1s"`
@@ -185,7 +185,7 @@ type Holds struct {
 	Timeout             time.Duration `mapstructure:"timeout"                validate:"min=10ms,max=1m"`
 }
 
-// Wallets is how commands on wallets share transactions.
+// Wallets bounds authorizations, and the batches of wallet commands.
 type Wallets struct {
 	AuthorizationTTL time.Duration `mapstructure:"authorization_ttl" validate:"min=1s,max=720h"`
 	BatchSize        int           `mapstructure:"batch_size"        validate:"min=1,max=256"`
@@ -194,21 +194,22 @@ type Wallets struct {
 	Timeout          time.Duration `mapstructure:"timeout"           validate:"min=10ms,max=1m"`
 }
 
-// Draw is about the execution lock and the secrets.
+// Draw has the key of the draw secrets and the times of the execution lock.
 type Draw struct {
 	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
 	Lease     time.Duration `mapstructure:"lease"      validate:"min=100ms,max=1h"`
 	Timeout   time.Duration `mapstructure:"timeout"    validate:"min=100ms,max=1h"`
 }
 
-// Retention tells how long final jobs are kept; a cancellation's as long as a purchase's.
+// Retention tells how long ended holds and final jobs are kept; Purchases is for
+// the jobs of purchases and cancellations, Jobs for all others.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
 	Holds     time.Duration `mapstructure:"holds"     validate:"min=24h,max=8760h"`
 }
 
-// Scheduler runs the sweeps on a clock.
+// Scheduler runs the sweeps at their intervals.
 type Scheduler struct {
 	LeaderTTL       time.Duration `mapstructure:"leader_ttl"       validate:"min=300ms,max=10m"`
 	SweepTimeout    time.Duration `mapstructure:"sweep_timeout"    validate:"min=100ms,max=1h"`

@@ -13,9 +13,9 @@ import (
 // fleetBinaries are the processes of a fleet.
 var fleetBinaries = []string{"api", "worker", "scheduler"}
 
-// Binaries returns the folder of the fleet's binaries: that of this program, when
-// they are beside it; otherwise (under go run, and in tests) they are built into
-// dir, from the module that the working directory belongs to.
+// Binaries returns the folder with the fleet's binaries. When they are beside this
+// program, and no tags are given, it is that folder. Otherwise (under go run, and
+// in tests) it builds them into dir, from the module of the working directory.
 func Binaries(ctx context.Context, dir string, tags ...string) (string, error) {
 	if self, err := os.Executable(); err == nil && len(tags) == 0 {
 		beside := filepath.Dir(self)

@@ -14,16 +14,16 @@ import (
 // Child is a process that is kept running until it is stopped.
 type Child struct {
 	Name    string
-	Command func() *exec.Cmd // made anew for each start
-	Restart time.Duration    // pause before a child that died is started again; 0: it stays dead
+	Command func() *exec.Cmd // returns a new command for each start
+	Restart time.Duration    // pause before a child that ended is started again; 0: it is not
 	Changed func()           // called after every start and end
 	Logger  *slog.Logger
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
 	stopping bool
-	exited   chan struct{} // closed when the present process has ended
-	killed   bool          // the last process to end was ended by a signal
+	exited   chan struct{} // closed when the current process has ended
+	killed   bool          // a signal ended the last process that ended
 	stop     chan struct{} // closed by Stop
 }
 
@@ -35,7 +35,7 @@ func (c *Child) Start() error {
 	return c.start()
 }
 
-// start wants the lock.
+// start starts a process. The caller holds mu.
 func (c *Child) start() error {
 	cmd := c.Command()
 	started := make(chan error)
@@ -57,7 +57,7 @@ func (c *Child) start() error {
 	return nil
 }
 
-// ended notes the end of a process and starts the next one when it is due.
+// ended records the end of a process and, if it was not stopped, starts the next one.
 func (c *Child) ended(cmd *exec.Cmd, err error, exited chan struct{}) {
 	c.mu.Lock()
 	stopping, stop := c.stopping, c.stop
@@ -112,16 +112,16 @@ func (c *Child) PID() int {
 	return c.cmd.Process.Pid
 }
 
-// Exited returns a channel that is closed when the process that runs now has
-// ended, or has been already; a process that is started after it has another one.
+// Exited returns a channel that is closed when the current process ends, or already
+// closed when it has ended. Each process has a channel of its own.
 func (c *Child) Exited() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.exited
 }
 
-// Killed says whether the last process to end was ended from outside, by a
-// signal, and did not give up on its own account.
+// Killed tells whether a signal ended the last process that ended; false means
+// that it exited by itself.
 func (c *Child) Killed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +138,8 @@ func (c *Child) Signal(s os.Signal) error {
 	return c.cmd.Process.Signal(s)
 }
 
-// Kill kills the child with SIGKILL and waits for its end. Whether it is started
-// again is decided by Restart.
+// Kill ends the child with SIGKILL and waits. Restart decides whether it is
+// started again.
 func (c *Child) Kill() {
 	c.mu.Lock()
 	cmd, exited := c.cmd, c.exited
@@ -150,7 +150,8 @@ func (c *Child) Kill() {
 	}
 }
 
-// Stop ends the child with a signal, or after the grace with SIGKILL, and waits.
+// Stop ends the child with signal s, or after grace with SIGKILL, and waits. It is
+// not started again.
 func (c *Child) Stop(s os.Signal, grace time.Duration) error {
 	c.mu.Lock()
 	if !c.stopping && c.stop != nil {
@@ -165,7 +166,7 @@ func (c *Child) Stop(s os.Signal, grace time.Duration) error {
 	if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("devstack: stop %s: %w", c.Name, err)
 	}
-	_ = cmd.Process.Signal(syscall.SIGCONT) // a stopped process hears nothing else
+	_ = cmd.Process.Signal(syscall.SIGCONT) // a process stopped by SIGSTOP handles no other signal
 	select {
 	case <-exited:
 		return nil

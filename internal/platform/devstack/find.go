@@ -16,9 +16,9 @@ import (
 
 const installHint = "run: make deps (Debian and Ubuntu), or install PostgreSQL 15 or newer and Redis 7 or newer"
 
-// postgresBin returns the folder with initdb and postgres.
+// postgresBin returns the folder with a recent enough initdb and postgres.
 func postgresBin() (string, error) {
-	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // Debian keeps them out of PATH
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // Debian does not put them into PATH
 	sort.Slice(candidates, func(i, j int) bool { return version(candidates[i]) > version(candidates[j]) })
 	if path, err := exec.LookPath("postgres"); err == nil {
 		candidates = append([]string{filepath.Dir(path)}, candidates...)
@@ -86,10 +86,11 @@ func redisMajor(version string) int {
 	return major
 }
 
-// postgresUser returns as whom Postgres runs: it refuses to run as root. Nil means as ourselves.
+// postgresUser returns the user that Postgres runs as, because it refuses to run
+// as root; nil: the user of this process.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil //nolint:nilnil // no other user is an answer
+		return nil, nil //nolint:nilnil // nil means: no other user
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -105,8 +106,8 @@ func postgresUser() (*syscall.Credential, error) {
 	return nil, errors.New("devstack: Postgres does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// checkReachable fails when the user of Postgres cannot enter dir: one of the
-// folders above it is closed to others, as /root is.
+// checkReachable fails when the user of Postgres cannot enter dir, because a
+// folder above it is closed to other users, as /root is.
 func checkReachable(dir string, as *syscall.Credential) error {
 	if as == nil {
 		return nil

@@ -20,7 +20,7 @@ type Fleet struct {
 	BinDir  string
 	LogDir  string
 	Env     []string      // settings for all, as TRIPRIZE_… variables
-	Restart time.Duration // pause before a process that died is started again; 0: it stays dead
+	Restart time.Duration // pause before a process that ended is started again; 0: it is not
 	Changed func()
 	Logger  *slog.Logger
 
@@ -59,15 +59,15 @@ func (f *Fleet) start(kind string, n int, env []string) (*Child, error) {
 	c := &Child{Name: name, Restart: f.Restart, Changed: f.Changed, Logger: f.Logger, Command: func() *exec.Cmd {
 		cmd := f.Command(kind, nil, env...)
 		if out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
-			cmd.Stdout, cmd.Stderr = out, out // the child keeps the file open, this end is collected
+			cmd.Stdout, cmd.Stderr = out, out // the child has the file open; the garbage collector closes it here
 		}
 		return cmd
 	}}
 	return c, c.Start()
 }
 
-// Command returns a command that runs a binary of the fleet with its settings.
-// Settings of this process's own environment do not reach it.
+// Command returns a command that runs a binary of the fleet with the settings in
+// Env and env. It does not inherit TRIPRIZE_… variables from this process.
 func (f *Fleet) Command(kind string, args []string, env ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(f.BinDir, kind), args...)
 	for _, pair := range os.Environ() {
@@ -80,7 +80,7 @@ func (f *Fleet) Command(kind string, args []string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Stop stops all processes, the doors first.
+// Stop stops all processes: the apis first, then schedulers, then workers.
 func (f *Fleet) Stop() error {
 	var failed []error
 	for _, group := range [][]*Child{f.APIs, f.Schedulers, f.Workers} {

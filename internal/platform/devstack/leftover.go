@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// stopLeftover ends the process whose pid stands on the first line of file.
+// stopLeftover ends the process whose pid is on the first line of file, and
+// removes the file.
 func stopLeftover(file, what string, s syscall.Signal) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -29,8 +30,8 @@ func stopLeftover(file, what string, s syscall.Signal) error {
 	return nil
 }
 
-// StopProcess ends a process that an earlier run left behind, if it still runs
-// and its command line names what: pids are used again.
+// StopProcess ends a process that an earlier run left behind, if it still runs.
+// Its command line must contain what: another process may have the pid by now.
 func StopProcess(pid int, what string, s syscall.Signal) error {
 	if !runs(pid, what) {
 		return nil
@@ -45,10 +46,10 @@ func StopProcess(pid int, what string, s syscall.Signal) error {
 	return nil
 }
 
-// leftoverPatience is longer than an orderly end takes.
+// leftoverPatience is longer than an orderly shutdown takes.
 const leftoverPatience = 20 * time.Second
 
-// runs tells whether a process runs whose command line contains what.
+// runs tells whether process pid runs and its command line contains what.
 func runs(pid int, what string) bool {
 	if pid <= 1 || syscall.Kill(pid, 0) != nil {
 		return false

@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// Ports are chosen below those that the kernel gives to outgoing connections, so
-// that none of these can take one before its process listens.
+// Ports are chosen below those that the kernel uses for outgoing connections, so
+// that no connection can take a port before its process listens on it.
 const (
 	firstPort = 20000
 	ports     = 32768 - firstPort
 )
 
-// given has the ports that this process has chosen: none is chosen twice.
-var given sync.Map
+// chosen has the ports that this process has chosen, so that none is chosen twice.
+var chosen sync.Map
 
 // freePort returns a loopback port that was free a moment ago.
 func freePort() (int, error) {
 	for range ports {
-		port := firstPort + rand.IntN(ports) //nolint:gosec // nobody must not guess it
-		if _, taken := given.LoadOrStore(port, true); taken {
+		port := firstPort + rand.IntN(ports) //nolint:gosec // a port is no secret
+		if _, taken := chosen.LoadOrStore(port, true); taken {
 			continue
 		}
 		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))

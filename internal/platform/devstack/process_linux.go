@@ -5,15 +5,16 @@ import (
 	"syscall"
 )
 
-// attributes makes a child die with this process, and run as another user when credential is set.
+// attributes makes a child end with this process, and run as another user when credential is set.
 func attributes(credential *syscall.Credential) *syscall.SysProcAttr {
-	// SIGINT is an orderly end to all of them: a fast shutdown to Postgres.
-	// A group of its own keeps a terminal's Ctrl-C from reaching the child: we stop it, in order.
+	// All children shut down orderly on SIGINT; Postgres calls it a fast shutdown.
+	// In a process group of its own the child does not get a terminal's Ctrl-C: we
+	// stop the children, in order.
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT, Credential: credential}
 }
 
-// lockThread keeps the goroutine on its thread: the kernel sends the death
-// signal when the starting thread ends, not the process.
+// lockThread keeps the goroutine on its thread: the kernel sends the death signal
+// when the thread that started the child ends, not when the process does.
 func lockThread() (unlock func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

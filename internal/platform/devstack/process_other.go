@@ -4,8 +4,9 @@ package devstack
 
 import "syscall"
 
-// attributes runs a child as another user when credential is set. Elsewhere than
-// on Linux children of a killed process stay until the next start finds them.
+// attributes makes a child run as another user when credential is set. On systems
+// other than Linux, children of a killed process run on until the next start stops
+// them.
 func attributes(credential *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: credential}
 }

@@ -37,7 +37,7 @@ type Redis struct {
 	pw   string
 }
 
-// password returns the password kept in file, making one the first time.
+// password returns the password in file, and creates it the first time.
 func password(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err == nil {
@@ -51,7 +51,7 @@ func password(file string) (string, error) {
 
 const databaseUser = "triprize"
 
-// startPostgres starts the cluster in dir, making it the first time.
+// startPostgres starts the cluster in dir, and creates it the first time.
 func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Postgres, error) {
 	bin, err := postgresBin()
 	if err != nil {
@@ -107,14 +107,14 @@ func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Crede
 	if _, err := os.Stat(filepath.Join(p.data, "PG_VERSION")); err == nil {
 		return nil
 	}
-	unfinished := p.data + ".new" // an initdb that was interrupted leaves a folder that is of no use
+	unfinished := p.data + ".new" // renamed at the end: an interrupted initdb leaves a folder that cannot be used
 	if err := os.RemoveAll(unfinished); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(unfinished, 0o700); err != nil {
 		return err
 	}
-	pwfile := filepath.Join(p.data, "..", "initdb.password") // readable by the other user, for the moment
+	pwfile := filepath.Join(p.data, "..", "initdb.password") // the user of Postgres must be able to read it
 	if err := os.WriteFile(pwfile, []byte(p.pw+"\n"), 0o600); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Crede
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("devstack: initdb: %w\n%s", err, out)
 	}
-	_ = os.Remove(p.data) // an empty one, of an earlier version or of somebody's making
+	_ = os.Remove(p.data) // it may exist, empty
 	return os.Rename(unfinished, p.data)
 }
 
@@ -170,10 +170,11 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	return err
 }
 
-// Stop shuts the cluster down: clients are disconnected, nothing is lost.
+// Stop shuts the cluster down: clients are disconnected, no data is lost.
 func (p *Postgres) Stop() error { return p.Child.Stop(syscall.SIGINT, 20*time.Second) }
 
-// RestartAfter stops the cluster as a crash would and starts it again on the same port.
+// RestartAfter stops the cluster as a crash would, waits for down, and starts it
+// again on the same port.
 func (p *Postgres) RestartAfter(ctx context.Context, down time.Duration) error {
 	if err := p.Child.Stop(syscall.SIGQUIT, 20*time.Second); err != nil {
 		return err
@@ -205,9 +206,9 @@ func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 	if r.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	config := filepath.Join(home, "redis.conf") // not on the command line, where everybody could read the password
+	config := filepath.Join(home, "redis.conf") // not the command line, where every user could read the password
 	settings := fmt.Sprintf("bind 127.0.0.1\nport %d\nrequirepass %s\ndir %s\npidfile %s\nlogfile %s\nappendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\ndaemonize no\n"+
-		"proc-title-template \"{title} {config-file}\"\n", // or a leftover could not be told from another Redis
+		"proc-title-template \"{title} {config-file}\"\n", // so that stopLeftover recognises it
 		r.port, r.pw, redisText(home), redisText(filepath.Join(home, "redis.pid")), redisText(filepath.Join(home, "redis.log")))
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
@@ -227,7 +228,7 @@ func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 	return r, nil
 }
 
-// redisText quotes a text for redis.conf, where a blank would end it.
+// redisText quotes a text for redis.conf: an unquoted one would end at a blank.
 func redisText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + `"`
 }
@@ -248,8 +249,8 @@ func (r *Redis) awaitReady(ctx context.Context) error {
 // Stop shuts the server down.
 func (r *Redis) Stop() error { return r.Child.Stop(syscall.SIGTERM, 10*time.Second) }
 
-// RestartAfter kills the server and starts it again on the same port, with what
-// its append-only file has.
+// RestartAfter kills the server, waits for down, and starts it again on the same
+// port, with the data of its append-only file.
 func (r *Redis) RestartAfter(ctx context.Context, down time.Duration) error {
 	_ = r.Child.Stop(syscall.SIGKILL, 10*time.Second)
 	time.Sleep(down)
@@ -259,8 +260,8 @@ func (r *Redis) RestartAfter(ctx context.Context, down time.Duration) error {
 	return r.awaitReady(ctx)
 }
 
-// awaitReady tries until the server answers, or the process that was started for
-// it has ended; nil: it is somebody else's.
+// awaitReady tries until the server answers, or until ended is closed because its
+// process has ended; nil: the process is not watched.
 func awaitReady(ctx context.Context, name string, ended <-chan struct{}, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -17,18 +17,18 @@ import (
 type Options struct {
 	Dir     string        // empty: a throw-away folder
 	Unsafe  bool          // without fsync: for tests that do not measure
-	Restart time.Duration // pause before a server that died is started again; 0: it stays dead
+	Restart time.Duration // pause before a server that ended is started again; 0: it is not
 	Changed func()        // called when a server started or ended
 	Logger  *slog.Logger
 }
 
 // Stack is a private Postgres and Redis.
 type Stack struct {
-	Dir      string
-	Postgres *Postgres
-	Redis    *Redis
-	lock     *flock.Flock
-	throwout bool
+	Dir       string
+	Postgres  *Postgres
+	Redis     *Redis
+	lock      *flock.Flock
+	throwaway bool
 }
 
 const (
@@ -39,13 +39,13 @@ const (
 // ErrInUse means that another process runs a Stack in the folder.
 var ErrInUse = errors.New("devstack: another process uses this folder")
 
-// Start starts both servers. What an earlier, killed run left behind in the
-// folder, or in throw-away folders, is stopped first.
+// Start starts both servers. First it stops servers that killed runs left behind
+// in the folder, or in throw-away folders.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Stack{Dir: opts.Dir, throwout: opts.Dir == ""}
+	s := &Stack{Dir: opts.Dir, throwaway: opts.Dir == ""}
 	if err := s.occupy(); err != nil {
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	return s, nil
 }
 
-// occupy makes the folder and takes its lock.
+// occupy creates the folder and takes its lock.
 func (s *Stack) occupy() (err error) {
-	if s.throwout {
+	if s.throwaway {
 		RemoveLeftovers()
 		if s.Dir, err = os.MkdirTemp("", throwawayPattern); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s *Stack) occupy() (err error) {
 	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.Dir, 0o711); err != nil { // the user of Postgres must be able to pass
+	if err := os.Chmod(s.Dir, 0o711); err != nil { // the user of Postgres must be able to enter its data folder
 		return err
 	}
 	s.lock = flock.New(filepath.Join(s.Dir, lockFile), flock.SetPermissions(0o600))
@@ -95,7 +95,7 @@ func (s *Stack) Stop() error {
 	if s.Postgres != nil {
 		failed = append(failed, s.Postgres.Stop())
 	}
-	if s.throwout {
+	if s.throwaway {
 		failed = append(failed, os.RemoveAll(s.Dir))
 	}
 	return errors.Join(append(failed, s.lock.Unlock())...)
@@ -106,11 +106,11 @@ func RemoveLeftovers() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), throwawayPattern))
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < time.Minute {
-			continue // perhaps somebody has just made it and is about to lock it
+			continue // a process may just have created it and be about to lock it
 		}
 		lock := flock.New(filepath.Join(dir, lockFile))
 		if free, err := lock.TryLock(); err != nil || !free {
-			continue // somebody uses it
+			continue // in use
 		}
 		_ = stopLeftover(filepath.Join(dir, "postgres", "postmaster.pid"), dir, syscall.SIGQUIT)
 		_ = stopLeftover(filepath.Join(dir, "redis", "redis.pid"), dir, syscall.SIGKILL)

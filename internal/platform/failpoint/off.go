@@ -5,5 +5,5 @@ package failpoint
 // Enabled tells whether this binary has failpoints.
 const Enabled = false
 
-// Hit marks the moment name; about returns what it concerns.
+// Hit marks the moment name; about returns what it concerns, such as users.
 func Hit(string, func() []string) {}

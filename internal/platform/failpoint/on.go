@@ -21,11 +21,11 @@ var (
 )
 
 type hook struct {
-	about string // empty: whatever it concerns
+	about string // empty: any
 	do    func()
 }
 
-// Hit marks the moment name; about returns what it concerns.
+// Hit marks the moment name; about returns what it concerns, such as users.
 func Hit(name string, about func() []string) {
 	mu.Lock()
 	mine := slices.Clone(hooks[name])
@@ -69,7 +69,7 @@ func fromEnvironment(text string) map[string][]*hook {
 	return parsed
 }
 
-// stopping is longer than it takes until all threads stand still.
+// stopping is longer than it takes until all threads have stopped.
 const stopping = 200 * time.Millisecond
 
 func signal(s syscall.Signal) {
@@ -77,5 +77,5 @@ func signal(s syscall.Signal) {
 	if s == syscall.SIGKILL {
 		select {} // the signal is on its way
 	}
-	time.Sleep(stopping) // this thread may go on for a moment, and must not get past this one
+	time.Sleep(stopping) // this thread may run on for a moment, and must not leave the failpoint
 }

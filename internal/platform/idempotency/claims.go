@@ -11,7 +11,7 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Claims is the workers' side: who works on which job.
+// Claims is what workers use: it marks the jobs that they work on.
 type Claims struct {
 	rdb        redis.UniversalClient
 	namespace  string
@@ -25,8 +25,8 @@ func NewClaims(rdb redis.UniversalClient, namespace string, settings config.Idem
 }
 
 // Claim tries to mark every job as in progress with holder, in one round trip.
-// It returns the jobs that somebody else is at work on. A job that Redis calls
-// settled counts as claimed: only Postgres can say so, and will.
+// It returns the jobs that another holder works on. A job that is settled by its
+// record counts as claimed: Postgres has to confirm that it is settled.
 func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (busy []uuid.UUID, err error) {
 	mine := string(InProgress) + " " + holder
 	commands := make([]*redis.StatusCmd, len(jobs))
@@ -36,7 +36,7 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) { // Nil: a key was free, and is ours now
+	if err != nil && !errors.Is(err, redis.Nil) { // Nil: a job was free, and is claimed now
 		return nil, err
 	}
 	prefix := string(InProgress) + " "
@@ -49,7 +49,7 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 	return busy, nil
 }
 
-// Refresh keeps claims from expiring while their holder is at work.
+// Refresh extends claims, so that they do not expire during the work.
 func (c *Claims) Refresh(ctx context.Context, jobs []uuid.UUID) error {
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, job := range jobs {
@@ -60,7 +60,7 @@ func (c *Claims) Refresh(ctx context.Context, jobs []uuid.UUID) error {
 	return err
 }
 
-// Settle records, inside a pipeline of the caller's, how jobs ended.
+// Settle records how a job ended, as part of the caller's pipeline.
 func (c *Claims) Settle(ctx context.Context, pipe redis.Pipeliner, job uuid.UUID, state State) {
 	pipe.Set(ctx, jobKey(c.namespace, job), string(state), c.settledTTL)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// State is how far a request or a job has come.
+// State is the state of a request or a job.
 type State string
 
-// The states of the seed documents.
+// The states, as they stand in Redis.
 const (
 	InProgress State = "IN_PROGRESS"
 	Success    State = "SUCCESS"
@@ -33,7 +33,8 @@ type Record struct {
 	Answer []byte // the final job as it was answered; only with Success and Failed
 }
 
-// requestKey hides client and key in a digest: both are chosen by clients.
+// requestKey is a digest of client and key: clients choose both, so they may be
+// long or contain anything.
 func requestKey(namespace string, r Request) string {
 	digest := sha256.New()
 	digest.Write([]byte(r.Client))
@@ -53,7 +54,7 @@ func (r Record) encode() []byte {
 	return out
 }
 
-// decode reads what encode wrote; anything else is no record.
+// decode reads what encode wrote; it returns false for anything else.
 func decode(value []byte) (Record, bool) {
 	parts := bytes.SplitN(value, []byte{' '}, 4)
 	if len(parts) < 3 {

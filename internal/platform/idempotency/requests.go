@@ -16,7 +16,7 @@ import (
 // maxAnswer bounds what is kept of an answer; a longer one is read from Postgres each time.
 const maxAnswer = 8 << 10
 
-// Requests is the api's side.
+// Requests is what the api uses: records of requests, by idempotency key.
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
@@ -40,7 +40,7 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 		rdb: rdb, namespace: namespace, budget: settings.Budget, ttl: settings.RequestTTL,
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
-			Timeout:     time.Second, // then one look-up tries again
+			Timeout:     time.Second, // after it one look-up tries again
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,8 +60,8 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 func (s *Requests) Close() { s.finds.Close() }
 
 // Find returns the record of a request, if Redis has it and answers in time.
-// Concurrent look-ups share a round trip: one each would cost a request more
-// than all the rest it does.
+// Concurrent look-ups share a round trip: a round trip for each would cost more
+// than all the other work of a request.
 func (s *Requests) Find(ctx context.Context, request Request) (Record, bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.budget)
 	defer cancel()
@@ -78,7 +78,7 @@ func (s *Requests) Find(ctx context.Context, request Request) (Record, bool) {
 	return decode(value)
 }
 
-// get looks many requests up; the value of one that is not there is nil.
+// get looks up many requests; the value of a missing one is nil.
 func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error) {
 	return s.breaker.Execute(func() ([][]byte, error) {
 		commands := make([]*redis.StringCmd, len(requests))
@@ -101,8 +101,8 @@ func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error
 	})
 }
 
-// Remember writes records, in one round trip. Call it only after the commit
-// that made their jobs. Records that cannot be written are simply not there.
+// Remember writes records, in one round trip. Call it only after the commit of
+// their jobs. A failure loses records, which does no harm.
 func (s *Requests) Remember(ctx context.Context, records map[Request]Record) error {
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for request, record := range records {

@@ -1,20 +1,20 @@
 // Package lock keeps several processes from doing the same thing at once, with
-// redsync on one Redis or on a majority of several that know nothing of each
-// other (Redlock). A lock here proves nothing: its holder can be paused past the
-// expiry, or servers can forget it. What must not happen twice is guarded in
-// SQL, always; docs/adr/0007-locks-are-crowd-control.md says what locks are for.
+// redsync on one Redis or on a majority of several independent ones (Redlock).
+// A lock here proves nothing: its holder can be paused past the expiry, or servers
+// can lose it. SQL alone guards what must not happen twice;
+// docs/adr/0007-locks-are-crowd-control.md says what locks are for.
 //
 //	ns:lock:<name>  a random value of the holder, with an expiry
 //
-//	Acquire ── a majority says yes ──▶ held ── Release ──▶ given back
+//	Acquire ── a majority says yes ──▶ held ── Release ──▶ released
 //	   │                                │ ▲
-//	   │                                └─┘ extended after a third of what is left, by a majority
+//	   │                                └─┘ extended by a majority, after a third of the remaining time
 //	   │                                │
-//	   │                                └─ run out, or a majority has it no longer ──▶ lost: Lost is closed
-//	   ├─ a majority answered, and somebody else has it ──▶ tried again, then ErrTaken
-//	   └─ no majority answered in time ──▶ ErrNoQuorum: nobody knows who has it
+//	   │                                └─ expired, or no majority has it any more ──▶ lost: Lost is closed
+//	   ├─ a majority answered, and another holder has it ──▶ tried again, then ErrTaken
+//	   └─ no majority answered in time ──▶ ErrNoQuorum: the holder is unknown
 //
-// A lock that ran out is not extended and never made anew; one that cannot be
-// given back expires. A server that fails to answer three times in a row is not
-// asked for new locks for a second, so that it does not slow down each of them.
+// An expired lock is not extended or taken again; a lock that cannot be released
+// expires. After three failures in a row a server gets no requests for new locks
+// for a second, so that it does not slow all of them down.
 package lock

@@ -9,12 +9,12 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// Held is a set of locks that are held. They are kept alive until Release; most
-// holders are done long before the first extension, which is only a timer until then.
+// Held is a set of locks that are held. They are extended until Release. Most
+// holders are done before the first extension, so it is only a timer at first.
 type Held struct {
 	locker  *Locker
 	ttl     time.Duration
-	mutexes []*redsync.Mutex // of one value; none: nothing is locked
+	mutexes []*redsync.Mutex // all with the same value; empty: nothing is locked
 	lost    chan struct{}
 	release sync.Once
 
@@ -25,11 +25,11 @@ type Held struct {
 	released bool
 }
 
-// Locks tells whether anything is locked: not so where locks are disabled.
+// Locks tells whether anything is locked; false where locks are disabled.
 func (h *Held) Locks() bool { return h != nil && len(h.mutexes) > 0 }
 
-// Lost is closed when one of the locks ran out or was taken away; then none is
-// kept alive any more. It stays open when they are released.
+// Lost is closed when one of the locks expired or was lost; then none is extended
+// any more. It stays open when they are released.
 func (h *Held) Lost() <-chan struct{} {
 	if h == nil {
 		return nil
@@ -37,10 +37,10 @@ func (h *Held) Lost() <-chan struct{} {
 	return h.lost
 }
 
-// Release gives the locks back, as far as they are still its own, and waits for
-// whatever keeps them alive. It needs no ctx that is alive, and takes no longer
-// than one server may for an answer; what cannot be given back expires. A second
-// one does nothing.
+// Release deletes the locks that are still its own, and waits for an extension
+// under way. It works with a ctx that has ended, and takes no longer than one
+// server may for an answer; what cannot be deleted expires. A second call does
+// nothing.
 func (h *Held) Release(ctx context.Context) {
 	if !h.Locks() {
 		return
@@ -58,7 +58,7 @@ func (h *Held) Release(ctx context.Context) {
 	})
 }
 
-// giveBack deletes the locks where they have our value.
+// giveBack deletes the locks that have our value.
 func (h *Held) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.locker.patience())
 	defer cancel()
@@ -69,7 +69,7 @@ func (h *Held) giveBack(ctx context.Context) {
 	all.Wait()
 }
 
-// until is when the first of the locks runs out.
+// until is when the first of the locks expires.
 func (h *Held) until() time.Time {
 	first := h.mutexes[0].Until()
 	for _, mutex := range h.mutexes[1:] {
@@ -80,21 +80,21 @@ func (h *Held) until() time.Time {
 	return first
 }
 
-// pause is how long to wait for the next extension: a third of what is left, so
-// that there are some more tries when one fails, but no shorter and shorter ones.
+// pause is how long to wait for the next extension: a third of the remaining time,
+// so that there are more tries when one fails, but at least a twentieth of the ttl.
 func (h *Held) pause() time.Duration {
 	left := time.Until(h.until())
 	return min(left, max(left/3, h.ttl/20))
 }
 
-// keep begins to keep the locks alive.
+// keep sets the timer of the first extension.
 func (h *Held) keep() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(h.pause(), h.extend)
 }
 
-// extend extends the locks, and sees to the next time.
+// extend extends the locks and sets the timer of the next extension.
 func (h *Held) extend() {
 	h.mu.Lock()
 	if h.released {
@@ -111,7 +111,7 @@ func (h *Held) extend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.released: // perhaps in the middle, with whatever result
+	case h.released: // perhaps during the extension: its result does not count
 	case kept:
 		h.timer.Reset(h.pause())
 	default:
@@ -121,8 +121,8 @@ func (h *Held) extend() {
 }
 
 // extendAll extends each of the locks and tells whether they can be kept: none
-// has run out, and none is gone from so many servers that no majority is left. A
-// lock that ran out is not extended: its time may be somebody else's by now.
+// has expired, and each may still be on a majority of the servers. An expired lock
+// is not extended: another holder may have it by now.
 func (h *Held) extendAll(ctx context.Context) bool {
 	if !time.Now().Before(h.until()) {
 		return false

@@ -19,9 +19,9 @@ import (
 )
 
 var (
-	// ErrTaken means that somebody else holds the lock.
+	// ErrTaken means that another holder has the lock.
 	ErrTaken = errors.New("lock: taken")
-	// ErrNoQuorum means that too few servers answered in time: nobody knows who holds the lock.
+	// ErrNoQuorum means that too few servers answered in time: the holder is unknown.
 	ErrNoQuorum = errors.New("lock: no majority of the servers answers")
 	// ErrLost is the cause of the context given to While when the lock could not be kept.
 	ErrLost = errors.New("lock: lost")
@@ -48,19 +48,19 @@ func New(clients []redis.UniversalClient, namespace string, settings config.Lock
 	return l
 }
 
-// patience is how long one server may take for one answer: a quarter of the
-// longest acquisition, so that one that hangs does not use up all of it.
+// patience is how long one server may take for one answer: a quarter of the time
+// for an acquisition, so that a server that hangs does not use up all of it.
 func (l *Locker) patience() time.Duration { return l.settings.Timeout / 4 }
 
 // quorum is a majority of the servers.
 func (l *Locker) quorum() int { return len(l.clients)/2 + 1 }
 
-// Acquire takes all of the named locks, or none, in ascending order, so that no
-// two who want overlapping sets block each other. It returns
-// ErrTaken when somebody else holds one of them after all tries, ErrNoQuorum
-// when nobody can say, and the error of ctx when that has ended. The first two
-// are no reason to refuse the caller's work: what decides is in SQL. With an
-// error, Held is nil, which can be released all the same.
+// Acquire takes all of the named locks, or none. It takes them in ascending order,
+// so that two callers with overlapping sets do not block each other. It returns
+// ErrTaken when another holder has one of them after all tries, ErrNoQuorum when
+// the holder is unknown, and the error of ctx when that has ended. The first two
+// are no reason to refuse the caller's work: SQL decides. With an error, Held is
+// nil; Release does nothing on it.
 func (l *Locker) Acquire(ctx context.Context, names ...string) (*Held, error) {
 	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
 	if err != nil {
@@ -70,12 +70,11 @@ func (l *Locker) Acquire(ctx context.Context, names ...string) (*Held, error) {
 }
 
 // AcquireFunc takes all of the named locks, or none, as Acquire does, and returns
-// how to give them back. Whoever has one goes on without the locks when it fails:
-// they spare waiting elsewhere, and guard nothing.
+// a function that releases them. When it fails, its caller goes on without the
+// locks: they only save waiting in Postgres, and guard nothing.
 type AcquireFunc func(ctx context.Context, names ...string) (release func(), err error)
 
-// AcquireFunc returns Acquire for those who need no more of the locks, or nil
-// where locks are disabled.
+// AcquireFunc returns Acquire as an AcquireFunc, or nil where locks are disabled.
 func (l *Locker) AcquireFunc() AcquireFunc {
 	if !l.settings.Enabled {
 		return nil
@@ -86,10 +85,10 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 	}
 }
 
-// While runs do for as long as it holds the named lock, which it keeps alive.
-// It returns ErrTaken at once when somebody else holds it, and ErrNoQuorum when
-// nobody can say. When the lock is lost, the context of do ends with the cause
-// ErrLost; While returns after do has. Where locks are disabled it runs do.
+// While takes the named lock, runs do and extends the lock meanwhile.
+// It returns ErrTaken at once when another holder has it, and ErrNoQuorum when the
+// holder is unknown. When the lock is lost, the context of do ends with the cause
+// ErrLost, and While returns after do. Where locks are disabled it just runs do.
 func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
 	held, err := l.acquire(ctx, ttl, 1, []string{name})
 	if err != nil {
@@ -135,18 +134,18 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 	return h, err
 }
 
-// takeAll takes locks one after the other; what h has then is to be given back
-// after an error.
+// takeAll takes locks one after the other into h. After an error the caller gives
+// back those that h has.
 func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string) error {
 	// The last quarter is for giving back.
 	ctx, cancel := context.WithTimeout(ctx, l.settings.Timeout-l.patience())
 	defer cancel()
-	names = slices.Compact(slices.Sorted(slices.Values(names))) // a name given twice would find itself taken
+	names = slices.Compact(slices.Sorted(slices.Values(names))) // a name given twice would block itself
 	value := rand.Text()
 	for _, name := range names {
 		mutex := l.mutex(name, value, h.ttl)
 		err := l.take(ctx, mutex, tries)
-		if err == nil || ctx.Err() != nil { // redsync gives nothing back when the context has ended
+		if err == nil || ctx.Err() != nil { // redsync does not give back what it got when the context has ended
 			h.mutexes = append(h.mutexes, mutex)
 		}
 		if err != nil {
@@ -154,13 +153,13 @@ func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string
 		}
 	}
 	if !time.Now().Before(h.until()) {
-		return fmt.Errorf("%w: %s ran out before the last of %s was there", ErrNoQuorum, names[0], strings.Join(names, ", "))
+		return fmt.Errorf("%w: %s expired before the last of %s was taken", ErrNoQuorum, names[0], strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// mutex describes a lock. The value is there from the start, so that a lock can
-// be given back of which nobody knows whether it was taken.
+// mutex describes a lock. It has its value from the start, so that it can be
+// given back when it is not known whether it was taken.
 func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
 	return l.sync.NewMutex(l.namespace+":lock:"+name,
 		redsync.WithExpiry(ttl),
@@ -170,9 +169,9 @@ func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
 		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
 }
 
-// take tries to take a lock, and again as long as somebody else has it. redsync
-// could repeat tries itself, but when the time is up while it waits it no longer
-// knows what the servers said.
+// take tries to take a lock, and tries again while another holder has it. redsync
+// could repeat the tries itself, but when the time is up during its wait it does
+// not return what the servers said.
 func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) error {
 	var last error
 	for range tries {
@@ -185,7 +184,7 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 		}
 		if !countVotes(err).taken(len(l.clients), l.quorum()) {
 			if last != nil && ctx.Err() != nil {
-				return last // the time was up in the middle of this try; the one before knew
+				return last // the time was up during this try; the result of the one before stands
 			}
 			return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 		}
@@ -195,8 +194,8 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 	return last
 }
 
-// jittered returns between half and one and a half of a delay, so that those who
-// met do not meet again.
+// jittered returns between half and one and a half of a delay, so that callers
+// who collided do not collide again.
 func jittered(mean time.Duration) time.Duration {
 	return mean/2 + mathrand.N(mean+1) //nolint:gosec // a jitter is no secret
 }

@@ -31,7 +31,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// acquired notes how an acquisition ended.
+// acquired records how an acquisition ended.
 func (m *metrics) acquired(err error, took time.Duration) {
 	outcome := "acquired"
 	switch {

@@ -11,15 +11,15 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// rest is how long a server that does not answer is not asked for new locks.
-const rest = time.Second
+// breakerOpen is how long a server that does not answer gets no requests for new locks.
+const breakerOpen = time.Second
 
 // server is one of the servers, as redsync sees it. redsync waits for the answer
-// of each of them: without the breaker one that hangs would use up everybody's patience.
+// of each of them: without the breaker, one that hangs would delay every lock.
 type server struct {
 	pool    redsyncredis.Pool
 	breaker *gobreaker.CircuitBreaker[bool]
-	brief   time.Duration // for what cannot be left out, while it rests
+	brief   time.Duration // timeout of an Eval while the breaker is open
 }
 
 func newServer(client redis.UniversalClient, patience time.Duration) *server {
@@ -28,14 +28,14 @@ func newServer(client redis.UniversalClient, patience time.Duration) *server {
 		brief: patience / 10,
 		breaker: gobreaker.NewCircuitBreaker[bool](gobreaker.Settings{
 			Name:        "locks",
-			Timeout:     rest, // then one lock tries again
+			Timeout:     breakerOpen, // after it one lock tries again
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
-			IsExcluded:  func(err error) bool { return errors.Is(err, context.Canceled) }, // a caller who left says nothing of the server
+			IsExcluded:  func(err error) bool { return errors.Is(err, context.Canceled) }, // a caller who left says nothing about the server
 		}),
 	}
 }
 
-// Get returns a connection, as redsync calls it: commands under one context.
+// Get returns what redsync calls a connection: commands under one context.
 func (s *server) Get(ctx context.Context) (redsyncredis.Conn, error) {
 	commands, err := s.pool.Get(ctx)
 	return &conn{Conn: commands, server: s, ctx: ctx}, err
@@ -46,16 +46,16 @@ func (s *server) Get(ctx context.Context) (redsyncredis.Conn, error) {
 type conn struct {
 	redsyncredis.Conn
 	server *server
-	ctx    context.Context // of one command: redsync's way
+	ctx    context.Context // of one command; redsync passes it to Get
 }
 
-// SetNX fails at once while the server rests: that is one vote less.
+// SetNX fails at once while the breaker is open: that is one vote less.
 func (c *conn) SetNX(name, value string, expiry time.Duration) (bool, error) {
 	return c.server.breaker.Execute(func() (bool, error) { return c.Conn.SetNX(name, value, expiry) })
 }
 
-// Eval is tried always, as the lock may be there from before; but not for long
-// while the server rests.
+// Eval is always tried, because the server may still have the lock; but only
+// briefly while the breaker is open.
 func (c *conn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.server.breaker.State() != gobreaker.StateOpen {
 		return c.Conn.Eval(script, keysAndArgs...)

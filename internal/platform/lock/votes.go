@@ -2,10 +2,10 @@ package lock
 
 import "github.com/go-redsync/redsync/v4"
 
-// votes is what the servers said that did not say yes.
+// votes counts the servers that did not say yes.
 type votes struct {
-	no     int // somebody else has it there, or nobody does
-	silent int // did not answer, or with an error
+	no     int // the lock has another holder there, or none
+	silent int // no answer, or an error
 }
 
 // countVotes counts the votes in an error of redsync: an ErrTaken when a majority
@@ -28,11 +28,11 @@ func countVotes(err error) (v votes) {
 	return v
 }
 
-// taken tells, of a failed attempt to take a lock, whether somebody else has it:
-// a majority answered, and not all of it with yes. Without a majority nobody can
-// say; and when all that answered said yes, it was too late.
+// taken tells, for a failed attempt to take a lock, whether another holder has it:
+// a majority answered, and at least one server said no. Without a majority the
+// holder is unknown; and when all answers were yes, they came too late.
 func (v votes) taken(servers, quorum int) bool { return v.no > 0 && servers-v.silent >= quorum }
 
-// gone tells, of a failed attempt to extend a lock, whether no majority can have
-// it any more, whatever the silent ones would say.
+// gone tells, for a failed attempt to extend a lock, whether no majority can have
+// it any more, whatever the silent servers would say.
 func (v votes) gone(servers, quorum int) bool { return servers-v.no < quorum }

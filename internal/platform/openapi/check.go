@@ -28,14 +28,14 @@ func (o *Operation) CheckBody(body []byte) (value any, faults []fault.Field, err
 	return value, o.check(o.body, value, ""), nil
 }
 
-// CheckParameters checks what get returns for each parameter that is not in the
-// body, unless it was not sent. A value in the path that
-// fits no resource is told apart: there is nothing at such a path.
+// CheckParameters checks the parameters in path, query and headers that were
+// sent; get returns their values. noSuchPath tells that a value in the path is
+// invalid: no resource can have such a path.
 func (o *Operation) CheckParameters(get func(in, name string) (text string, sent bool)) (faults []fault.Field, noSuchPath bool) {
 	for _, p := range o.parameters {
 		text, sent := get(p.in, p.name)
 		if !sent {
-			continue // what is required says its own code
+			continue // a required one has an error code of its own, which others check
 		}
 		var value any = text
 		if n, err := strconv.ParseInt(text, 10, 64); p.integer && err == nil && strconv.FormatInt(n, 10) == text {
@@ -55,9 +55,9 @@ func (o *Operation) CheckParameters(get func(in, name string) (text string, sent
 	return faults, noSuchPath
 }
 
-// Target returns what a request is about: its parameters in path and query, each
-// in one spelling, in the contract's order. get is that of CheckParameters, which
-// has found no fault.
+// Target returns the parameters of a request in path and query, name and value, in
+// the contract's order. Spellings of the same value become one. get is that of
+// CheckParameters, which must have found no fault.
 func (o *Operation) Target(get func(in, name string) (text string, sent bool)) []string {
 	var target []string
 	for _, p := range o.parameters {
@@ -90,7 +90,8 @@ const maxFaults = 32
 // maxName bounds the name of an unknown field that an answer repeats, in bytes.
 const maxName = 128
 
-// check returns what is wrong with a value; pointer names it when it is not a body.
+// check returns what is wrong with a value; pointer names a parameter and is empty
+// for a body.
 func (o *Operation) check(schema *jsonschema.Schema, value any, pointer string) (faults []fault.Field) {
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](schema.Validate(value))
 	if !ok {
@@ -176,7 +177,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// formats are the formats of strings, in words for people.
+// formats has a sentence for people for each format of strings.
 var formats = map[string]string{
 	"uuid":      "must be a UUID",
 	"date-time": "must be a time like 2026-07-01T09:00:00Z (RFC 3339)",

@@ -5,7 +5,6 @@
 //
 //	[Load] ─▶ [Document] ─▶ [Operation.CheckParameters], [Operation.CheckBody]
 //
-// The document also says, in extensions and parameters, what a server does before
-// its handlers run: who may call an operation (x-roles) and whether it needs an
-// Idempotency-Key.
+// The document also says what a server must check before its handlers run: who may
+// call an operation (x-roles) and whether it needs an Idempotency-Key.
 package openapi

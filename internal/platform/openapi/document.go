@@ -19,15 +19,15 @@ type Document struct {
 	Operations []Operation
 }
 
-// Operation is one thing that clients can ask for.
+// Operation is one operation of the API: a method on a path.
 type Operation struct {
-	ID       string
-	Method   string
-	Path     string   // as OpenAPI writes it: /v1/jobs/{job}
-	Roles    []string // who may; empty: anybody, without authentication
-	HasBody  bool
-	MayLack  bool // its body may be left out: that is {}
-	NeedsKey bool // an Idempotency-Key is required
+	ID           string
+	Method       string
+	Path         string   // as OpenAPI writes it: /v1/jobs/{job}
+	Roles        []string // who may call it; empty: anybody, without authentication
+	HasBody      bool
+	BodyOptional bool // the body may be left out; it is then {}
+	NeedsKey     bool // an Idempotency-Key is required
 
 	body       *jsonschema.Schema
 	parameters []parameter
@@ -41,7 +41,7 @@ type parameter struct {
 	schema   *jsonschema.Schema
 }
 
-// address is the document's name among schemas; nothing is fetched.
+// address is the document's name in the schema compiler; nothing is fetched from it.
 const address = "file:///openapi.json"
 
 var methods = []string{"get", "post", "put", "patch", "delete"}
@@ -49,9 +49,9 @@ var methods = []string{"get", "post", "put", "patch", "delete"}
 // node is an object of the document.
 type node = map[string]any
 
-// Load reads an OpenAPI 3.1 document in YAML. patterns has, for regular
-// expressions in its schemas, the sentence that people read when a value does not
-// match it; for others they read the expression.
+// Load reads an OpenAPI 3.1 document in YAML. patterns has sentences for regular
+// expressions in its schemas: the error for a value that does not match. Without
+// one the error repeats the expression.
 func Load(source []byte, patterns map[string]string) (*Document, error) {
 	var root node
 	if err := yaml.Unmarshal(source, &root); err != nil {
@@ -89,8 +89,8 @@ func Load(source []byte, patterns map[string]string) (*Document, error) {
 	return d, nil
 }
 
-// dateTime is RFC 3339 without what the types of the operations cannot read: leap
-// seconds, and a small t and z.
+// dateTime is RFC 3339 without what time.Time cannot read: leap seconds, and a
+// lower-case t and z.
 var dateTime = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
 
 func readableTime(value any) error {
@@ -104,7 +104,7 @@ func readableTime(value any) error {
 	return new(time.Time).UnmarshalText([]byte(text))
 }
 
-// reader resolves what operations refer to.
+// reader reads operations and resolves their references.
 type reader struct {
 	root     node
 	compiler *jsonschema.Compiler
@@ -138,7 +138,7 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 		return o, nil
 	}
 	required, _ := child(operation, "requestBody")["required"].(bool)
-	o.MayLack = !required
+	o.BodyOptional = !required
 	var err error
 	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
 	return o, err

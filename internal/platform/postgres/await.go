@@ -17,10 +17,10 @@ const (
 	longestProbeDelay = time.Second
 )
 
-// Await calls probe until it returns nil: a server may be starting, recovering
-// from a crash, or on its way. notify hears of each failure.
-// Await gives up with the last error after limit (0: after the first one), at
-// once when the server refuses the user or the password, and when ctx ends.
+// Await calls probe until it returns nil: a server may be starting, or recovering
+// from a crash. It calls notify after each failure. It gives up with the last error
+// after limit (0: after the first failure), at once when the server refuses the
+// user or the password, and when ctx ends.
 func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, notify func(error)) error {
 	if limit == 0 {
 		return probe(ctx)
@@ -37,7 +37,7 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 			return struct{}{}, nil
 		case isRefused(err):
 			return struct{}{}, backoff.Permanent(err)
-		case bounded.Err() == nil || last == nil: // that the time is over says less than what was wrong before
+		case bounded.Err() == nil || last == nil: // the error before says more than "the time is over"
 			last = err
 			notify(err)
 		}
@@ -54,8 +54,8 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 	return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
 }
 
-// isRefused tells whether the server does not know the user, or the password is
-// another one: time does not help.
+// isRefused tells whether the server refuses the user or the password: waiting
+// does not help.
 func isRefused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(pg.Code, "28")

@@ -12,29 +12,28 @@ import (
 )
 
 // transientStates are the SQLSTATE prefixes of faults that the statement did not
-// cause: the same statement may well succeed in a moment.
+// cause: the same statement may succeed a moment later.
 //
-// statement_timeout (57014) is among them, although a statement can also be slow
-// by its own doing. Every statement here asks an index for a bounded number of
-// rows, so one that takes ten seconds meets a server that is overloaded, or a
-// disk that hangs. Half a batch would not be quicker there: a batch of 256 that
-// is tried in halves, down to one by one, is 511 statements for a server that
-// cannot do one; and then each of its jobs would have failed by itself, and be
-// given up for good after a few such minutes. A batch that is tried again whole
-// waits the trouble out.
+// statement_timeout (57014) is one of them, although a statement can also be slow
+// by itself. Every statement here reads a bounded number of rows by an index, so
+// when one takes ten seconds, the server is overloaded or its disk hangs. Splitting
+// a batch would not help: a batch of 256 that is tried in halves, down to single
+// items, makes 511 statements for a server that cannot do one. Each of its jobs
+// would then count a failure of its own and be given up after a few such minutes.
+// A batch that is tried again as a whole just waits until the server recovers.
 var transientStates = []string{
 	"08",    // connection exceptions
 	"25006", // read-only transaction: we talk to a standby after a failover
-	"25P03", // idle-in-transaction timeout: we were paused, and our transaction is gone
+	"25P03", // idle-in-transaction timeout: we were paused, and our transaction was aborted
 	"40",    // serialization failure, deadlock
 	"53",    // insufficient resources
 	"55P03", // lock not available: lock_timeout
 	"57",    // operator intervention: cancelled, shut down, starting up, statement_timeout
 }
 
-// IsTransient tells whether err is transient: a lost connection, a
-// timeout, a deadlock, a restart. Such a fault says nothing about the work; it is
-// tried again and never counted against a job.
+// IsTransient tells whether err is transient: a lost connection, a timeout, a
+// deadlock, a restart. Such a fault says nothing about the work, which is tried
+// again; it never counts as a failed attempt of a job.
 func IsTransient(err error) bool {
 	if err == nil {
 		return false
@@ -55,18 +54,18 @@ func IsTransient(err error) bool {
 		errors.Is(err, puddle.ErrClosedPool) || isClosedConnection(err)
 }
 
-// IsLockTimeout tells whether err says that a lock could not be had within
+// IsLockTimeout tells whether err means that a lock was not free within
 // lock_timeout.
 func IsLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// isClosedConnection recognises pgx's own error for a connection that died
-// under a statement; pgconn exports neither a value nor a type for it, only the
-// fact that nothing was sent.
+// isClosedConnection recognises pgx's own error for a connection that was closed
+// before a statement was sent. pgconn exports neither a value nor a type for it,
+// only this check.
 func isClosedConnection(err error) bool { return pgconn.SafeToRetry(err) }
 
-// NothingSent tells whether err proves that the server saw nothing of the
-// statement, so that it can be sent again whatever it does.
+// NothingSent tells whether err proves that the statement was not sent, so that
+// it is safe to send it again, whatever it does.
 func NothingSent(err error) bool { return pgconn.SafeToRetry(err) }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Both ends of a connection ask after each other when it has been silent for a
-// while. With the user timeout, which bounds how long what was sent may stay
-// unacknowledged, each notices in time that the other has vanished: the client
-// that waits for an answer as well as the server that holds locks for it.
+// Both ends of a connection send keep-alive probes when it has been idle for a
+// while. The user timeout bounds how long sent data may stay unacknowledged.
+// Together they let each end notice in time that the other is gone: the client,
+// which waits for an answer, and the server, which holds locks for the client.
 const (
 	keepaliveIdle     = 5 * time.Second
 	keepaliveInterval = 2 * time.Second

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// setUserTimeout has nothing to set: TCP_USER_TIMEOUT is Linux's. Elsewhere the
-// system decides how often a keep-alive may stay unanswered.
+// setUserTimeout sets nothing: only Linux has TCP_USER_TIMEOUT. Elsewhere the
+// system decides how many keep-alive probes may stay unanswered.
 func setUserTimeout(time.Duration) func(network, address string, conn syscall.RawConn) error {
 	return nil
 }

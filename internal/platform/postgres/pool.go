@@ -16,7 +16,7 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// DB is what reads and statements need; a pool and a transaction both have it.
+// DB is what functions with SQL need; a pool and a transaction both implement it.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -25,8 +25,8 @@ type DB interface {
 }
 
 // Open returns a pool whose sessions have the timeouts of settings. It does not
-// wait for a connection: its error is one of the settings, and whether Postgres is
-// there shows with the first statement. name shows up in pg_stat_activity.
+// connect: an error means that a setting is wrong, and a Postgres that is away
+// shows with the first statement. name is the application_name of the sessions.
 func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
@@ -42,13 +42,13 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	session["lock_timeout"] = milliseconds(settings.LockTimeout)
 	session["idle_in_transaction_session_timeout"] = milliseconds(settings.IdleInTransactionTimeout)
 	session["tcp_user_timeout"] = milliseconds(settings.TCPUserTimeout)
-	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // this and the two before are for the server's end of the connection
+	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // the tcp_ parameters are for the server's end of the connection
 	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
 	session["timezone"] = "UTC"
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap()) // without it every uuid travels as text
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
-			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers say Z, wherever they are made
+			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers show UTC, in whatever zone the process runs
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -66,9 +66,9 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// InTx runs do in one READ COMMITTED transaction: committed when do returns nil,
-// rolled back otherwise. After an error of the commit itself the outcome is
-// unknown; what do wrote must be guarded so that doing it again is safe.
+// InTx runs do in one READ COMMITTED transaction and commits it when do returns
+// nil; otherwise it rolls back. When the commit itself fails the outcome is
+// unknown, so do must be safe to run again.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, do)
 }

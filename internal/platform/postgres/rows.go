@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrRows means that a guarded statement did not touch exactly the rows it
-// named: somebody changed them without the lock that protects them. The
+// ErrRows means that a guarded statement did not change exactly the rows it
+// named: something else changed them without the lock that protects them. The
 // transaction must not commit.
 var ErrRows = errors.New("a statement did not touch the rows it named")
 
-// Exactly returns a check for (*pgx.QueuedQuery).Exec: the statement must touch
+// Exactly returns a check for (*pgx.QueuedQuery).Exec: the statement must change
 // n rows, or the batch fails with ErrRows. what names the rows in the error.
 func Exactly(n int, what string) func(tag pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {

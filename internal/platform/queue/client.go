@@ -12,19 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Task is one call to work.
+// Task tells a worker that there is work.
 type Task struct {
-	ID      uuid.UUID // chosen by the caller, so that the task can be looked for later
+	ID      uuid.UUID // chosen by the caller, so that the task can be found later
 	Kind    string    // also names the queue
 	Payload []byte
 }
 
-// maxRetry is how often asynq may deliver a task again after a failure. When
-// to give up is decided elsewhere, by counting in Postgres; this is only a bound.
+// maxRetry is how often asynq may deliver a task again after a failure. It is only
+// a bound: attempts are counted in Postgres, which decides when to give up.
 const maxRetry = 1000
 
-// registerEvery is how often a client tells Redis anew which queues exist. asynq
-// does so once per client, and after a FLUSHALL its tools would not see them.
+// registerEvery is how often a client tells Redis again which queues exist. asynq
+// does so once per client, and its tools would not see the queues after a FLUSHALL.
 const registerEvery = 5 * time.Second
 
 // Client enqueues tasks.
@@ -38,8 +38,8 @@ type Client struct {
 	renewed time.Time
 }
 
-// NewClient returns a Client. Tasks that a worker holds for longer than
-// taskTimeout go back to the queue.
+// NewClient returns a Client. A task that a worker has had for longer than
+// taskTimeout goes back to the queue.
 func NewClient(rdb redis.UniversalClient, namespace string, taskTimeout time.Duration) *Client {
 	return &Client{rdb: rdb, namespace: namespace, taskTimeout: taskTimeout}
 }

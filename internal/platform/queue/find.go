@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TaskState is what has become of a task.
+// TaskState is where a task is.
 type TaskState int
 
 // The states of a task.
 const (
-	Missing  TaskState = iota // not in Redis: forgotten, or never enqueued
+	Missing  TaskState = iota // not in Redis: lost, or never enqueued
 	Pending                   // in the queue, or waiting for its next delivery
 	Active                    // with a worker that is alive
-	Orphaned                  // delivered, and then nothing: its worker is dead, or asynq has given it up
+	Orphaned                  // delivered, but its worker is dead or asynq has given it up
 )
 
 // Finder looks tasks up.
@@ -34,8 +34,8 @@ func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
 	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
 }
 
-// Find returns the states of tasks of one kind. An error means that Redis could not
-// say, which is no reason to think that a task is lost.
+// Find returns the states of tasks of one kind. An error means that the states are
+// unknown; it does not mean that a task is lost.
 func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]TaskState, error) {
 	states := make(map[uuid.UUID]TaskState, len(ids))
 	var active []uuid.UUID
@@ -63,7 +63,8 @@ func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 	return states, nil
 }
 
-// findWorkers tells, of tasks that asynq has handed out, whether the worker they went to is alive.
+// findWorkers adds the states of active tasks, which asynq has delivered: it looks
+// whether their workers are alive.
 func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map[uuid.UUID]TaskState) error {
 	if len(active) == 0 {
 		return nil
@@ -99,7 +100,7 @@ func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map
 	return nil
 }
 
-// Forget removes the notes on who held tasks that are no longer of interest.
+// Forget removes the records of which worker had these tasks.
 func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
@@ -111,9 +112,8 @@ func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 	return f.rdb.HDel(ctx, activeTasksKey(f.namespace), fields...).Err()
 }
 
-// Wait returns how long the task of a kind that has waited longest has been
-// waiting; 0 when nothing waits. It is an error when no task of the kind was ever
-// enqueued.
+// Wait returns how long the oldest waiting task of a kind has been waiting; 0 when
+// none waits. It is an error when no task of the kind was ever enqueued.
 func (f *Finder) Wait(kind string) (time.Duration, error) {
 	info, err := f.inspector.GetQueueInfo(Name(f.namespace, kind))
 	if err != nil {

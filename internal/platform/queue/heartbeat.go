@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Heartbeat says in Redis that this worker is alive, and which tasks it is at
-// work on. Each of its writes may fail: a worker that is not heard is taken for
-// dead, its tasks are issued again, and Postgres keeps the doubles apart.
+// Heartbeat says in Redis that this worker is alive, and which tasks it works on.
+// Each of its writes may fail: the worker then counts as dead, its tasks are
+// enqueued again, and Postgres lets no effect happen twice.
 type Heartbeat struct {
 	rdb       redis.UniversalClient
 	namespace string
@@ -22,14 +22,14 @@ type Heartbeat struct {
 	ttl       time.Duration
 }
 
-// NewHeartbeat returns the Heartbeat of a worker. It beats every
-// heartbeat_interval; the worker counts as dead when nothing was heard for
+// NewHeartbeat returns the Heartbeat of a worker. It writes every
+// heartbeat_interval; the worker counts as dead when it has not written for
 // heartbeat_ttl.
 func NewHeartbeat(rdb redis.UniversalClient, namespace, worker string, settings config.Worker) *Heartbeat {
 	return &Heartbeat{rdb: rdb, namespace: namespace, worker: worker, every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL}
 }
 
-// Run beats until ctx ends, then says that the worker is gone.
+// Run writes the heartbeat until ctx ends, then removes it.
 func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(h.every)
 	defer ticker.Stop()
@@ -54,12 +54,12 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	return h.rdb.Set(ctx, workerKey(h.namespace, h.worker), time.Now().UTC().Format(time.RFC3339), h.ttl).Err()
 }
 
-// Started notes that this worker is at work on a task.
+// Started records that this worker works on a task.
 func (h *Heartbeat) Started(ctx context.Context, task uuid.UUID) error {
 	return h.rdb.HSet(ctx, activeTasksKey(h.namespace), task.String(), h.worker).Err()
 }
 
-// Finished notes that this worker is done with a task.
+// Finished removes the record of a task that this worker no longer works on.
 func (h *Heartbeat) Finished(ctx context.Context, task uuid.UUID) error {
 	return h.rdb.HDel(ctx, activeTasksKey(h.namespace), task.String()).Err()
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// asynqLog gives asynq's messages to slog.
+// asynqLog passes asynq's messages to slog.
 type asynqLog struct{ logger *slog.Logger }
 
 func (l asynqLog) Debug(args ...any) { l.logger.Debug("asynq: " + fmt.Sprint(args...)) }

@@ -15,15 +15,16 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Handler does what a task calls for. redelivered tells that an earlier delivery
-// of the same task failed. An error wrapped by Later means "not now" and is no
-// failure; any other error counts as one.
+// Handler does the work of a task. redelivered tells that an earlier delivery of
+// the same task failed. An error wrapped by Later means "not now" and is no
+// failure; neither is the end of a context. Any other error is one.
 type Handler func(ctx context.Context, t Task, redelivered bool) error
 
-// ErrLater is in the chain of every error that is nobody's fault.
+// ErrLater is in the chain of every error that Later returns.
 var ErrLater = errors.New("not now")
 
-// Later marks err as nobody's fault: the task is delivered again and nothing is counted.
+// Later marks err as no failure of the work: the task is delivered again, and the
+// delivery does not count.
 func Later(err error) error {
 	if err == nil {
 		return nil
@@ -31,8 +32,8 @@ func Later(err error) error {
 	return fmt.Errorf("%w: %w", ErrLater, err)
 }
 
-// NewServer returns an asynq server that delivers the tasks of the given kinds,
-// kinds first in the list before all later ones.
+// NewServer returns a Server for the tasks of the given kinds. Tasks of a kind wait
+// while there are tasks of kinds before it in the list.
 func NewServer(rdb redis.UniversalClient, namespace string, settings config.Worker, logger *slog.Logger,
 	kinds []string, handlers map[string]Handler,
 ) *Server {
@@ -63,11 +64,11 @@ type Server struct {
 	mux    *asynq.ServeMux
 }
 
-// Start begins to deliver. Redis may be away; deliveries begin when it is back.
+// Start starts delivering. If Redis is away, deliveries begin when it is back.
 func (s *Server) Start() error { return s.server.Start(s.mux) }
 
-// Shutdown waits for the tasks that are held, up to the shutdown timeout, and
-// gives the rest back to the queue.
+// Shutdown waits for the tasks under way, up to the shutdown timeout, and gives the
+// rest back to the queue.
 func (s *Server) Shutdown() { s.server.Shutdown() }
 
 func deliver(handle Handler) func(context.Context, *asynq.Task) error {
@@ -75,7 +76,7 @@ func deliver(handle Handler) func(context.Context, *asynq.Task) error {
 		text, _ := asynq.GetTaskID(ctx)
 		id, err := uuid.Parse(text)
 		if err != nil {
-			return errors.Join(errors.New("a task whose id is no UUID is none of ours"), asynq.SkipRetry)
+			return errors.Join(errors.New("the id of the task is not a UUID; this system did not enqueue it"), asynq.SkipRetry)
 		}
 		retried, _ := asynq.GetRetryCount(ctx)
 		return handle(ctx, Task{ID: id, Kind: t.Type(), Payload: t.Payload()}, retried > 0)
@@ -86,8 +87,8 @@ func isLater(err error) bool {
 	return errors.Is(err, ErrLater) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retryDelay is 1, 2, 4 … 30 s by the number of failures so far, with a jitter
-// of a quarter so that tasks that failed together do not come back together.
+// retryDelay is 1, 2, 4 … 30 s by the number of failures so far, plus up to a
+// quarter, so that tasks that failed together do not come back together.
 func retryDelay(failures int, _ error, _ *asynq.Task) time.Duration {
 	delay := min(time.Second<<min(failures, 5), 30*time.Second)
 	return delay + rand.N(delay/4) //nolint:gosec // a jitter is no secret

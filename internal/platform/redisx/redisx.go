@@ -1,5 +1,6 @@
 // Package redisx opens the Redis client with the timeouts of the settings. It
-// owns no keys; each package that uses Redis names its own under Namespace.
+// owns no keys; each package that uses Redis documents its own, under
+// redis.namespace.
 package redisx
 
 import (
@@ -14,8 +15,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Open returns a client that connects lazily: Redis may be away at start and at
-// any time after. A context's deadline holds for every command.
+// Open returns a client that connects with its first command: Redis may be away
+// at start and at any time after. Commands respect the deadline of their context.
 func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (*redis.Client, error) {
 	opts, err := redis.ParseURL(settings.URL)
 	if err != nil {
@@ -27,19 +28,19 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 	opts.WriteTimeout = settings.WriteTimeout
 	opts.PoolSize = settings.PoolSize
 	opts.ContextTimeoutEnabled = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // a hosted service's protocol
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services have them
 	for _, change := range changes {
 		change(opts)
 	}
 	return redis.NewClient(opts), nil
 }
 
-// Once is for who asks several servers and can do without one: a command, and a
-// connection, is not tried again.
+// Once is a change for Open: a command or a connection that fails is not tried
+// again. It is for callers of several servers that can do without one.
 func Once(opts *redis.Options) { opts.MaxRetries, opts.DialerRetries = -1, 1 }
 
-// LogTo sends the client library's own messages to logger, as debug messages:
-// every failed command is an error of its caller already.
+// LogTo sends the client library's own messages to logger, as debug messages: the
+// caller of a failed command gets its error anyway.
 func LogTo(logger *slog.Logger) { redis.SetLogger(clientLog{logger}) }
 
 type clientLog struct{ logger *slog.Logger }

@@ -1,5 +1,5 @@
-// Package seal encrypts small secrets at rest with AES-256-GCM, bound to the
-// row they belong to.
+// Package seal encrypts small secrets for storage in a row, with AES-256-GCM. A
+// sealed secret opens only with the same [Key] and the same row.
 package seal
 
 import (
@@ -11,11 +11,12 @@ import (
 	"fmt"
 )
 
-// ErrOpen means that a sealed secret cannot be opened: another key, another
-// row, or changed bytes.
+// ErrOpen means that a sealed secret cannot be opened: the key or the row is
+// another one, or bytes were changed.
 var ErrOpen = errors.New("seal: the secret cannot be opened with this draw.secret_key")
 
-// format is the first byte of every sealed secret, so that a later format can be told apart.
+// format is the first byte of every sealed secret, so that a later format can be
+// recognised.
 const format = 1
 
 // Key seals and opens.
@@ -45,9 +46,9 @@ func NewKey() string {
 	return hex.EncodeToString(raw)
 }
 
-// Seal encrypts secret; only the same key with the same row opens it.
+// Seal encrypts secret for a row.
 func (k Key) Seal(secret, row []byte) []byte {
-	return k.aead.Seal([]byte{format}, nil, secret, row) //nolint:gosec // this AEAD draws its own random nonce and wants none
+	return k.aead.Seal([]byte{format}, nil, secret, row) //nolint:gosec // this AEAD chooses a random nonce itself
 }
 
 // Open decrypts what Seal returned, or fails with ErrOpen.

@@ -1,18 +1,19 @@
 // Package stream sends server-sent events: the text/event-stream format of the
-// WHATWG HTML standard, section 9.2, and the bounds of a process that holds many
-// of them open.
+// WHATWG HTML standard, section 9.2 ([Serve], [Relay]). It also bounds how many
+// streams a process has open ([Limit]).
 //
-// A stream begins with a hint when to come back (retry), carries events, and a
-// comment after each silence so that a client that is gone is found and proxies
-// keep the connection. It ends after an event that is marked as the last, when
-// its source is closed, when it is too old, or when the server drains: always
-// between two events. The client comes back with the id of the last event it
-// got. Hint and age vary from stream to stream, lest all come back at once.
+// A stream begins by telling the client when to connect again (retry). Then come
+// events, and a comment after each silence, so that dead clients are noticed and
+// proxies keep the connection. A stream ends after an event that is marked as the
+// last, when its source is closed, when it is too old, or when the server shuts
+// down; always between two events. The client connects again with the id of the
+// last event it got. Retry time and age are random within limits, so that clients
+// do not all come back at once.
 //
 // Nothing is queued here: a stream takes the next event when the one before is
-// written, so the source decides what a slow client misses. It should be a
-// channel of one place that holds the newest, as watch.Subscription is.
+// written, so the source decides what a slow client misses. The source should be a
+// channel that holds only the newest value, as that of watch.Subscription does.
 //
-// A client that stops reading without hanging up holds its stream in a write;
-// only a deadline on its connection, which is the server's, ends that.
+// A client that stops reading but does not disconnect blocks its stream in a write.
+// Only a write deadline ends that, which the server must set on the connection.
 package stream

@@ -14,20 +14,21 @@ const ContentType = "text/event-stream"
 
 // Event is one message to the client.
 type Event struct {
-	ID   string // what the client repeats as Last-Event-ID; empty: the one before stays
+	ID   string // the client sends it as Last-Event-ID when it connects again; empty: the id before stays
 	Name string // empty: "message"
 	Data []byte // text in UTF-8; its line breaks all arrive as \n
 	Last bool   // the stream ends after it; not sent
 }
 
-// ErrField means that an id or a name cannot be sent: it has a line break or a NUL.
+// ErrField means that an id or a name has a line break or a NUL and cannot be sent.
 var ErrField = errors.New("stream: the id or the name of an event has a line break or a NUL")
 
-// breaks are what the format ends lines with; a NUL makes clients ignore an id.
-const breaks = "\r\n\x00"
+// forbidden are the characters that end a line, and NUL, which makes clients
+// ignore an id.
+const forbidden = "\r\n\x00"
 
-// Writer formats events. Each method flushes; an error means that the client is
-// gone, or is ErrField, after which nothing was written.
+// Writer writes events. Each method flushes. An error means that the client is
+// gone, unless it is ErrField: then nothing was written.
 type Writer struct {
 	out   *bufio.Writer
 	frame []byte // of the event before, reused
@@ -36,12 +37,12 @@ type Writer struct {
 // NewWriter returns a Writer to out.
 func NewWriter(out *bufio.Writer) *Writer { return &Writer{out: out} }
 
-// lineBreaks makes one line break of the three that the format knows.
+// lineBreaks replaces the three line breaks of the format by one of them.
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// Event sends one event. Empty data is sent too: clients are told of the event.
+// Event sends one event. Empty data is sent too, so that clients see the event.
 func (w *Writer) Event(e Event) error {
-	if strings.ContainsAny(e.ID, breaks) || strings.ContainsAny(e.Name, breaks) {
+	if strings.ContainsAny(e.ID, forbidden) || strings.ContainsAny(e.Name, forbidden) {
 		return ErrField
 	}
 	w.frame = w.frame[:0]

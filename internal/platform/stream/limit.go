@@ -9,8 +9,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Limit bounds how many streams are open, in all and per client. Each costs a
-// connection and a goroutine for as long as its client likes.
+// Limit bounds how many streams are open, in all and per client. Each needs a
+// connection and a goroutine for as long as the client wants.
 type Limit struct {
 	maxOpen, maxPerClient int
 
@@ -28,10 +28,10 @@ func NewLimit(settings config.Streams, registry prometheus.Registerer) *Limit {
 	return l
 }
 
-// Acquire counts one more stream of a client until release is called; calling
-// it again does nothing. A client that has all it may have gets a rate-limited
-// Error: it can close one. When the process has all it can carry, the Error is
-// overloaded: another process may have room.
+// Acquire counts one more stream of a client until release is called; a second
+// call of release does nothing. The Error is rate-limited when the client has as
+// many as it may: it can close one. It is overloaded when the process has as many
+// as it may: another process may take it.
 func (l *Limit) Acquire(client string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,8 +15,8 @@ func Serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <
 	return Relay(w, settings, events, func(e Event) Event { return e }, done)
 }
 
-// Relay is Serve for a source in its own words, which event translates. What is
-// given as first is sent before anything of the source.
+// Relay is Serve for a source of any type; event converts each value to an Event.
+// The values in first are sent before those of the source.
 func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first ...T) error {
 	out := NewWriter(w)
 	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
@@ -33,7 +33,7 @@ func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, eve
 	silence := time.NewTimer(settings.Heartbeat)
 	defer silence.Stop()
 	for {
-		select { // an end does not wait for a pause in the events
+		select { // checked first, so that a busy source cannot delay the end
 		case <-done:
 			return nil
 		case <-tooOld.C:
@@ -64,7 +64,7 @@ func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, eve
 	}
 }
 
-// jitter returns up to limit.
+// jitter returns a random duration up to limit.
 func jitter(limit time.Duration) time.Duration {
 	return rand.N(limit + 1) //nolint:gosec // a jitter is no secret
 }

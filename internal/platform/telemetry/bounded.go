@@ -7,16 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// bounded is a collector that asks somebody else, who may not answer.
+// bounded limits how long a collector may take, such as one that asks a server.
 type bounded struct {
 	prometheus.Collector
 	patience time.Duration
 	asking   atomic.Bool
 }
 
-// Bounded lets a collector take no longer than patience: what it has not told by
-// then is left out, and all other metrics are there. While an answer is still out
-// it is not asked again.
+// Bounded lets a collector take no longer than patience. What it has not reported
+// by then is left out, so that it does not hold up other metrics. While it is
+// still busy it is not asked again.
 func Bounded(c prometheus.Collector, patience time.Duration) prometheus.Collector {
 	return &bounded{Collector: c, patience: patience}
 }
@@ -27,14 +27,14 @@ func (b *bounded) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	told := make(chan prometheus.Metric)
-	left := make(chan struct{}) // closed when nobody listens any more
+	left := make(chan struct{}) // closed when Collect has returned
 	defer close(left)
 	go func() {
 		defer b.asking.Store(false)
 		defer close(told)
 		all := make(chan prometheus.Metric)
 		go func() { defer close(all); b.Collector.Collect(all) }()
-		for m := range all { // to the end, so that the collector is not stuck with a metric in hand
+		for m := range all { // to the end, so that the collector does not block
 			select {
 			case told <- m:
 			case <-left:

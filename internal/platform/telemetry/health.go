@@ -15,8 +15,8 @@ type Check struct {
 	Probe    func(ctx context.Context) error
 }
 
-// Health is what a process says of itself. It is starting, whatever its checks
-// say, until Started is called.
+// Health is the state that a process reports. It is starting until Started is
+// called, whatever its checks say.
 type Health struct {
 	checks     []Check
 	started    atomic.Bool
@@ -26,13 +26,14 @@ type Health struct {
 // NewHealth returns the Health of a process that is starting.
 func NewHealth(checks ...Check) *Health { return &Health{checks: checks} }
 
-// WaitFor says what the process waits for before it can start.
+// WaitFor sets what the process waits for before it can start.
 func (h *Health) WaitFor(what string) { h.waitingFor.Store(&what) }
 
-// Started says that from now on the checks decide.
+// Started ends the state starting: from now on the checks decide.
 func (h *Health) Started() { h.started.Store(true) }
 
-// Starting tells whether the process still waits, and for what, if it has said so.
+// Starting tells whether the process is still starting, and what it waits for, if
+// that is known.
 func (h *Health) Starting() (waitingFor string, starting bool) {
 	if h.started.Load() {
 		return "", false
@@ -67,8 +68,8 @@ func (r Readiness) HTTPStatus() int {
 	return http.StatusOK
 }
 
-// probeTimeout bounds every probe of a /readyz, and so all of them, as they run
-// at the same time: what hangs takes nothing from the others.
+// probeTimeout bounds the probes of one /readyz. They run at the same time, so one
+// that hangs does not delay the others.
 const probeTimeout = 2 * time.Second
 
 // Probe runs every check, and returns when all are done.
@@ -87,7 +88,7 @@ func (h *Health) Probe(ctx context.Context) Readiness {
 			ready.Checks[check.Name] = StatusOK
 			continue
 		}
-		ready.Checks[check.Name] = StatusUnavailable // the reason is for logs, not for whoever may ask here
+		ready.Checks[check.Name] = StatusUnavailable // the reason stays private: anybody may ask here
 		if check.Required {
 			ready.Status = StatusUnavailable
 		} else if ready.Status == StatusOK {

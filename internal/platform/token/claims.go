@@ -14,10 +14,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Role is what the bearer of a token may do.
+// Role decides what the bearer of a token may do.
 type Role string
 
-// The roles of tokens. Those of API keys are not among them.
+// The roles of tokens. API keys have other roles.
 const (
 	User   Role = "user"   // its own purchases
 	Viewer Role = "viewer" // reads without personal data
@@ -31,9 +31,9 @@ type Claims struct {
 	ExpiresAt time.Time // without the leeway
 }
 
-// Client names the bearer as the scope of idempotency keys: the same for every
-// token of a subject, different for any two subjects and issuers. It has 47
-// characters, and a colon, which no client of an API key has.
+// Client names the bearer as the scope of idempotency keys: the same name for every
+// token of one issuer and subject, and another for any other. It has 47 characters,
+// one of them a colon, which no client of an API key has.
 func (c Claims) Client() string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(c.Issuer), c.Issuer, c.Subject))
 	return "jwt:" + base64.RawURLEncoding.EncodeToString(digest[:])
@@ -51,7 +51,7 @@ var (
 	errLifetime = errors.New("token is valid for too long")
 )
 
-// rules are what is asked of claims besides what package jwt checks.
+// rules are the checks of claims that package jwt does not make.
 type rules struct {
 	roleClaim   string
 	leeway      time.Duration
@@ -75,8 +75,9 @@ func (p *payload) Validate() error {
 	return errors.Join(p.checkSubject(), wrongRole, p.checkDates(), p.checkLifetime())
 }
 
-// checkSubject refuses, besides what no user_id may be, the sign that stands for
-// text that was not UTF-8: it would make one subject of several.
+// checkSubject refuses what no user_id may be. It also refuses the replacement
+// character, which stands for text that was not UTF-8: several subjects would
+// become one.
 func (p *payload) checkSubject() error {
 	subject, _ := p.MapClaims["sub"].(string)
 	if n := utf8.RuneCountInString(subject); n < 1 || n > maxSubject {
@@ -110,7 +111,7 @@ func (p *payload) checkDates() error {
 	return nil
 }
 
-// checkLifetime measures from iat; a token without it has begun now at the latest.
+// checkLifetime measures from iat, or from now when a token has no iat.
 func (p *payload) checkLifetime() error {
 	if p.rules.maxLifetime == 0 {
 		return nil
@@ -126,7 +127,7 @@ func (p *payload) checkLifetime() error {
 	return nil
 }
 
-// claims returns what a payload says that has been found valid.
+// claims returns the claims of a valid payload.
 func (p *payload) claims() (Claims, error) {
 	issuer, wrongIssuer := p.GetIssuer()
 	subject, wrongSubject := p.GetSubject()

@@ -1,21 +1,21 @@
-// Package token verifies the JSON Web Tokens (RFC 7519) with which users and
-// viewers say who they are. It makes none.
+// Package token verifies the JSON Web Tokens (RFC 7519) of users and viewers
+// ([Verifier]). It never creates one.
 //
-// A token is believed when it is signed with HS256 and the shared secret, or
-// with RS256, PS256, ES256 or EdDSA and a key that the issuer publishes; which
-// of the two is a setting, never the token's choice. The key's type, curve and
-// declared alg, use and key_ops must fit. Issuer and audience are exactly the
-// settings', exp is there, nbf and iat are checked where they are, all with the
-// leeway; sub is 1 to 128 characters; the role is user or viewer. Whatever keys
-// a token carries or points at (jwk, jku, x5c, x5u) are not looked at.
+// A token must be signed with HS256 and the shared secret, or with RS256, PS256,
+// ES256 or EdDSA and a key that the issuer publishes; a setting decides which of
+// the two, never the token. The key's type, curve and declared alg, use and key_ops
+// must fit. Issuer and audience must equal the settings. exp is required; exp, nbf
+// and iat are checked with the leeway; sub has 1 to 128 characters; the role is
+// user or viewer. Keys in a token or behind its links (jwk, jku, x5c, x5u) are
+// ignored.
 //
-// The issuer's keys are fetched in the background, at start, then at intervals,
-// and out of turn for a kid that is not known, at most once in a few seconds. A
-// failed fetch changes nothing: the keys of the last good one stay in force
-// however long the issuer's server is away. Until the first good one, tokens are
-// answered with unavailable, since nobody can tell whether they are good.
+// The issuer's keys are fetched in the background: at start, then at intervals, and
+// at once for an unknown kid, but at most once in a few seconds. After a failed
+// fetch the keys of the last good one stay valid, however long the issuer's server
+// is away. Before the first good fetch tokens cannot be checked, and Verify returns
+// unavailable.
 //
-// Refusals are alike, so that nobody learns which part was wrong; only the
-// holder of a token that is good but for its age is told that it has expired. No
-// error and no log has any part of a token.
+// All refusals read the same, so that an attacker does not learn which part was
+// wrong. The one exception is a token that is valid apart from its age: its holder
+// is told that it has expired. No error and no log contains any part of a token.
 package token

@@ -26,8 +26,8 @@ const (
 	minRSA     = 2048 // bits; RFC 7518
 )
 
-// newClient returns a client for one request in minutes. It follows no
-// redirects: the setting says who is believed.
+// newClient returns a client for a request every few minutes. It follows no
+// redirects: only the server in the setting is trusted.
 func newClient() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaders},
@@ -36,7 +36,7 @@ func newClient() *http.Client {
 }
 
 // download returns the usable keys of the set at url (RFC 7517). A set may be
-// empty: that withdraws all keys. An answer that is no set at all is an error.
+// empty: that withdraws all keys. An answer that is not a key set is an error.
 func download(ctx context.Context, client *http.Client, url string) ([]jwkset.JWK, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -76,8 +76,8 @@ func download(ctx context.Context, client *http.Client, url string) ([]jwkset.JW
 	return keys, nil
 }
 
-// usable returns a key that tokens can be verified with. Others are passed over,
-// broken ones too: a set must not fail because of a key that nobody uses here.
+// usable returns a key if tokens can be verified with it. Others are skipped,
+// broken ones too: a set must not fail because of a key that is not used here.
 func usable(text json.RawMessage) (jwkset.JWK, bool) {
 	var m jwkset.JWKMarshal
 	if err := json.Unmarshal(text, &m); err != nil || m.KID == "" || m.D != "" { // d is the private half: anybody could sign
@@ -86,7 +86,7 @@ func usable(text json.RawMessage) (jwkset.JWK, bool) {
 	if m.USE != "" && m.USE != jwkset.UseSig || len(m.KEYOPS) > 0 && !slices.Contains(m.KEYOPS, jwkset.KeyOpsVerify) {
 		return jwkset.JWK{}, false
 	}
-	m.X5U, m.X5C, m.X5T, m.X5TS256 = "", nil, "", "" // who publishes a key vouches for it, certificates add nothing
+	m.X5U, m.X5C, m.X5T, m.X5TS256 = "", nil, "", "" // certificates add nothing: the issuer's server is trusted
 	key, err := jwkset.NewJWKFromMarshal(m, jwkset.JWKMarshalOptions{}, jwkset.JWKValidateOptions{})
 	if err != nil {
 		return jwkset.JWK{}, false
@@ -95,7 +95,7 @@ func usable(text json.RawMessage) (jwkset.JWK, bool) {
 	return key, slices.ContainsFunc(asymmetric, suits)
 }
 
-// fits tells whether signatures by alg are what a key is for.
+// fits tells whether a key can verify signatures by alg.
 func fits(key any, alg string) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// pause is the least time between two fetches out of turn, and from a failed
-// fetch to the next: tokens with made-up kids must not become requests to the issuer.
+// pause is the shortest time between two fetches for unknown kids, and after a
+// failed fetch: tokens with made-up kids must not become requests to the issuer.
 const pause = 5 * time.Second
 
 var (
@@ -26,10 +26,10 @@ var (
 	errKeyUnfit   = errors.New("token is signed in a way its key is not for")
 )
 
-// keySet has the issuer's keys. It is a jwkset.Storage that fetches what it does
-// not have; one goroutine does all fetching.
+// keySet has the issuer's keys. It is a jwkset.Storage that fetches missing keys;
+// one goroutine does all fetching.
 type keySet struct {
-	*jwkset.MemoryJWKSet // what the last good fetch brought
+	*jwkset.MemoryJWKSet // the keys of the last good fetch
 	find                 keyfunc.Keyfunc
 	url                  string
 	interval, timeout    time.Duration
@@ -37,15 +37,15 @@ type keySet struct {
 	logger               *slog.Logger
 	client               *http.Client
 
-	asked  chan struct{} // somebody wants a fetch out of turn
+	asked  chan struct{} // a token has an unknown kid: fetch now
 	closed context.Context
 	stop   context.CancelFunc
 	runner sync.WaitGroup
 
 	mu      sync.Mutex
-	fetched bool          // a fetch was good, once
+	fetched bool          // there was a good fetch
 	running bool          // a fetch is under way
-	begun   time.Time     // when the last one was begun
+	begun   time.Time     // when the last one began
 	ended   chan struct{} // closed when the next one ends
 }
 
@@ -71,9 +71,9 @@ func (k *keySet) close() {
 	k.runner.Wait()
 }
 
-// of returns the key that a token names. Without a name there is none: trying
-// them all would cost a signature each, and let a token choose what it fits.
-func (k *keySet) of(ctx context.Context, t *jwt.Token) (any, error) {
+// keyOf returns the key that a token names by its kid. A token without one is
+// refused: trying all keys would cost a verification each, and let the token choose.
+func (k *keySet) keyOf(ctx context.Context, t *jwt.Token) (any, error) {
 	if id, _ := t.Header[jwkset.HeaderKID].(string); id == "" {
 		return nil, errKeyUnknown
 	}
@@ -87,7 +87,7 @@ func (k *keySet) of(ctx context.Context, t *jwt.Token) (any, error) {
 	return key, nil
 }
 
-// KeyRead returns a key, after a fetch if need be.
+// KeyRead returns a key, after a fetch if it is not known yet.
 func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	if key, err := k.MemoryJWKSet.KeyRead(ctx, id); err == nil {
 		return key, nil
@@ -104,14 +104,15 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	return jwkset.JWK{}, errKeyUnknown
 }
 
-// refresh waits for the fetch that is under way, or for a new one; so soon after
-// the last that there may be none, it does not wait. An ask that comes too late
-// is dropped: the fetch that was begun instead wakes whoever waits.
+// refresh waits for the fetch that is under way, or starts one and waits for it.
+// Within pause of the last one it does neither. If another fetch has begun in the
+// meantime, the request for a new one is dropped: the end of that fetch wakes all
+// who wait.
 func (k *keySet) refresh(ctx context.Context) {
 	k.mu.Lock()
-	running, may, ended := k.running, k.rested(), k.ended
+	running, mayFetch, ended := k.running, k.mayFetch(), k.ended
 	k.mu.Unlock()
-	if !running && !may {
+	if !running && !mayFetch {
 		return
 	}
 	if !running {
@@ -127,8 +128,8 @@ func (k *keySet) refresh(ctx context.Context) {
 	}
 }
 
-// rested tells whether a fetch out of turn may begin. The caller holds mu.
-func (k *keySet) rested() bool { return k.begun.IsZero() || k.now().Sub(k.begun) >= pause }
+// mayFetch tells whether a fetch for an unknown kid may begin. The caller holds mu.
+func (k *keySet) mayFetch() bool { return k.begun.IsZero() || k.now().Sub(k.begun) >= pause }
 
 func (k *keySet) run(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -141,9 +142,9 @@ func (k *keySet) run(ctx context.Context) {
 		case <-timer.C:
 		case <-k.asked:
 			k.mu.Lock()
-			may := k.rested()
+			mayFetch := k.mayFetch()
 			k.mu.Unlock()
-			if !may {
+			if !mayFetch {
 				continue
 			}
 		}
@@ -164,8 +165,8 @@ func (k *keySet) run(ctx context.Context) {
 	}
 }
 
-// fetch replaces the keys by those the issuer publishes now, and returns how
-// many there are. After an error they are as they were.
+// fetch replaces the keys by those that the issuer publishes now, and returns how
+// many there are. An error leaves the keys unchanged.
 func (k *keySet) fetch(ctx context.Context) (int, error) {
 	k.mu.Lock()
 	k.running, k.begun = true, k.now()
@@ -179,7 +180,7 @@ func (k *keySet) fetch(ctx context.Context) (int, error) {
 	return len(keys), k.KeyReplaceAll(ctx, keys)
 }
 
-// report logs how fetching goes, when that changes.
+// report logs the first result of fetching, and each change of it.
 func (k *keySet) report(ctx context.Context, n int, err error) {
 	if err != nil {
 		k.logger.WarnContext(ctx, "token keys could not be fetched", "error", err)
@@ -188,7 +189,7 @@ func (k *keySet) report(ctx context.Context, n int, err error) {
 	k.logger.InfoContext(ctx, "token keys fetched", "usable", n)
 }
 
-// end wakes whoever waits for the fetch.
+// end wakes all who wait for the fetch.
 func (k *keySet) end(good bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxLength = 8 << 10 // bytes of a token
-	minSecret = 32      // bytes; RFC 7518 asks for as many as the hash has
+	minSecret = 32      // bytes; RFC 7518 requires as many as the hash has
 )
 
 var (
@@ -24,7 +24,7 @@ var (
 	errCritical = errors.New("token has an extension that must be understood")
 )
 
-// Verifier tells good tokens from others.
+// Verifier checks tokens.
 type Verifier struct {
 	parser *jwt.Parser // nil: tokens are not in use
 	rules  rules
@@ -33,8 +33,8 @@ type Verifier struct {
 	logger *slog.Logger
 }
 
-// NewVerifier returns a Verifier. It waits for nobody: the issuer's server may
-// be away. What is refused, and why, is logged for debugging.
+// NewVerifier returns a Verifier. It does not wait for the issuer's server, which
+// may be away. The reason of each refusal is logged at level debug.
 func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*Verifier, error) {
 	v := &Verifier{logger: logger, rules: rules{roleClaim: settings.RoleClaim, leeway: settings.Leeway, maxLifetime: settings.MaxLifetime, now: now}}
 	if settings.HS256Secret == "" && settings.JWKSURL == "" {
@@ -69,9 +69,9 @@ func (v *Verifier) Close() {
 	}
 }
 
-// Verify returns what a token says, or an unauthenticated Error; an unavailable
-// one when no key is there to check it with. For a key that is not known yet it
-// waits until ctx ends or the keys have been fetched, whichever is first.
+// Verify returns the claims of a token, or an unauthenticated Error. The Error is
+// unavailable when no keys have been fetched yet. For an unknown kid it waits until
+// ctx ends or the keys have been fetched, whichever is first.
 func (v *Verifier) Verify(ctx context.Context, raw string) (Claims, error) {
 	if v.parser == nil {
 		return Claims{}, v.refusal(ctx, errNoSource)
@@ -98,12 +98,12 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if v.secret != nil {
 		return v.secret, nil
 	}
-	return v.keys.of(ctx, t)
+	return v.keys.keyOf(ctx, t)
 }
 
-// reasons are all that may be logged of why a token is refused: the errors
-// themselves can repeat parts of it. What comes first is said. Age comes last:
-// it is the reason only where nothing else is wrong.
+// reasons are the only texts that are logged about a refused token: the errors of
+// the parser can repeat parts of it. The first that matches is used. The age comes
+// last, because it is the reason only when nothing else is wrong.
 var reasons = []error{
 	errNoSource, errTooLong, errCritical, errKeyUnknown, errKeyUnfit,
 	jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenRequiredClaimMissing, jwt.ErrInvalidType,
@@ -111,7 +111,7 @@ var reasons = []error{
 	errSubject, errRole, errDate, errLifetime, jwt.ErrTokenExpired,
 }
 
-// refusal is what a client is told about err.
+// refusal returns the error for the client.
 func (v *Verifier) refusal(ctx context.Context, err error) error {
 	if errors.Is(err, errNoKeys) {
 		return fault.Wrap(fault.Unavailable, errNoKeys, "tokens cannot be checked at the moment")
