@@ -1,5 +1,5 @@
-// Command api serves the HTTP API of Triprize: it accepts work as jobs and
-// answers what can be read. Run as many as you like.
+// Command api serves the HTTP API of Triprize: it accepts work as jobs, runs
+// commands and answers reads. Any number of api processes can run.
 package main
 
 import (

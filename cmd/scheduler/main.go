@@ -1,10 +1,10 @@
-// Command scheduler runs the recovery sweeps: on a clock, or once, for cron.
+// Command scheduler runs the recovery sweeps: at their intervals, or once, for cron.
 //
-//	scheduler                          one leader among all schedulers, on a clock
-//	scheduler --once                   every sweep once, whoever leads
+//	scheduler                          at intervals, while it leads all schedulers
+//	scheduler --once                   every sweep once, without the leader's lock
 //	scheduler --once --sweep lost-jobs one sweep once
 //
-// With --once a report is printed as JSON; the status is 1 when a sweep failed.
+// With --once it prints a report as JSON; the status is 1 when a sweep failed.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	flags := flag.NewFlagSet("scheduler", flag.ExitOnError)
-	once := flags.Bool("once", false, "run the sweeps once, whoever leads, print a report as JSON and exit")
+	once := flags.Bool("once", false, "run the sweeps once, even if another scheduler leads, print a report as JSON and exit")
 	only := flags.String("sweep", "", "with --once: run only the sweep of this name")
 	boot.Main("scheduler", flags, func(ctx context.Context, p *boot.Process) error {
 		switch {

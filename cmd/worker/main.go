@@ -1,5 +1,5 @@
-// Command worker settles jobs: it sells positions and draws prizes. Run as many
-// as you like; they do not fight each other.
+// Command worker settles jobs: it sells positions, cancels purchases and draws
+// prizes. Any number of workers can run.
 package main
 
 import (

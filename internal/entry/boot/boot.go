@@ -26,7 +26,7 @@ import (
 	"triprize/internal/platform/telemetry"
 )
 
-// Process is what a process has at hand.
+// Process has what every process needs.
 type Process struct {
 	Name     string
 	Settings config.Settings
@@ -38,9 +38,9 @@ type Process struct {
 	Health   *telemetry.Health
 }
 
-// gcPercent lets the heap grow to four times what is in use before it is swept.
-// That is some 20 MB here: with Go's default of 100 a sixth of the processor time
-// goes into sweeping it over and over, and into stacks that each sweep shrinks.
+// gcPercent lets the heap grow to four times the memory in use before the garbage
+// collector runs: to about 20 MB here. With Go's default of 100, a sixth of the
+// processor time goes into collections, and into stacks that each of them shrinks.
 const gcPercent = 300
 
 // Main runs a process and exits with its status: 0 when run returns nil, 1 when
@@ -65,16 +65,16 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	slog.SetDefault(logger) // for libraries
 	redisx.LogTo(logger)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from now on a signal has its ordinary effect
+	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
 	if err := Run(ctx, name, settings, logger, run); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
 }
 
-// Run opens what a process needs and runs it. Nothing outside the process is
-// needed for that: it is for run to wait for Postgres (Await). Several processes
-// can run beside each other in one program, as in tests.
+// Run opens what a process needs and calls run. Postgres and Redis may be away at
+// that time; run has to wait for Postgres itself (Await). Tests run several
+// processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
 	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
 	var err error
@@ -105,11 +105,11 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	return err
 }
 
-// waitNews is how often the log says that a process still waits for the same thing.
+// waitNews is how often a process logs that it still waits for the same thing.
 const waitNews = 10 * time.Second
 
-// Await waits until Postgres is there with the schema that this program needs, at
-// most for postgres.start_wait, and says so in the log and in Health.
+// Await waits until Postgres answers and has the schema that this program needs,
+// for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
 	began, told, reason := time.Now(), time.Time{}, ""
 	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
@@ -134,9 +134,9 @@ func (p *Process) Await(ctx context.Context) error {
 	return nil
 }
 
-// serveAndWork runs serve from the start, so that a process that waits can be
-// asked what for, and work when Postgres is there. Both end with ctx, and when
-// one of them fails.
+// serveAndWork runs serve at once, so that a waiting process can say what it waits
+// for, and work as soon as Postgres is ready. Both end with ctx, and when one of
+// them fails.
 func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })
@@ -147,14 +147,14 @@ func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context
 		return work(running)
 	})
 	err := group.Wait()
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) { // told to stop before it had begun
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) { // stopped while it waited
 		return nil
 	}
 	return err
 }
 
-// poolPatience is how long the end of a process waits for connections that are
-// still in use: after the shutdown timeout, nobody waits for what they do.
+// poolPatience is how long a process that ends waits for connections in use. The
+// shutdown timeout is over by then, so nothing waits for their results.
 const poolPatience = time.Second
 
 func closePool(db *pgxpool.Pool) {
@@ -166,7 +166,7 @@ func closePool(db *pgxpool.Pool) {
 	}
 }
 
-// DrawKey returns the key that seals draw secrets, which api and worker need.
+// DrawKey returns the key that seals draw secrets; api and worker need it.
 func (p *Process) DrawKey() (seal.Key, error) {
 	if p.Settings.Draw.SecretKey == "" {
 		return seal.Key{}, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by " + p.Name + "; make one with: openssl rand -hex 32")

@@ -1,10 +1,10 @@
-// Package boot is what every process of the fleet is made of: it reads flags and
-// settings, sets up logs and metrics, opens Postgres and Redis, and runs one of
-// API, Worker and Scheduler. The mains in cmd call nothing else.
+// Package boot starts the processes of the fleet. It reads flags and settings,
+// sets up logs and metrics, opens Postgres and Redis ([Process]), and runs one of
+// [API], [Worker] and [Scheduler]. The mains of these three call nothing else.
 //
-// A process waits for Postgres and its schema at start, for postgres.start_wait
-// at most: it is alive (/healthz), not ready (/readyz names what it waits for),
-// and logs it. So it does not matter in which order processes and servers start,
-// and a Postgres that recovers ends no process. Redis is never waited for: a
-// process does its work without it, slower.
+// At start a process waits for Postgres and its schema, for at most
+// postgres.start_wait. Meanwhile it is alive (/healthz) but not ready (/readyz says
+// what it waits for). So processes and servers may start in any order, and a
+// process survives a Postgres that recovers from a crash. No process waits for
+// Redis: it does its work without it, but more slowly.
 package boot

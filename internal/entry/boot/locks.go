@@ -9,9 +9,9 @@ import (
 	"triprize/internal/platform/redisx"
 )
 
-// openLocks makes locks on the servers of the quorum, if one is configured, and
-// otherwise on the Redis of the process, and tells which. Servers may be away at start and at any
-// time after.
+// openLocks sets Locks: on the servers of the quorum, if one is configured (quorum
+// is then true), otherwise on the Redis of the process. Servers may be away at
+// start and at any time after.
 func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
 	var opened []*redis.Client
 	closeAll = func() {

@@ -46,7 +46,7 @@ func Worker(ctx context.Context, p *Process) error {
 	})
 }
 
-// Scheduler runs the sweeps on a clock until ctx ends.
+// Scheduler runs the sweeps at their intervals until ctx ends.
 func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
 	serve := func(ctx context.Context) error {
@@ -60,8 +60,8 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 
-// SweepOnce runs the named sweep, or all when only is empty, whoever leads, and
-// prints {"sweeps": [report, …]}. It fails when a sweep has failed.
+// SweepOnce runs the named sweep, or all when only is empty, without a leader's
+// lock, and prints {"sweeps": [report, …]}. It fails when a sweep has failed.
 func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) error {
 	s, sweeper := p.scheduler()
 	if err := p.Await(ctx); err != nil {

@@ -13,8 +13,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// auditTimeout replaces the timeouts of a statement and of a transaction that
-// rests: the audit reads everything there is, as of one moment.
+// auditTimeout replaces the timeouts of a statement and of an idle transaction: the
+// audit reads all data, as of one moment.
 const auditTimeout = 6 * time.Hour
 
 func auditCommand() *cobra.Command {
@@ -23,13 +23,13 @@ func auditCommand() *cobra.Command {
 		Short: "Recompute everything and list what breaks an invariant; status 1 when something does",
 		Long: `Recompute everything from the rows, as of one moment, and list what breaks an
 invariant: owners, counters, limits, holds, purchases and their payments, the
-ledger and every wallet, every draw. It reads and changes nothing, and takes no
-lock that others wait for; on a large database it takes long, and vacuum waits for
-it: ask a replica then. Status 1 when something is broken.`,
+ledger and every wallet, every draw. It changes nothing, and takes no lock that
+others wait for. On a large database it takes long, and vacuum waits for it: run it
+on a replica there. Status 1 when something is broken.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(c)
-	limit := c.Flags().Int("limit", 20, "list at most so many violations of each invariant")
+	limit := c.Flags().Int("limit", 20, "most violations of each invariant to list")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *limit < 1 || *limit > 10_000 {
@@ -54,7 +54,7 @@ it: ask a replica then. Status 1 when something is broken.`,
 	return c
 }
 
-// reportAudit prints what was found, and returns an error when that is something.
+// reportAudit prints the violations, and returns an error when there are any.
 func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 	if asJSON {
 		if found == nil {

@@ -18,7 +18,7 @@ import (
 	"triprize/internal/store/apikey"
 )
 
-// withDatabase runs do with a pool on the installation's database.
+// withDatabase calls do with a pool for the database in the settings.
 func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool) error) error {
 	settings, err := config.Load(file)
 	if err != nil {
@@ -36,7 +36,7 @@ func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool) error
 const migrationTimeout = time.Hour
 
 func migrateCommand() *cobra.Command {
-	parent := group("migrate", "Bring the database schema up, down, or show where it is")
+	parent := group("migrate", "Migrate the database schema up or down, or show its state")
 	add := func(use, short, nothing string, run func(context.Context, *schema.Migrator) ([]string, error)) {
 		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 		file := configFlag(c)
@@ -50,17 +50,17 @@ func migrateCommand() *cobra.Command {
 		}
 		parent.AddCommand(c)
 	}
-	add("up", "Apply every migration that is missing", "nothing to do: the schema is up to date",
+	add("up", "Apply all missing migrations", "nothing to do: the schema is up to date",
 		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Up(ctx) })
-	add("down", "Take back the newest migration", "nothing to do: no migration is applied",
+	add("down", "Revert the newest migration", "nothing to do: no migration is applied",
 		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Down(ctx) })
 	add("status", "List the migrations and whether they are applied", "",
 		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Status(ctx) })
 	return parent
 }
 
-// migrate waits for Postgres as the processes do, so that it can be started beside
-// it, and runs migrations.
+// migrate waits for Postgres as the processes of the fleet do, so that both may be
+// started at the same time, and runs migrations.
 func migrate(ctx context.Context, settings config.Settings, out, news io.Writer, nothing string,
 	run func(context.Context, *schema.Migrator) ([]string, error),
 ) error {

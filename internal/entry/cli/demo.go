@@ -41,8 +41,8 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Sell out a campaign to a crowd, draw it, and check the outcome",
 		Long: `Start everything in a throw-away folder, sell a campaign to a crowd of
-concurrent buyers over HTTP, wait for the draw, and hold the database against
-the promises. The exit status is 0 only if everything held.`,
+concurrent buyers over HTTP, wait for the draw, and check the database against
+what Triprize promises. The exit status is 0 only if every promise was kept.`,
 		Args: cobra.NoArgs,
 	}
 	base := c.Flags().Int("base-length", 20, "layers of the triangle: 20 are 210 positions")
@@ -66,7 +66,7 @@ the promises. The exit status is 0 only if everything held.`,
 		if err == nil {
 			err = d.run(cmd.Context())
 		}
-		if cmd.Context().Err() != nil { // whatever it was that failed for it
+		if cmd.Context().Err() != nil { // then other errors only follow from the interruption
 			err = errInterrupted
 		}
 		err = errors.Join(err, d.tell(cmd.OutOrStdout(), *asJSON, err == nil))
@@ -78,8 +78,8 @@ the promises. The exit status is 0 only if everything held.`,
 	return c
 }
 
-// tell prints the outcome. Programs get a document also of a demo that was
-// interrupted, with what is known by then.
+// tell prints the outcome. As JSON it also prints the report of an interrupted
+// demo, as far as it is known.
 func (d *demo) tell(w io.Writer, asJSON, complete bool) error {
 	d.report.OK = complete && len(d.wrong) == 0
 	if asJSON {
@@ -90,7 +90,7 @@ func (d *demo) tell(w io.Writer, asJSON, complete bool) error {
 		d.print(w)
 	}
 	if complete && !d.report.OK {
-		return fmt.Errorf("the demo did not hold what Triprize promises:\n%s", d.complaints())
+		return fmt.Errorf("the demo did not keep what Triprize promises:\n%s", d.complaints())
 	}
 	return nil
 }

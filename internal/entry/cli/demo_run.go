@@ -28,7 +28,7 @@ type demo struct {
 	app    *client.Client
 	report demoReport
 	wrong  []string
-	owners map[triangle.Position]bool // sold, as the board says
+	owners map[triangle.Position]bool // whether a position is sold, by the API
 }
 
 var errInterrupted = errors.New("the demo was interrupted")
@@ -42,9 +42,9 @@ type purchaseAnswer struct {
 
 func (d *demo) complaints() string { return "  - " + strings.Join(d.wrong, "\n  - ") }
 
-// expect notes a broken promise.
-func (d *demo) expect(held bool, format string, args ...any) {
-	if !held {
+// expect records a broken promise.
+func (d *demo) expect(kept bool, format string, args ...any) {
+	if !kept {
 		d.wrong = append(d.wrong, fmt.Sprintf(format, args...))
 	}
 }
@@ -54,8 +54,8 @@ func newDemo(base, buyers int, progress io.Writer) *demo {
 		report: demoReport{Positions: triangle.Count(base), Buyers: buyers, Winners: []draw.Winner{}}}
 }
 
-// run fails when it could not be brought to its end; a promise that did not hold
-// is noted.
+// run fails when the demo could not be finished. Broken promises are recorded and
+// are no error.
 func (d *demo) run(ctx context.Context) error {
 	d.sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: d.buyers, MaxConnsPerHost: d.buyers}}
 	defer d.sender.CloseIdleConnections()
@@ -98,8 +98,8 @@ func (d *demo) open(ctx context.Context) error {
 	return err
 }
 
-// sell lets every buyer ask for one position at the same moment, and wait for
-// the outcome.
+// sell lets all buyers request one position each at the same moment, and waits for
+// the outcomes.
 func (d *demo) sell(ctx context.Context) []purchaseAnswer {
 	answers := make([]purchaseAnswer, d.buyers)
 	var crowd sync.WaitGroup
@@ -191,7 +191,7 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 	return nil
 }
 
-// check holds the database against the promises.
+// check compares the database with what Triprize promises.
 func (d *demo) check(ctx context.Context) error {
 	violations, err := audit.Check(ctx, d.db, 5)
 	if err != nil {

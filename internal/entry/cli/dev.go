@@ -46,7 +46,7 @@ dies is started again after a second. DIR/dev.json says where everything is.`,
 	return c
 }
 
-// introduce prints what a person needs.
+// introduce prints addresses, keys and files.
 func (e *environment) introduce(w io.Writer) {
 	absolute, _ := filepath.Abs(e.dir)
 	say(w, `
@@ -66,7 +66,7 @@ To follow the README:
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"))
 }
 
-// checkLoopback refuses to show a development system to the network.
+// checkLoopback refuses addresses that other machines can reach.
 func checkLoopback(listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -78,7 +78,8 @@ func checkLoopback(listen string) error {
 	return nil
 }
 
-// withServersCommand serves the Makefile: the test suites of all packages share one pair of servers.
+// withServersCommand is for the Makefile: the tests of all packages share one
+// Postgres and one Redis.
 func withServersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "with-servers COMMAND [ARG …]",

@@ -1,3 +1,5 @@
-// Package cli is the operator's tool: it migrates, makes API keys, and runs the
-// whole system on a developer's machine (dev) or for one sale (demo).
+// Package cli is the command triprize, the operator's tool. It migrates the
+// database, creates API keys, audits the data and asks processes whether they are
+// ready. It also runs the whole system on a developer's machine (dev) or for one
+// sale (demo), and test servers (with-servers). [Run] is its entry point.
 package cli

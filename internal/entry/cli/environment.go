@@ -71,9 +71,9 @@ const (
 )
 
 // startEnvironment starts everything, in order: servers, schema, keys, fleet.
-// dir empty means a throw-away folder. An address that is taken is refused before
-// anything is started, unless it may be a killed run of this folder that has it:
-// what that has left behind is stopped first.
+// dir empty means a throw-away folder. If another program listens on the address,
+// it fails before it starts anything. If the folder has a dev.json, that program
+// may be the api of a killed run, so leftovers are stopped before this check.
 func startEnvironment(ctx context.Context, dir, listen string, workers int, progress io.Writer) (*environment, error) {
 	e := &environment{listen: listen}
 	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
@@ -103,8 +103,8 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 	return e, nil
 }
 
-// checkListen refuses an address that somebody else listens on. Port 0 becomes
-// one that is free.
+// checkListen fails when another program listens on the address. It replaces port
+// 0 by a free port.
 func (e *environment) checkListen(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -119,8 +119,8 @@ func (e *environment) checkListen(ctx context.Context) error {
 	return listener.Close()
 }
 
-// stopLeftovers ends the fleet of a run that was killed, which its dev.json
-// names, and removes the file: what it says is no longer true.
+// stopLeftovers ends the processes of a killed run, whose pids are in its dev.json,
+// and removes that file.
 func (e *environment) stopLeftovers() error {
 	file := filepath.Join(e.dir, aboutFile)
 	data, err := os.ReadFile(file)
@@ -140,7 +140,7 @@ func (e *environment) stopLeftovers() error {
 	return os.Remove(file)
 }
 
-// prepare migrates the database and makes sure that there are keys.
+// prepare migrates the database and loads or creates the API keys.
 func (e *environment) prepare(ctx context.Context) error {
 	if err := e.stack.Postgres.CreateDatabase(ctx, databaseName); err != nil {
 		return err
@@ -163,13 +163,13 @@ func (e *environment) prepare(ctx context.Context) error {
 	return e.loadKeys(ctx)
 }
 
-// settingsFile writes the settings of the environment to its folder, so that
-// other commands can be given the same with --config.
+// settingsFile writes the settings of the environment to its folder, so that other
+// commands can use them with --config.
 func (e *environment) settingsFile() string {
 	file := filepath.Join(e.dir, "triprize.yaml")
 	secret := filepath.Join(e.dir, "draw.key")
 	if _, err := os.Stat(secret); err != nil {
-		_ = os.WriteFile(secret, []byte(seal.NewKey()+"\n"), 0o600) // a missing file is reported by the next line
+		_ = os.WriteFile(secret, []byte(seal.NewKey()+"\n"), 0o600) // without it the key is empty, which the processes report
 	}
 	key, _ := os.ReadFile(secret)
 	text := "# Written by triprize dev at every start.\n" +
@@ -181,7 +181,7 @@ func (e *environment) settingsFile() string {
 	return file
 }
 
-// loadKeys reads the keys made for this folder, or makes them.
+// loadKeys reads the API keys of this folder, or creates them.
 func (e *environment) loadKeys(ctx context.Context) error {
 	file := filepath.Join(e.dir, "keys.json")
 	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &e.keys) == nil {
@@ -240,17 +240,17 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 
 var errEnded = errors.New("the api ended instead of getting ready")
 
-// awaitReady waits until the api is ready, or its first process has given up:
-// what keeps that one from starting keeps the next ones too. One that was killed
-// is started again like any other.
+// awaitReady waits until the api is ready. It fails when the api's first process
+// exits by itself, because the next ones would fail for the same reason. A killed
+// process is started again, so waiting goes on.
 func awaitReady(ctx context.Context, api *devstack.Child, first <-chan struct{}, url string) error {
-	ctx, give := context.WithCancelCause(ctx)
-	defer give(nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	go func() {
 		select {
 		case <-first:
 			if !api.Killed() {
-				give(errEnded)
+				cancel(errEnded)
 			}
 		case <-ctx.Done():
 		}
@@ -258,7 +258,7 @@ func awaitReady(ctx context.Context, api *devstack.Child, first <-chan struct{},
 	err := devstack.AwaitHTTP(ctx, url+"/readyz")
 	select {
 	case <-first:
-		if !api.Killed() { // who answers then is somebody else
+		if !api.Killed() { // then another program has answered
 			return errEnded
 		}
 	default:
@@ -266,15 +266,15 @@ func awaitReady(ctx context.Context, api *devstack.Child, first <-chan struct{},
 	return err
 }
 
-// lastLines returns the end of a log, which says why a process has ended. A log
-// that cannot be read has nothing to say.
+// lastLines returns the end of a log, which says why a process has ended; empty if
+// it cannot be read.
 func lastLines(file string) string {
 	const most = 2000
 	data, _ := os.ReadFile(file)
 	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
 }
 
-// startBeside starts a process that has no door of its own, with an address for its metrics.
+// startBeside starts a worker or a scheduler, with an address for its metrics.
 func (e *environment) startBeside(start func(env ...string) (*devstack.Child, error), variable string) error {
 	address, err := devstack.FreeAddress()
 	if err != nil {
@@ -309,7 +309,7 @@ func (e *environment) describe() {
 		APIURL: e.url(), PostgresURL: e.stack.Postgres.URL(databaseName), RedisURL: e.stack.Redis.URL(), keys: e.keys,
 		PIDs:        pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
 		MetricsURLs: e.scrape,
-	}) // the folder is ours; should the disk be full, the servers say so
+	}) // it can hardly fail; if the disk is full, the servers report it
 }
 
 // stop stops everything, the fleet first.

@@ -12,8 +12,8 @@ import (
 // readyTimeout is longer than a process takes to probe what it needs.
 const readyTimeout = 5 * time.Second
 
-// readyCommand asks a process whether it can do its work. It is for containers,
-// whose images have no other program that could ask.
+// readyCommand asks a process whether it can do its work. It is for health checks in
+// containers, whose images have no curl.
 func readyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready URL",

@@ -16,7 +16,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	root := &cobra.Command{
 		Use:           "triprize",
-		Short:         "Operate Triprize: migrate, make keys, try it out",
+		Short:         "Operate Triprize: migrate, create keys, try it out",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -34,7 +34,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // say writes a line for people.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// group returns a command that only has others below it.
+// group returns a command that only has subcommands.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -44,7 +44,7 @@ func group(use, short string) *cobra.Command {
 	}}
 }
 
-// configFlag adds --config to commands that work on an installation.
+// configFlag adds --config to commands that read the settings.
 func configFlag(c *cobra.Command) *string {
 	return c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 }

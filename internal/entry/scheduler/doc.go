@@ -1,5 +1,5 @@
-// Package scheduler runs the sweeps of package recovery on a clock. Of several
-// schedulers one leads at a time, by a redsync lock that it keeps extending and
-// gives up on when it is lost. The lock only spares work: two leaders do no harm,
-// and while Redis cannot say who leads, everybody sweeps.
+// Package scheduler runs the sweeps of package recovery at their intervals. Of
+// several schedulers one leads at a time: the one with a lock in Redis, which it
+// extends. It stops when the lock is lost. The lock only saves work: two leaders do
+// no harm, and while Redis cannot say who leads, every scheduler sweeps.
 package scheduler

@@ -19,7 +19,7 @@ type Scheduler struct {
 	sweeper *recovery.Sweeper
 	locker  *lock.Locker
 	ttl     time.Duration // of the leader's lock
-	finish  time.Duration // what a sweep that has begun gets at shutdown
+	finish  time.Duration // how long a running sweep may go on at shutdown
 	logger  *slog.Logger
 
 	leading  prometheus.Gauge
@@ -41,7 +41,8 @@ func New(sweeper *recovery.Sweeper, locker *lock.Locker, settings config.Schedul
 	return s
 }
 
-// Run leads whenever nobody else does, until ctx ends; the sweep at hand is finished.
+// Run leads whenever no other scheduler does, until ctx ends. It then waits for
+// the running sweeps.
 func (s *Scheduler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.locker.While(ctx, "scheduler-leader", s.ttl, s.lead)
@@ -51,7 +52,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 		case errors.Is(err, lock.ErrLost):
 			s.logger.Warn("no longer the leader: the lock was lost")
 		case err != nil:
-			s.logger.Warn("nobody can say who leads; sweeping without a leader", "error", err)
+			s.logger.Warn("the leader is unknown; sweeping without the lock", "error", err)
 			leaderless, cancel := context.WithTimeout(ctx, s.ttl)
 			s.lead(leaderless)
 			cancel()
@@ -61,7 +62,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// lead runs every sweep at its interval, each in its own time, until ctx ends.
+// lead runs every sweep at its own interval until ctx ends.
 func (s *Scheduler) lead(ctx context.Context) {
 	s.logger.Info("running the sweeps")
 	s.leading.Set(1)
@@ -70,7 +71,7 @@ func (s *Scheduler) lead(ctx context.Context) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		sweeps.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = s.RunOnce(ctx, sweep) // it has logged what failed; the next run is the retry
+				_, _ = s.RunOnce(ctx, sweep) // RunOnce logs the error; the next run tries again
 				pause(ctx, sweep.Every)
 			}
 		})
@@ -78,8 +79,8 @@ func (s *Scheduler) lead(ctx context.Context) {
 	sweeps.Wait()
 }
 
-// RunOnce runs one sweep, logs what it found and counts it. A sweep that has
-// begun is not broken off at once when ctx ends; it has the shutdown timeout to finish.
+// RunOnce runs one sweep, and logs and counts what it found. When ctx ends, a
+// running sweep may go on for the shutdown timeout.
 func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery.Report, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

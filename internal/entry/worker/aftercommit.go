@@ -16,9 +16,10 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// afterCommit does, in the background, what follows a commit and may fail: it
-// announces final jobs in Redis, and takes finished messages out of the outbox.
-// What it misses is found by a poll, or by the sweep lost-jobs.
+// afterCommit does the work that follows a commit, in the background: it announces
+// final jobs in Redis and deletes finished messages from the outbox. This work may
+// fail: clients that wait for a job also poll, and the sweep lost-jobs finds
+// messages that were not deleted.
 type afterCommit struct {
 	announce *batch.Coalescer[job.Outcome, struct{}]
 	messages *batch.Coalescer[uuid.UUID, struct{}]
@@ -28,7 +29,7 @@ const (
 	announceMost = 512
 	deleteMost   = 256
 	pendingMost  = 1 << 16
-	deleteLinger = 50 * time.Millisecond // nobody waits for a message to go
+	deleteLinger = 50 * time.Millisecond // nothing waits for the deletion
 )
 
 func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *watch.Announcements, logger *slog.Logger) *afterCommit {
@@ -60,7 +61,7 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
 				err := outbox.Delete(ctx, db, ids)
 				if err != nil {
-					logger.Warn("finished messages not deleted; lost-jobs will", "messages", len(ids), "error", err)
+					logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
 				}
 				return make([]struct{}, len(ids)), err
 			}),
@@ -74,7 +75,7 @@ func (a *afterCommit) settled(outcomes []job.Outcome) {
 }
 
 func (a *afterCommit) finished(message uuid.UUID) {
-	_ = a.messages.Submit(message) // full: lost-jobs finds that nothing is left to do
+	_ = a.messages.Submit(message) // full: the sweep lost-jobs deletes it
 }
 
 func (a *afterCommit) close() {

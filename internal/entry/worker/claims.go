@@ -13,8 +13,9 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// claims keeps this worker's claims on jobs fresh in Redis. They spare two
-// workers the same work; without Redis both do it, and Postgres lets one win.
+// claims claims jobs in Redis and extends the claims of this worker. A claim keeps
+// other workers from the same work. Without Redis two workers may do it, and
+// Postgres lets only one commit.
 type claims struct {
 	*idempotency.Claims
 	every  time.Duration
@@ -28,9 +29,9 @@ func newClaims(redis *idempotency.Claims, ttl time.Duration, logger *slog.Logger
 	return &claims{Claims: redis, every: ttl / 3, logger: logger, mine: make(map[uuid.UUID]time.Time)}
 }
 
-// take claims the jobs of a message and returns those to work on, and whether
-// some were left out because another worker is at them. The owner of a claim is
-// the message: one that is delivered again finds its own claims.
+// take claims the jobs of a message and returns those to work on. leftOut tells
+// that another message has a claim on some of them. The holder of a claim is the
+// message, so a message that is delivered again keeps its claims.
 func (c *claims) take(ctx context.Context, message outbox.Message) (jobs []job.Ref, leftOut bool) {
 	ids := make([]uuid.UUID, len(message.Jobs))
 	for i, j := range message.Jobs {
@@ -58,7 +59,7 @@ func (c *claims) take(ctx context.Context, message outbox.Message) (jobs []job.R
 	return jobs, len(busy) > 0
 }
 
-// drop ends the claims on jobs, settled or not.
+// drop stops extending the claims on jobs, settled or not.
 func (c *claims) drop(jobs []job.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *claims) drop(jobs []job.Ref) {
 	}
 }
 
-// run refreshes claims that last longer than usual.
+// run extends claims that last longer than usual.
 func (c *claims) run(ctx context.Context) {
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()

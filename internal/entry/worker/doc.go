@@ -1,20 +1,22 @@
 // Package worker is the entry point for tasks: asynq delivers a message of the
-// outbox, and the handler of its kind brings the message's jobs to their end.
+// outbox, and the handler of its kind settles the message's jobs.
 //
 //	task ─▶ claim in Redis ─┬─▶ lanes (batches of sales) ──────────┬─▶ announce ─▶ delete the message
 //	                        ├─▶ redelivery (tried before) ─────────┤
 //	                        └─▶ serially (draws, cancellations) ───┘
 //
-// A handler keeps its task until every job of it is final, so that the queue
-// keeps the task as long as there is something to do. Handlers only wait; the
-// work is done by lanes, which gather the jobs of many tasks. One campaign is
-// always in the same lane, so one process never competes with itself for its row.
-// Who waits for whom, and how long, is in waiting.go.
+// A handler keeps its task until every job of it is final, so the task stays in
+// the queue while there is work to do. For purchases, handlers only wait: lanes
+// do the work, in batches from many tasks. A campaign is always in the same lane,
+// so one process does not compete with itself for the campaign's row. How long a
+// batch waits for locked rows is in waiting.go.
 //
-// Transient faults are waited out inside the handler, with a growing delay, and
-// count against no job. Jobs that were delivered before are tried in small groups,
-// and those that were in such a group already, alone: with everything else in the
-// process held back, after the attempt was committed, and the least tried first.
-// So a job that kills its worker takes few others along, holds up none, and is
-// given up when its deliveries are used up.
+// After a transient fault in a lane the handler waits and tries again, with a
+// growing delay; such an attempt does not count. Purchases that were delivered
+// before may be what kills workers. They are tried in small groups, and alone if
+// they were in such a group already; those with the fewest attempts come first. No
+// batch runs meanwhile, and the attempt is counted and committed before it is made.
+// So a job that kills its worker delays few others, and is given up after
+// worker.max_deliveries. A worker keeps nothing that must not be lost: jobs and
+// messages are in Postgres.
 package worker

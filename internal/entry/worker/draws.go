@@ -10,13 +10,13 @@ import (
 	"triprize/internal/store/job"
 )
 
-// settleDraws brings draw jobs to their end, one after the other.
+// settleDraws settles draw jobs, one after the other.
 func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) error {
 	return w.settleSerially(ctx, job.KindDraw, jobs, again, w.draw)
 }
 
-// draw runs one draw job. That another worker is at it, or has taken over, is no
-// failure.
+// draw runs one draw job. It is no failure when another worker runs the draw or
+// has taken it over.
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
 	if errors.Is(err, draw.ErrBusy) || errors.Is(err, campaign.ErrFenced) {

@@ -13,16 +13,17 @@ import (
 )
 
 var (
-	errElsewhere = errors.New("another worker is at work on some of these jobs")
+	errElsewhere = errors.New("another worker works on some of these jobs")
 	errDraining  = errors.New("this worker is shutting down")
-	errBusy      = errors.New("wallets or campaigns of these jobs are locked by somebody else")
+	errBusy      = errors.New("wallets or campaigns of these jobs are locked by another transaction")
 )
 
-// settle brings jobs to their end, or says why it could not. again tells that
-// they were delivered before.
+// settle makes jobs final, or returns why it could not. again tells that they were
+// delivered before.
 type settle func(ctx context.Context, jobs []job.Ref, again bool) error
 
-// handle wraps what every kind of task has in common.
+// handle returns the handler of a kind of task: settle, and what all kinds have in
+// common.
 func (w *Worker) handle(settle settle) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
 		message, err := outbox.MessageOf(task)
@@ -46,12 +47,12 @@ func (w *Worker) handle(settle settle) queue.Handler {
 	}
 }
 
-// started says that this worker is at work on a task.
+// started records in Redis that this worker works on a task.
 func (w *Worker) started(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	if err := w.heartbeat.Started(ctx, task); err != nil {
-		w.logger.Debug("the start of a task was not noted", "task", task, "error", err)
+		w.logger.Debug("the start of a task was not recorded", "task", task, "error", err)
 	}
 }
 
@@ -59,11 +60,12 @@ func (w *Worker) finished(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	if err := w.heartbeat.Finished(ctx, task); err != nil {
-		w.logger.Debug("the end of a task was not noted", "task", task, "error", err)
+		w.logger.Debug("the end of a task was not recorded", "task", task, "error", err)
 	}
 }
 
-// failed says of how many jobs an attempt failed, and why the first one did.
+// failed returns the error of an attempt that failed for n jobs; err is that of the
+// first one.
 func failed(n int, err error) error {
 	return fmt.Errorf("%d jobs not done: %w", n, err)
 }

@@ -20,22 +20,22 @@ import (
 type lane struct {
 	worker *Worker
 	items  *batch.Coalescer[*item, verdict]
-	turn   sync.Mutex // a batch's or a cancellation's; taken after the worker's exclusive, if both are
+	turn   sync.Mutex // held by the batch or the cancellation that runs; taken after Worker.exclusive
 }
 
 // item is one job on its way through a lane.
 type item struct {
 	job.Ref
-	putOff     int // batches that found its campaign or its wallet locked by somebody else
+	putOff     int // how many batches found its campaign or its wallet locked
 	restsUntil time.Time
 }
 
-// verdict is what a batch says of one job.
+// verdict is the result of a batch for one job.
 type verdict int
 
 const (
 	done verdict = iota // final, by this batch or before
-	busy                // its campaign or its wallet is locked by somebody else
+	busy                // its campaign or its wallet is locked by another transaction
 )
 
 func newLane(w *Worker) *lane {
@@ -58,7 +58,7 @@ func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
 	return w.lanes[uuidv7.Spread(campaignID, len(w.lanes))]
 }
 
-// flush settles a batch.
+// flush settles a batch of jobs.
 func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
@@ -93,8 +93,8 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	return verdicts, nil
 }
 
-// sell runs one transaction of sales and sees to what follows its commit. It
-// returns the jobs that were put off.
+// sell runs one transaction of sales and the work that follows its commit. It
+// returns the jobs that were put off because of locked rows.
 func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait sale.Wait) (putOff []job.Ref, err error) {
 	report, err := w.seller.Sell(ctx, refs, wait)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait sale.Wait) (putO
 	return report.Busy, nil
 }
 
-// isTransient tells whether a lane's error concerns the moment, not the job.
+// isTransient tells whether an error is transient, and not the fault of a job.
 func isTransient(err error) bool {
 	return postgres.IsTransient(err) || errors.Is(err, batch.ErrFull)
 }

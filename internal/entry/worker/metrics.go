@@ -40,7 +40,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}),
 		busy: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to the next batch because somebody else had their campaign or their wallet locked.",
+			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to a later batch because their campaign or their wallet was locked.",
 		}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",

@@ -7,7 +7,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// settlePurchases brings purchase jobs to their end through the lanes.
+// settlePurchases settles purchase jobs through the lanes.
 func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
 	if again {
 		return w.settleRedelivered(ctx, jobs)
@@ -42,9 +42,9 @@ func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool
 	return nil
 }
 
-// pass sends items through their lanes once and returns those that are not
-// final, and whether there was a transient fault. A job that failed by itself is
-// an error, after the others of the pass have had their turn.
+// pass sends items through their lanes once. It returns those that are not final,
+// and whether there was a transient fault. When jobs fail for another reason it
+// returns an error, after the other items were tried too.
 func (w *Worker) pass(ctx context.Context, items []*item) (left []*item, transient bool, err error) {
 	byLane := make(map[*lane][]*item)
 	for _, it := range items {

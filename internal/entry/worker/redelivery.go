@@ -12,15 +12,15 @@ import (
 	"triprize/internal/store/job"
 )
 
-// groupMost is how many jobs are tried at once when they were delivered before.
-// When a worker dies with them, so many are tried alone from then on.
+// groupMost is how many jobs are tried together when they were delivered before.
+// If the worker dies then, each of them is tried alone from then on.
 const groupMost = 16
 
 // settleRedelivered settles purchase jobs that were delivered before: one of them
-// may be what stops its workers. They are tried in groups, with everything else
-// in this process held back; and those that were in such a group already, alone.
-// Those with the fewest attempts come first, so that a job that no worker
-// survives holds up none that has not been tried as often.
+// may be what kills its workers. They are tried in groups while no batch runs in
+// this process, or alone if they were in such a group already. Those with the
+// fewest attempts come first, so that a job that kills every worker does not delay
+// jobs that were tried less often.
 func (w *Worker) settleRedelivered(ctx context.Context, jobs []job.Ref) error {
 	waiting, err := job.FindQueued(ctx, w.db, jobs)
 	if err != nil {
@@ -42,7 +42,7 @@ func (w *Worker) settleRedelivered(ctx context.Context, jobs []job.Ref) error {
 			later = err
 		case isTransient(err), errors.Is(err, queue.ErrLater):
 			return queue.Later(err)
-		default: // the others have their turn all the same
+		default: // go on with the other groups
 			broken += len(refs)
 			if first == nil {
 				first = err
@@ -55,7 +55,8 @@ func (w *Worker) settleRedelivered(ctx context.Context, jobs []job.Ref) error {
 	return later
 }
 
-// groupSize returns how many of the waiting jobs, which come by attempts, are tried next.
+// groupSize returns how many of the waiting jobs, which are sorted by attempts, are
+// tried next.
 func groupSize(waiting []job.Attempted) int {
 	n := 0
 	for n < len(waiting) && n < groupMost && !waiting[n].TryAlone() {
@@ -64,8 +65,8 @@ func groupSize(waiting []job.Attempted) int {
 	return max(n, 1)
 }
 
-// sellGroup sells jobs together, and then, campaign by campaign, those that were
-// put off, waiting for campaign and wallets.
+// sellGroup sells jobs together. It then tries those that were put off again,
+// campaign by campaign, and waits for campaign and wallets.
 func (w *Worker) sellGroup(ctx context.Context, refs []job.Ref) error {
 	putOff, err := w.sell(ctx, refs, sale.SkipLocked)
 	if err != nil {
@@ -87,9 +88,9 @@ func (w *Worker) sellGroup(ctx context.Context, refs []job.Ref) error {
 	return nil
 }
 
-// alone makes one attempt at jobs with everything else in this process held
-// back. The attempt is committed first. When their deliveries are used up the
-// jobs are settled as failed instead.
+// alone makes one attempt at jobs while no batch, and no other such attempt, runs
+// in this process. The attempt is counted and committed first. When the count
+// exceeds worker.max_deliveries, the jobs are settled as failed instead.
 func (w *Worker) alone(ctx context.Context, kind job.Kind, refs []job.Ref, try func(ctx context.Context) error) error {
 	w.exclusive.Lock()
 	defer w.exclusive.Unlock()

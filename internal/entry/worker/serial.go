@@ -11,11 +11,11 @@ import (
 )
 
 // settleOne settles one job in a transaction of its own. job.ErrSettled means that
-// somebody else has settled it; an error wrapped by queue.Later, "not now".
+// the job was settled already; an error wrapped by queue.Later means "not now".
 type settleOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 
-// settleSerially brings jobs of one kind to their end, one after the other. One
-// that fails holds up no other.
+// settleSerially settles jobs of one kind, one after the other. When one fails it
+// goes on with the others.
 func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.Ref, again bool, do settleOne) error {
 	waiting := make([]job.Attempted, len(jobs))
 	for i, ref := range jobs {
@@ -40,14 +40,14 @@ func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.R
 			broken = errors.Join(broken, err)
 		}
 	}
-	if broken != nil { // beside it, what was only put off says nothing
+	if broken != nil { // a failure counts more than jobs that were only put off
 		return broken
 	}
 	return later
 }
 
-// attempt makes one attempt: from the second delivery on it is counted first, and
-// from the third on the job is tried alone.
+// attempt makes one attempt at a job. From the second delivery on, the attempt is
+// counted first; from the third on, the job is tried alone.
 func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do settleOne) error {
 	switch {
 	case !again:
@@ -61,8 +61,8 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, 
 	return w.finish(ctx, kind, one.Ref, do)
 }
 
-// finish settles a job and sees to what follows. That a job was settled already
-// is no failure.
+// finish settles a job and does the work that follows. It is no failure when the
+// job was settled already.
 func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do settleOne) error {
 	outcome, err := do(ctx, ref)
 	switch {

@@ -14,36 +14,37 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Who waits for whom, and how long. The campaign of a purchase job, or the wallet
-// that pays for it, may be locked by another worker. How often a batch has put the
-// job off for that decides how it is tried next:
+// How long batches wait for locked rows. Another transaction may have locked the
+// campaign of a purchase job, or the wallet that pays for it. The batch then puts
+// the job off. How often that has happened decides how the job is tried next:
 //
-//	so often             with whom                        and waits for
-//	fewer than turnAfter all jobs at hand, any campaign   nothing; what is locked is put off
-//	                     all jobs at hand, one campaign   the campaign
-//	… than walletAfter   those of its campaign            the campaign
-//	walletAfter and more those of its campaign, apart     the campaign, and what is then left: the wallets
+//	times put off        tried together with                     the transaction waits for
+//	below turnAfter      all such jobs, if of several campaigns  nothing; jobs with locked rows are put off
+//	                     all such jobs, if of one campaign       the campaign
+//	below walletAfter    the jobs of its campaign                the campaign
+//	walletAfter or more  such jobs of its campaign               the campaign; a second one, for the jobs
+//	                                                             put off by the first: the wallets too
 //
-// A transaction with several campaigns waits for none: while it waited for one it
-// would hold up those who want the others. A campaign stands still while a batch
-// waits for a wallet, so that is the last resort, and short.
+// A transaction with several campaigns does not wait: while it waited for one, it
+// would block the sales of the others. A campaign cannot sell while a batch waits
+// for a wallet, so that comes last, and only for a short time.
 const (
-	// turnAfter is how often a job is put off before its campaign's jobs take their turn.
+	// turnAfter is how often a job is put off before a transaction waits for its campaign.
 	turnAfter = 5
-	// walletAfter is how often a job is put off before its wallet is waited for.
+	// walletAfter is how often a job is put off before a transaction waits for its wallet.
 	walletAfter = 2 * turnAfter
 
-	// walletWait is how long a transaction that has a campaign waits for a wallet.
+	// walletWait is how long a transaction that has locked a campaign waits for a wallet.
 	walletWait = 250 * time.Millisecond
-	// walletCampaigns is how many campaigns one batch waits for the wallets of; the
-	// others are put off once more.
+	// walletCampaigns is for how many campaigns one batch waits for wallets; the jobs
+	// of others are put off once more.
 	walletCampaigns = 2
 
-	// busyDelay is how long a job that was put off is left alone, on average 1.5 times:
-	// about as long as a batch of another worker takes.
+	// busyDelay is the shortest pause after a job was put off; it is 1.5 times that on
+	// average, about as long as a batch of another worker takes.
 	busyDelay = 2 * time.Millisecond
-	// walletDelay is how long a job that has waited for its wallet in vain leaves its
-	// campaign to the others.
+	// walletDelay is the pause after a job has waited for its wallet without success.
+	// Meanwhile its campaign can sell to others.
 	walletDelay = time.Second
 
 	// batchTimeout bounds one batch; the statements in it have their own limits.
@@ -51,18 +52,18 @@ const (
 	// lanePending is how many jobs may wait for a batch of a lane.
 	lanePending = 1 << 16
 	// laneDrain is how long a batch may go on at shutdown after the last task was
-	// given back: its jobs are in the outbox.
+	// given back. If it is cut off, its jobs are still in the outbox.
 	laneDrain = time.Second
 
-	// redisTimeout bounds each conversation with Redis that a worker can do without.
+	// redisTimeout bounds each optional call to Redis.
 	redisTimeout = time.Second
 )
 
-// waitForWallets is the last resort of the table above.
+// waitForWallets waits for campaign and wallets: the last row of the table above.
 var waitForWallets = sale.WaitForWallets(walletWait)
 
-// attempt is a transaction, or several: each for the jobs that the one before has
-// put off.
+// attempt is one transaction for jobs, or several: each next one is for the jobs
+// that the one before has put off.
 type attempt struct {
 	jobs  []job.Ref
 	waits []sale.Wait
@@ -101,8 +102,8 @@ func attempts(items []*item) (plan []attempt) {
 	return plan
 }
 
-// rest lets a job that is not settled alone for a while: after a batch has put it
-// off, or for backoff after a transient fault.
+// rest sets when a job that is not settled may be tried again: after a short pause
+// when a batch has put it off, or after backoff when there was a transient fault.
 func (it *item) rest(now time.Time, backoff time.Duration) {
 	d := backoff
 	if d == 0 {
@@ -114,8 +115,8 @@ func (it *item) rest(now time.Time, backoff time.Duration) {
 	it.restsUntil = now.Add(d)
 }
 
-// awake tells the items that may be tried now from those that rest, of which the
-// first to wake comes first.
+// awake splits items into those that may be tried now and those that rest, the
+// earliest first.
 func awake(items []*item, now time.Time) (ready, resting []*item) {
 	for _, it := range items {
 		if it.restsUntil.After(now) {
@@ -136,7 +137,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 	return delay
 }
 
-// pause waits, or returns why there is no point in waiting.
+// pause waits for d. It returns an error when ctx ends or the worker shuts down.
 func (w *Worker) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -40,8 +40,8 @@ type Worker struct {
 	drawer      *draw.Drawer
 	lanes       []*lane
 
-	exclusive sync.RWMutex  // batches hold it for reading; an attempt that is made alone, for writing
-	draining  chan struct{} // closed when handlers should give back what they only wait for
+	exclusive sync.RWMutex  // batches hold it for reading, attempts of alone for writing
+	draining  chan struct{} // closed when handlers should stop waiting and give back their tasks
 }
 
 // New returns a Worker; Run runs it.
@@ -74,8 +74,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	return w
 }
 
-// Run takes tasks until ctx ends, then finishes what it holds, within the
-// shutdown timeout, and gives back the rest.
+// Run takes tasks until ctx ends. It then finishes the tasks that it has, within
+// the shutdown timeout, and gives back the rest.
 func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
