@@ -21,7 +21,7 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// acceptor makes jobs of requests: concurrent ones share a statement.
+// acceptor stores requests as jobs; concurrent requests share a transaction.
 type acceptor struct {
 	db         *pgxpool.Pool
 	requests   *batch.Coalescer[job.Request, job.Accepted]
@@ -49,15 +49,15 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *outbox.Di
 	return a
 }
 
-// acceptDrain is how long requests whose clients were cut off are still accepted
-// at shutdown.
+// acceptDrain is how long waiting requests are still stored at shutdown, after
+// their connections were closed.
 const acceptDrain = 2 * time.Second
 
-// flush commits requests as jobs. What follows the commit is done by others, in
-// the background: no request waits for Redis.
+// flush commits requests as jobs. The work after the commit runs in the background,
+// so that no request waits for Redis.
 func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
-	if postgres.NothingSent(err) { // the connection was dead before: a new one may do
+	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
 	}
 	if err != nil {
@@ -72,12 +72,12 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 			continue
 		}
 		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
-		_ = a.remember.Submit(one) // full: Postgres remembers
+		_ = a.remember.Submit(one) // full: Redis does not have it, Postgres does
 	}
 	return accepted, nil
 }
 
-// write remembers committed requests in Redis.
+// write stores the records of committed requests in Redis.
 func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct{}, error) {
 	records := make(map[idempotency.Request]idempotency.Record, len(accepted))
 	for _, one := range accepted {
@@ -104,13 +104,13 @@ func (a *acceptor) close() {
 }
 
 // replay finds the job of an earlier request with the same key through Redis.
-// answer is the final answer, when Redis has it. A record is believed only as
-// far as it is borne out: a final answer is written after the commit that made
-// it so, and a job in progress is looked up.
+// answer is the final answer, when Redis has it. It can be trusted, because it is
+// written only after the commit that made the job final. A job that was in progress
+// is read from Postgres.
 func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, answer []byte, ok bool) {
 	record, found := a.known.Find(ctx, idempotency.Request{Client: request.Client, Key: request.Key})
 	if !found || record.Hash != request.Hash {
-		return job.Job{}, nil, false // a different request is refused by Postgres, not by a cache
+		return job.Job{}, nil, false // only Postgres may refuse a different request, never a cache
 	}
 	if record.State != idempotency.InProgress {
 		return job.Job{ID: record.Job}, record.Answer, true
@@ -123,15 +123,16 @@ func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, 
 	return j, nil, true
 }
 
-// rememberFinal lets Redis answer for a final job from now on.
+// rememberFinal stores the answer of a final job in Redis, for later requests with
+// the same key.
 func (a *acceptor) rememberFinal(j job.Job) {
 	if j.State.Final() {
 		_ = a.remember.Submit(job.Accepted{Job: j})
 	}
 }
 
-// accept makes a job of a request for work and answers with it: 202, or 200 with
-// the final job for a client that prefers to wait for it.
+// accept stores a request as a job and answers with the job: 202, or 200 with the
+// final job for a client that prefers to wait for it.
 func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, error) {
 	c, err := callOf(ctx)
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		}
 		return s.answerJob(ctx, j, wait, nil, true)
 	}
-	if overloaded := s.backlog.admit(); overloaded != nil { // what was accepted before is answered all the same
+	if overloaded := s.backlog.admit(); overloaded != nil { // repeated requests still get their answer
 		earlier, ok, err := job.OfKey(ctx, s.db, request)
 		switch {
 		case err != nil:
@@ -161,7 +162,7 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
 	var waiter *watch.Waiter
-	if wait > 0 { // before the job exists, so that its end cannot be missed
+	if wait > 0 { // registered before the job exists, so that its end cannot be missed
 		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
 	}
@@ -180,8 +181,8 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 
 var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
 
-// finalStatus is the status of a POST whose job is final: 200 tells a client
-// that preferred to wait that the wait is over, any other gets 202 every time.
+// finalStatus is the status of a POST whose job is final: 200 for a client that
+// preferred to wait, always 202 for others.
 func finalStatus(wait time.Duration) int {
 	if wait > 0 {
 		return http.StatusOK
@@ -189,8 +190,9 @@ func finalStatus(wait time.Duration) int {
 	return http.StatusAccepted
 }
 
-// answerJob waits for a job as long as the client prefers and answers a POST
-// with it. A waiter that was registered before the job existed spares a look.
+// answerJob waits for a job as long as the client prefers and answers a POST with
+// it. With a waiter that was registered before the job existed, the job need not be
+// read first; otherwise waiter is nil.
 func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter, replayed bool) (jobAnswer, error) {
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
@@ -204,7 +206,8 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, w
 	return answer, err
 }
 
-// await returns the job when it is final, or as it was when the time is over.
+// await returns the job when it is final, or the last known state of it when wait
+// is over.
 func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter) (job.Job, error) {
 	if wait <= 0 || j.State.Final() {
 		return j, nil

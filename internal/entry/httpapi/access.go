@@ -14,7 +14,7 @@ import (
 	"triprize/internal/store/apikey"
 )
 
-// role is what a caller may do; the contract says with each operation who may call it.
+// role decides what a caller may do; the contract lists the roles of each operation.
 type role string
 
 // The roles: of API keys, and of tokens.
@@ -25,14 +25,14 @@ const (
 	viewer   = role(token.Viewer)    // reads without personal data
 )
 
-// caller is who asks.
+// caller is the sender of a request.
 type caller struct {
 	role   role
-	client string // the scope of idempotency keys, and whose jobs it sees
+	client string // the scope of its idempotency keys, and of the jobs that it sees
 	user   string // the one user it may act for; empty: any
 }
 
-// mayActFor tells whether what belongs to a user is the caller's to see and to change.
+// mayActFor tells whether the caller may see and change what belongs to a user.
 func (who caller) mayActFor(userID string) bool {
 	switch who.role {
 	case operator, app:
@@ -44,19 +44,19 @@ func (who caller) mayActFor(userID string) bool {
 	}
 }
 
-// maySay returns a forbidden Error when the caller may not say how something
-// was paid: that the money was collected elsewhere is for apps to say.
-func (who caller) maySay(paymentMethod string) error {
+// mayPayBy returns a forbidden Error when the caller may not use a payment method:
+// only apps and operators may say that they have collected the money (external).
+func (who caller) mayPayBy(paymentMethod string) error {
 	if paymentMethod == "external" && who.role == user {
 		return fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
 	}
 	return nil
 }
 
-// seesOwners tells whether the board shows the caller who has a position.
+// seesOwners tells whether the caller may see the owners of all positions.
 func (who caller) seesOwners() bool { return who.role == operator }
 
-// may returns a forbidden Error unless one of the roles is the caller's.
+// may returns a forbidden Error unless the caller has one of the roles.
 func (who caller) may(roles []string) error {
 	if slices.Contains(roles, string(who.role)) {
 		return nil
@@ -64,8 +64,8 @@ func (who caller) may(roles []string) error {
 	return fault.New(fault.Forbidden, "the role %s may not do this", who.role)
 }
 
-// authenticate returns who sends a request: Authorization: Bearer, then an API
-// key or a JSON Web Token.
+// authenticate returns the sender of a request by its Authorization header: Bearer,
+// and an API key or a JSON Web Token.
 func (s *Server) authenticate(ctx context.Context, authorization string) (caller, error) {
 	scheme, credentials, _ := strings.Cut(authorization, " ")
 	credentials = strings.TrimSpace(credentials)
@@ -87,8 +87,8 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (caller
 	return caller{role: role(key.Role), client: key.Client}, err
 }
 
-// authenticateBrowser returns the operator's key that a browser sends as the
-// password of HTTP Basic authentication; the user name does not matter.
+// authenticateBrowser lets operators through: browsers send an operator's API key
+// as the password of HTTP Basic authentication. The user name does not matter.
 func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	scheme, encoded, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	plain, err := base64.StdEncoding.DecodeString(encoded)
@@ -108,7 +108,8 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// challenge tells a client how to authenticate: browsers get a prompt on the pages for operators.
+// challenge returns the WWW-Authenticate header: on the pages for operators it makes
+// browsers ask for a password.
 func challenge(c *fiber.Ctx) string {
 	if strings.HasPrefix(c.Path(), asynqmonPath) {
 		return `Basic realm="Triprize operators", charset="UTF-8"`
@@ -116,18 +117,18 @@ func challenge(c *fiber.Ctx) string {
 	return `Bearer realm="Triprize"`
 }
 
-// call is what the guard has found out about a request before its handler runs.
+// call is what the guard knows about a request when its handler runs.
 type call struct {
 	caller
 	key         string            // the idempotency key, without quotes
-	fingerprint [sha256.Size]byte // tells requests apart that use the same key
-	prefer      string
+	fingerprint [sha256.Size]byte // distinguishes different requests with the same key
+	prefer      string            // the Prefer header
 }
 
 type callKey struct{}
 
-// callOf returns the call that the guard let through. A handler that was
-// reached around the guard gets a defect, never an answer.
+// callOf returns the call that the guard let through. A handler that was called
+// without the guard gets an internal error.
 func callOf(ctx context.Context) (*call, error) {
 	found, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

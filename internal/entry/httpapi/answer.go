@@ -8,13 +8,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// jobAnswer answers with a job that is encoded already: what Redis remembers of
-// a final job is sent as it is.
+// jobAnswer answers with a job that is already encoded, because the answer of a
+// final job may come from Redis.
 type jobAnswer struct {
 	status     int
 	id         uuid.UUID
 	body       []byte
-	wait       time.Duration // what was granted of Prefer: wait
+	wait       time.Duration // how much of Prefer: wait was granted
 	retryAfter int           // seconds; 0 for a final job
 	replayed   bool
 }
@@ -42,10 +42,11 @@ func (a jobAnswer) VisitRequestDrawResponse(c *fiber.Ctx) error { return a.send(
 // VisitGetJobResponse implements contract.GetJobResponseObject.
 func (a jobAnswer) VisitGetJobResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// commandAnswer answers with what a command returned when it was first asked for.
+// commandAnswer answers with the result of a command; for a repeated request, with
+// the result of the first one.
 type commandAnswer struct {
 	status   int
-	location string // of what was created, if it can be read
+	location string // of the created resource; empty if it has none
 	version  *int64 // of a wallet
 	body     []byte
 	replayed bool

@@ -14,16 +14,16 @@ import (
 	"triprize/internal/store/job"
 )
 
-// backlog knows how long accepted jobs have to wait at present: as long as the
-// oldest task in the queue has waited. It tells clients when to ask again, and
-// refuses new jobs when the wait is longer than anybody should be promised.
+// backlog estimates how long accepted jobs have to wait: as long as the oldest task
+// in the queues has waited. It sets Retry-After, and refuses new jobs when the wait
+// is longer than accept.longest_wait.
 type backlog struct {
 	finder  *queue.Finder
 	longest time.Duration
-	waiting atomic.Int64 // nanoseconds; 0 while nobody can say
+	waiting atomic.Int64 // nanoseconds; 0 while it is not known
 }
 
-// backlogInterval is how often the queues are looked at.
+// backlogInterval is how often the queues are read.
 const backlogInterval = time.Second
 
 // The bounds of Retry-After, in seconds.
@@ -40,16 +40,16 @@ func newBacklog(finder *queue.Finder, longest time.Duration, registry prometheus
 	return b
 }
 
-// run looks at the queues until ctx ends.
+// run reads the queues at every interval until ctx ends.
 func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(backlogInterval)
 	defer ticker.Stop()
 	for {
 		var longest time.Duration
-		for _, kind := range job.QueueKinds { // one by one: a queue that was never used is an error
+		for _, kind := range job.QueueKinds { // each by itself: for a queue that was never used Wait returns an error
 			waiting, err := b.finder.Wait(string(kind))
 			if err != nil {
-				logger.Debug("a queue cannot be looked at", "kind", kind, "error", err)
+				logger.Debug("a queue cannot be read", "kind", kind, "error", err)
 			}
 			longest = max(longest, waiting)
 		}
@@ -70,7 +70,7 @@ func (b *backlog) admit() error {
 	return nil
 }
 
-// retryAfter returns when to ask again for a job, in seconds.
+// retryAfter returns after how many seconds a client should ask for a job again.
 func (b *backlog) retryAfter() int {
 	seconds := int(math.Ceil(time.Duration(b.waiting.Load()).Seconds()))
 	return min(max(seconds, minRetryAfter), maxRetryAfter)

@@ -14,13 +14,14 @@ import (
 
 var defaultPolicies = campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}
 
-// draftOf is a campaign as it was asked for.
+// draftOf is a requested campaign.
 func draftOf(body contract.CampaignDraft) campaign.Draft {
 	return campaign.Draft{Name: body.Name, BaseLength: body.BaseLength, Currency: money.Currency(body.Currency), PurchaseLimit: body.PurchaseLimit,
 		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies), Layers: layersOf(body.Layers)}
 }
 
-// patchOf is a change as it was asked for: what is left out stays, null empties.
+// patchOf is a requested change. A member that is left out stays as it is; null
+// removes the value.
 func patchOf(change contract.CampaignPatch) campaign.Patch {
 	p := campaign.Patch{Name: change.Name, BaseLength: change.BaseLength, PurchaseLimit: optional(change.PurchaseLimit),
 		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt)}

@@ -33,7 +33,7 @@ func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignReq
 	return contract.PatchCampaign200JSONResponse{Body: campaignJSON(changed)}, nil
 }
 
-// PublishCampaign opens the sale.
+// PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
 func (s handlers) PublishCampaign(ctx context.Context, r contract.PublishCampaignRequestObject) (contract.PublishCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignPublish, r.Campaign, s.lifecycle.Publish)
 }
@@ -43,12 +43,12 @@ func (s handlers) PauseCampaign(ctx context.Context, r contract.PauseCampaignReq
 	return s.move(ctx, job.KindCampaignPause, r.Campaign, s.lifecycle.Pause)
 }
 
-// ResumeCampaign goes on with the sale.
+// ResumeCampaign continues the sale.
 func (s handlers) ResumeCampaign(ctx context.Context, r contract.ResumeCampaignRequestObject) (contract.ResumeCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
-// move runs a command that moves a campaign and has no body of its own.
+// move runs a command that changes the state of a campaign and has no body.
 func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (commandAnswer, error) {
 	request, err := s.command(ctx, kind, http.StatusOK)
 	if err != nil {

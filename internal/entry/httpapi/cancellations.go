@@ -12,8 +12,8 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// CancelPurchase accepts the cancellation of a purchase as a job. Whether it can
-// be cancelled is for the job to find out, in its turn.
+// CancelPurchase accepts the cancellation of a purchase as a job. The job checks
+// whether the purchase can be cancelled.
 func (s handlers) CancelPurchase(ctx context.Context, r contract.CancelPurchaseRequestObject) (contract.CancelPurchaseResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
@@ -34,8 +34,8 @@ func (s handlers) CancelPurchase(ctx context.Context, r contract.CancelPurchaseR
 		Keep: s.settings.Retention.Purchases})
 }
 
-// signature is what a caller's deeds are signed with: role:client, and /user when
-// one is signed in. It has at most 181 characters.
+// signature names the caller in the records of its actions: role:client, and /user
+// when a user is signed in. It has at most 181 characters.
 func (who caller) signature() string {
 	signature := string(who.role) + ":" + who.client
 	if who.user != "" {
@@ -44,8 +44,8 @@ func (who caller) signature() string {
 	return signature
 }
 
-// cancellationJSON tells users who cancelled by the role alone: the names of
-// clients are not theirs to know.
+// cancellationJSON shows users only the role of whoever cancelled, not the name of
+// the client.
 func cancellationJSON(c purchase.Cancellation, who caller) *contract.Cancellation {
 	by := c.By
 	if who.role == user {

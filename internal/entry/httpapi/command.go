@@ -11,15 +11,15 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Where what commands create is found.
+// The paths of the resources that commands create; the id follows.
 const (
 	campaignsPath = "/v1/campaigns/"
 	holdsPath     = "/v1/holds/"
 	walletsPath   = "/v1/wallets/"
 )
 
-// command is the request of a call for something that is answered at once, with
-// the status that it is answered with when it succeeds.
+// command returns the job request of a command, which is done and answered at once.
+// status is that of the answer when it succeeds.
 func (s *Server) command(ctx context.Context, kind job.Kind, status int) (job.Request, error) {
 	c, err := callOf(ctx)
 	if err != nil {
@@ -29,9 +29,9 @@ func (s *Server) command(ctx context.Context, kind job.Kind, status int) (job.Re
 		Keep: s.settings.Retention.Jobs, HTTPStatus: status}, nil
 }
 
-// commandDone answers with what became of a command, now or when it was first
-// asked for. What it created is found below path, by the id in its body; an empty
-// path is for what cannot be read again.
+// commandDone answers with the result of a command, or of the first request with
+// its key. The Location of a created resource is path and the id in the body;
+// without a path there is none.
 func (s *Server) commandDone(done job.Accepted, err error, path string) (commandAnswer, error) {
 	if err != nil {
 		return commandAnswer{}, err

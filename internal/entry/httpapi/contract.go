@@ -5,7 +5,7 @@ import (
 	"triprize/internal/platform/openapi"
 )
 
-// patterns says what the regular expressions of the contract mean.
+// patterns has the error message for each regular expression in the contract.
 var patterns = map[string]string{
 	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
 	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",

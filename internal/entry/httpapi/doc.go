@@ -1,8 +1,10 @@
-// Package httpapi is the HTTP door: it authenticates, checks the form of a
-// request, and then accepts a job, runs one command, or reads.
+// Package httpapi is the entry point for HTTP ([Server]): it authenticates the
+// caller, checks the request against the contract (api/openapi.yaml), and then
+// accepts a job, runs a command, or reads.
 //
-// A request that takes work is answered only after its job is committed, and
-// never waits for Redis or a worker unless it asks to (Prefer: wait). Every
-// error is a problem document; which status a kind of error has stands in one
-// table (problem.go), and who may call what in another (routes.go).
+// A request for a job is answered only after the job is committed. It waits for a
+// worker only if the client wants it (Prefer: wait), and for Redis only within the
+// limits of the settings. Every error is a problem document. The status of
+// each kind of error is in problem.go; who may call an operation is in the contract
+// (x-roles).
 package httpapi

@@ -12,8 +12,8 @@ import (
 	"triprize/internal/entry/httpapi/problemdocs"
 )
 
-// mountDocs registers what people read: the contract, and what problems mean.
-// Nothing of it is loaded from anywhere else.
+// mountDocs registers the pages for people: the contract, and what problems mean.
+// They load nothing from other servers.
 func (s *Server) mountDocs(router fiber.Router) {
 	router.Get("/openapi.json", func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
@@ -30,8 +30,8 @@ func (s *Server) mountDocs(router fiber.Router) {
 	router.Get("/problems/:code", s.problemPage)
 }
 
-// referencePage shows the contract with Swagger UI. The page that comes with it
-// has scripts in it, which a browser would have to be allowed to run.
+// referencePage shows the contract with Swagger UI. Swagger UI's own page has inline
+// scripts, which referencePolicy does not allow.
 const (
 	referencePage = `<!doctype html>
 <html lang="en">
@@ -54,7 +54,7 @@ const (
   url: "/openapi.json",
   dom_id: "#swagger-ui",
   deepLinking: true,
-  showExtensions: true, // x-roles: who may
+  showExtensions: true, // x-roles: who may call an operation
   defaultModelsExpandDepth: 0,
   validatorUrl: null,
 });
@@ -69,10 +69,10 @@ func sendReference(c *fiber.Ctx) error {
 	return c.SendString(referencePage)
 }
 
-// statusOf returns the status of answers with a code.
+// statusOf returns the HTTP status of a code.
 func statusOf(code fault.Code) int { return statuses[code.Kind()] }
 
-// problemPage is where the type of a problem document leads.
+// problemPage serves the page that the type of a problem document links to.
 func (s *Server) problemPage(c *fiber.Ctx) error {
 	code := fault.Code(c.Params("code"))
 	var page bytes.Buffer
@@ -80,7 +80,7 @@ func (s *Server) problemPage(c *fiber.Ctx) error {
 	if !wantsHTML(c) {
 		write = problemdocs.ProblemText
 	}
-	if write(&page, code, statusOf(code)) != nil { // nothing else can be wrong
+	if write(&page, code, statusOf(code)) != nil { // it fails only for an unknown code
 		return fault.New(fault.NotFound, "there is no problem with this code; /problems lists them all")
 	}
 	return sendPage(c, page.Bytes())

@@ -10,8 +10,8 @@ import (
 	"triprize/internal/store/job"
 )
 
-// RequestDraw accepts a draw as a job. A sold-out campaign is drawn without
-// being asked; this is for operators who want to make sure, and safe at any time.
+// RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
+// this is for operators who want to make sure. It is safe at any time.
 func (s handlers) RequestDraw(ctx context.Context, r contract.RequestDrawRequestObject) (contract.RequestDrawResponseObject, error) {
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -19,7 +19,7 @@ func (s handlers) RequestDraw(ctx context.Context, r contract.RequestDrawRequest
 	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, Keep: s.settings.Retention.Jobs})
 }
 
-// GetDraw answers with the draw as far as it has come.
+// GetDraw answers with what is public of the draw in its present state.
 func (s handlers) GetDraw(ctx context.Context, r contract.GetDrawRequestObject) (contract.GetDrawResponseObject, error) {
 	found, err := campaign.Get(ctx, s.db, r.Campaign)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// onlyOnce are the header fields that say where a request ends and whom it is from.
+// onlyOnce are the header fields that a request may have only once: those that say
+// where it ends, who sends it and what it is.
 var onlyOnce = [...]string{theHost: fiber.HeaderHost, theLength: fiber.HeaderContentLength, theEncoding: fiber.HeaderTransferEncoding,
 	3: fiber.HeaderAuthorization, 4: fiber.HeaderContentType, 5: "Idempotency-Key"}
 
@@ -20,9 +21,9 @@ const (
 	theEncoding
 )
 
-// unambiguous refuses a request that another server on its way may have read
-// differently, before anything else looks at it, and closes the connection: what
-// follows on it may be a part of that request (RFC 9112, section 11.2).
+// unambiguous refuses requests that a proxy may have read differently, before any
+// other code sees them, and closes the connection: the bytes that follow may be a
+// part of the same request (request smuggling; RFC 9112, section 11.2).
 func (s *Server) unambiguous(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(r *fasthttp.RequestCtx) {
 		why := ambiguity(&r.Request.Header)
@@ -32,18 +33,18 @@ func (s *Server) unambiguous(next fasthttp.RequestHandler) fasthttp.RequestHandl
 		}
 		c := s.app.AcquireCtx(r)
 		defer s.app.ReleaseCtx(c)
-		_ = s.handleError(c, fault.New(fault.InvalidRequest, "%s", why)) // it can only fail to encode a problem
+		_ = s.handleError(c, fault.New(fault.InvalidRequest, "%s", why)) // it fails only if a problem cannot be encoded
 		r.Response.SetConnectionClose()
 	}
 }
 
-// ambiguity tells what is wrong with the head of a request.
+// ambiguity returns what is wrong with the head of a request, or "".
 func ambiguity(h *fasthttp.RequestHeader) string {
 	if !slices.Contains(fiber.DefaultMethods, string(h.Method())) {
 		return "the method is not known here"
 	}
 	if version := string(h.Protocol()); version != "HTTP/1.1" && version != "HTTP/1.0" {
-		return "speak HTTP/1.1"
+		return "the version of HTTP is not 1.1 or 1.0"
 	}
 	var times [len(onlyOnce)]int
 	for line := range bytes.Lines(h.RawHeaders()) {
@@ -63,7 +64,7 @@ func ambiguity(h *fasthttp.RequestHeader) string {
 	}
 	switch {
 	case slices.Max(times[:]) > 1:
-		return "a header field that must be there once is there twice"
+		return "a header field that is allowed once is there twice"
 	case times[theLength] > 0 && times[theEncoding] > 0:
 		return "a request has a Content-Length or a Transfer-Encoding, not both"
 	case times[theHost] == 0 && h.IsHTTP11():

@@ -25,11 +25,11 @@ func (s *Server) mount(router fiber.Router) {
 	for i := range s.contract.Operations {
 		o := &s.contract.Operations[i]
 		if len(o.Roles) == 0 {
-			continue // for anybody: mounted among the pages
+			continue // open to anybody: mountOperations and mountDocs register these
 		}
 		path := strings.NewReplacer("{", ":", "}", "").Replace(o.Path)
 		router.Add(o.Method, path, s.guard(o))
-		if o.Method == http.MethodGet { // the framework lets HEAD reach what GET does
+		if o.Method == http.MethodGet { // Fiber also sends HEAD requests to the handlers of GET
 			router.Add(http.MethodHead, path, s.guard(o))
 		}
 	}
@@ -39,9 +39,9 @@ func (s *Server) mount(router fiber.Router) {
 // handlers implements the operations.
 type handlers struct{ *Server }
 
-// guard lets a request through to its operation that comes from somebody who
-// may, fits the contract, and is within the limits: in this order, so that
-// nobody learns anything before he is known.
+// guard lets a request through to its operation if the caller is known and has the
+// right role, the request fits the contract, and the rate limits allow it. It checks
+// in this order, so that an unknown caller learns nothing else.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
@@ -68,8 +68,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	}
 }
 
-// check holds a request against the contract and fills in the call. It returns
-// the user for whom something is asked.
+// check checks a request against the contract and fills in the call. It returns the
+// user whom the request is for, if any.
 func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsFor string, err error) {
 	parameter := func(in, name string) (text string, sent bool) {
 		switch in {
@@ -85,9 +85,9 @@ func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsF
 			return c.Get(name), c.Get(name) != ""
 		}
 	}
-	faults, nowhere := o.CheckParameters(parameter)
+	faults, noSuchPath := o.CheckParameters(parameter)
 	switch {
-	case nowhere:
+	case noSuchPath:
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
 	case o.NeedsKey:
 		if request.key, err = idempotencyKey(c.Get("Idempotency-Key")); err != nil {
@@ -112,20 +112,20 @@ func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsF
 	}
 	if o.NeedsKey {
 		target := o.Target(parameter)
-		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // another condition is another request
+		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // with another If-Match it is another request
 			target = append(target, fiber.HeaderIfMatch, precondition)
 		}
 		request.fingerprint = fingerprint(o.ID, target, canonical)
 	}
-	if request.user != "" { // whatever its body says
+	if request.user != "" { // a user acts for itself, whatever the body says
 		actsFor = request.user
 	}
 	return actsFor, nil
 }
 
-// readBody reads a JSON body and checks it. From here on the request has the
-// body in canonical form (RFC 8785): what is checked is what is fingerprinted
-// and what is read. Repeated keys and bad UTF-8 have no such form.
+// readBody checks a JSON body and replaces it by its canonical form (RFC 8785), so
+// that the same bytes are checked, fingerprinted and read. Repeated names and
+// invalid UTF-8 have no such form and are refused.
 func readBody(c *fiber.Ctx, o *openapi.Operation) (canonical []byte, actsFor string, err error) {
 	if o.BodyOptional && len(c.Request().Body()) == 0 {
 		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
@@ -135,11 +135,11 @@ func readBody(c *fiber.Ctx, o *openapi.Operation) (canonical []byte, actsFor str
 	if err != nil || media != fiber.MIMEApplicationJSON || !strings.EqualFold(cmp.Or(parameters["charset"], "utf-8"), "utf-8") {
 		return nil, "", fault.New(fault.UnsupportedMediaType, "send the body as application/json, in UTF-8")
 	}
-	body := c.Request().Body() // as it came: nothing is decompressed here
+	body := c.Request().Body() // as sent: this does not decompress it
 	switch {
 	case len(body) == 0:
 		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
-	case !json.Valid(body): // it bounds the depth too, before anything that descends
+	case !json.Valid(body): // it also bounds the depth, before any recursive code sees the body
 		return nil, "", fault.New(fault.InvalidRequest, "the body is not one valid JSON value")
 	}
 	canonical, err = jcs.Transform(body)
@@ -160,15 +160,15 @@ func readBody(c *fiber.Ctx, o *openapi.Operation) (canonical []byte, actsFor str
 	return canonical, actsFor, nil
 }
 
-// decodeStrictly reads what readBody has checked into its type; a field that the
-// type does not have is a defect of the contract.
+// decodeStrictly decodes a body that readBody has checked. A field that its type
+// does not have is an error: the contract and the type differ.
 func decodeStrictly(body []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(target)
 }
 
-// limit refuses a request that comes too soon after others.
+// limit refuses a request that exceeds a rate limit.
 func (s *Server) limit(ctx context.Context, c *fiber.Ctx, who caller, actsFor string) error {
 	verdict := s.limiter.Allow(ctx, who.client, actsFor)
 	for name, value := range verdict.Headers() {

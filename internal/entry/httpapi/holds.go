@@ -64,7 +64,8 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	return s.commandDone(done.Accepted, err, holdsPath)
 }
 
-// holdTTL returns how long to hold, within what this server allows.
+// holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
+// within the settings.
 func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 	bounds := s.settings.Holds
 	ttl := time.Duration(seconds) * time.Second
@@ -78,7 +79,7 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 	return ttl, nil
 }
 
-// checkSelection checks what the contract cannot say of chosen positions and numbers.
+// checkSelection makes the checks of a selection that the contract cannot express.
 func (s *Server) checkSelection(positions []contract.PlaceDraft, quantity, layer int, at string, most int) error {
 	switch {
 	case quantity > most:
@@ -126,7 +127,7 @@ func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) 
 	return contract.GetHold200JSONResponse{Body: holdJSON(h)}, nil
 }
 
-// ReleaseHold gives back what a hold keeps.
+// ReleaseHold releases the positions of a hold.
 func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequestObject) (contract.ReleaseHoldResponseObject, error) {
 	if _, err := s.visibleHold(ctx, r.Hold); err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequest
 	return noContent{}, nil
 }
 
-// noContent answers that there is nothing to say.
+// noContent answers 204, without a body.
 type noContent struct{}
 
 // VisitReleaseHoldResponse implements contract.ReleaseHoldResponseObject.
@@ -145,7 +146,7 @@ func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// ExtendHold moves the deadline of a hold.
+// ExtendHold moves the end of a hold.
 func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestObject) (contract.ExtendHoldResponseObject, error) {
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {

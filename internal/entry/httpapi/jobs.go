@@ -30,8 +30,8 @@ func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 	return j, err
 }
 
-// GetJob answers with a job, or after the wait that the client prefers: 200
-// when it is final, 202 when the time is over.
+// GetJob answers 200 with a job. For a client that prefers to wait it waits until
+// the job is final, or answers 202 when the time is over.
 func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (contract.GetJobResponseObject, error) {
 	j, err := s.visibleJob(ctx, r.Job)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"triprize/internal/store/campaign"
 )
 
-// knownCampaigns remembers which campaigns exist, so that a request for one
-// that does not is refused at the door. A campaign is never deleted, so what is
-// remembered stays true.
+// knownCampaigns remembers which campaigns exist, so that a request for an unknown
+// one is refused before a job is made of it. A campaign is never deleted, so an
+// entry stays true.
 type knownCampaigns struct {
 	db      postgres.DB
 	ids     *lru.Cache[uuid.UUID, struct{}]

@@ -13,8 +13,8 @@ import (
 
 const requestIDHeader = "X-Request-ID"
 
-// requestID returns the id under which a request is found in the log. A request
-// that was refused before any handler saw it gets its id here.
+// requestID returns the id of a request, which is also in the log. The first call
+// creates it: in observe, or when a request is refused before that.
 func requestID(c *fiber.Ctx) string {
 	if id, ok := c.Locals(requestIDHeader).(string); ok {
 		return id
@@ -25,7 +25,8 @@ func requestID(c *fiber.Ctx) string {
 	return id
 }
 
-// httpMetrics counts requests by route, never by path: paths are chosen by clients.
+// httpMetrics counts requests by route, not by path: clients choose paths, and their
+// number has no bound.
 type httpMetrics struct{ duration *prometheus.HistogramVec }
 
 func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting func() int) *httpMetrics {

@@ -19,7 +19,7 @@ import (
 
 const (
 	asynqmonPath = "/asynqmon"
-	// collectPatience bounds how long /metrics waits for what Redis knows of the queues.
+	// collectPatience bounds how long /metrics waits for the metrics of the queues, from Redis.
 	collectPatience = 2 * time.Second
 )
 
@@ -46,13 +46,14 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) {
 		s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
 		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
 		app.Use(asynqmonPath, s.authenticateBrowser)
-		// A browser that remembers an operator's key would send it with a form of
-		// somebody else's page too.
+		// A browser that remembers an operator's key would also send it with a form on
+		// another site's page.
 		app.All(asynqmonPath+"*", adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard)))
 	}
 }
 
-// readyz answers 200 with Postgres and the schema right; Redis away is degraded, not unready.
+// readyz answers 200 when Postgres answers and has the schema. Without Redis the
+// process is degraded, but ready.
 func (s *Server) readyz(c *fiber.Ctx) error {
 	ctx, cancel := s.context()
 	defer cancel()

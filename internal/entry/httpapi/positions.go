@@ -8,7 +8,7 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// positionJSON is one position; whose it is, is for operators and for the user itself.
+// positionJSON is one position. Only operators and its own user see whose it is.
 func positionJSON(p inventory.Position, who caller) contract.Position {
 	d := contract.Position{Layer: p.Layer, Column: p.Column, Price: int64(p.Price), State: contract.PositionState(p.State)}
 	if who.seesOwners() || p.UserID != nil && who.user != "" && *p.UserID == who.user {
@@ -17,9 +17,9 @@ func positionJSON(p inventory.Position, who caller) contract.Position {
 	return d
 }
 
-// ListPositions answers with the inventory. Operators get it as it is; for everybody
-// else a copy of up to a second ago will do, with what the caller's own user has
-// laid over it as it is now.
+// ListPositions answers with all positions of a campaign. Operators get the current
+// state. Others get a copy that is up to a second old; for a user, its own positions
+// in it are current.
 func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsRequestObject) (contract.ListPositionsResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// positionsCache keeps copies of the positions of campaigns for the many who poll:
-// one read per campaign and second, however many ask.
+// positionsCache keeps copies of the positions of campaigns: one read per campaign
+// and second, however many clients poll.
 type positionsCache struct {
 	db      postgres.DB
 	timeout time.Duration // of one read
@@ -24,7 +24,7 @@ type positionsCache struct {
 // positionsCopy is all positions of a campaign as they were less than a second ago.
 type positionsCopy struct {
 	positions []inventory.Position
-	public    taggedAnswer // for those who see no owners
+	public    taggedAnswer // without owners
 }
 
 const (
@@ -42,7 +42,7 @@ func (p *positionsCache) get(ctx context.Context, id uuid.UUID) (*positionsCopy,
 		return found, nil
 	}
 	loaded, err, _ := p.loading.Do(id.String(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout) // others wait for it too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout) // other requests wait for this read too
 		defer cancel()
 		all, err := inventory.All(ctx, p.db, id)
 		if err != nil {

@@ -56,7 +56,7 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfter()))
 	case http.StatusTooManyRequests:
-		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // nobody knows when a client closes a stream
+		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends
 			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))
 		}
 	case http.StatusUnauthorized:
@@ -73,7 +73,7 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	return nil
 }
 
-// classify turns any error a handler can return into a fault.
+// classify turns any error of a handler into a fault.Error.
 func classify(err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
@@ -93,7 +93,7 @@ func classify(err error) *fault.Error {
 	}
 }
 
-// ofFramework translates the framework's own errors.
+// ofFramework translates errors of Fiber.
 func ofFramework(f *fiber.Error) *fault.Error {
 	switch f.Code {
 	case http.StatusNotFound:
@@ -111,7 +111,7 @@ func ofFramework(f *fiber.Error) *fault.Error {
 	case http.StatusInternalServerError:
 		return fault.From(f)
 	default:
-		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: something in its head, its path or its query is not as HTTP has it, or is there twice")
+		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, or has something twice")
 	}
 }
 

@@ -25,7 +25,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if !who.mayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := who.maySay(string(body.Payment.Method)); err != nil {
+	if err := who.mayPayBy(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
 	selection, err := s.selectionOf(body.Selection)
@@ -45,8 +45,8 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		Keep: s.settings.Retention.Purchases})
 }
 
-// selectionOf checks which positions are asked for; what depends on the campaign
-// is checked by the sale.
+// selectionOf checks the selection of a purchase. The sale checks what depends on
+// the campaign.
 func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection, err error) {
 	ways := 0
 	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {

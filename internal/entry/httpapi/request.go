@@ -29,8 +29,9 @@ func idempotencyKey(key string) (string, error) {
 	return key, nil
 }
 
-// fingerprint tells requests apart that use the same key: operation, what it is
-// about, canonical body. How a client spells its path does not matter.
+// fingerprint is a hash of a request: operation, target and canonical body. Two
+// requests with the same key must have the same. How a client writes its path or
+// its JSON does not matter.
 func fingerprint(operation string, target []string, canonical []byte) [sha256.Size]byte {
 	h := sha256.New()
 	for _, part := range append([]string{operation, string(canonical)}, target...) {
@@ -39,7 +40,8 @@ func fingerprint(operation string, target []string, canonical []byte) [sha256.Si
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// preferredWait returns how long the client would wait (Prefer: wait=N), at most longest.
+// preferredWait returns how long the client wants to wait (Prefer: wait=N), at most
+// longest.
 func preferredWait(prefer string, longest time.Duration) time.Duration {
 	for preference := range strings.SplitSeq(prefer, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(preference), "=")
@@ -64,7 +66,8 @@ func pageSize(limit *int) int {
 	return *limit
 }
 
-// nextCursor returns the cursor of the page after one of n elements, or nil for the last.
+// nextCursor returns the cursor of the next page after one with n elements, or nil
+// after the last page.
 func nextCursor(n, limit int, last func() uuid.UUID) *uuid.UUID {
 	if n < limit || n == 0 {
 		return nil

@@ -63,7 +63,7 @@ type Server struct {
 	jobs       *watch.Jobs
 	metrics    *httpMetrics
 	inFlight   atomic.Int64  // requests being served
-	draining   chan struct{} // closed when waits should end
+	draining   chan struct{} // closed at shutdown: waits and streams end
 }
 
 // New returns a Server; Run runs it.
@@ -113,20 +113,20 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.app = fiber.New(fiber.Config{
 		AppName:                  "Triprize",
 		DisableStartupMessage:    true,
-		Immutable:                true, // strings of a request are kept beyond its handler
+		Immutable:                true, // strings of a request are used after its handler has returned
 		BodyLimit:                settings.API.BodyLimitBytes,
 		ReadTimeout:              settings.API.ReadTimeout,
 		IdleTimeout:              settings.API.IdleTimeout,
-		WriteTimeout:             settings.Streams.MaxAge + settings.API.MaxWait, // a client that does not read is let go; the oldest stream ends before
+		WriteTimeout:             settings.Streams.MaxAge + settings.API.MaxWait, // for clients that do not read; longer than any stream
 		Concurrency:              settings.API.MaxConnections,
 		ErrorHandler:             s.handleError,
 		JSONDecoder:              decodeStrictly,
 		StreamRequestBody:        false,
 		DisableHeaderNormalizing: false,
-		CaseSensitive:            true, // a proxy that keeps a path to itself must not be walked around
+		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
 		StrictRouting:            true,
 
-		DisablePreParseMultipartForm: true, // it would take what follows a form for the next request
+		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
 	})
 	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
 	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
@@ -138,7 +138,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	return s, nil
 }
 
-// Run listens until ctx ends, then finishes what was begun, within the shutdown timeout.
+// Run listens until ctx ends. It then finishes the requests in flight, within the
+// shutdown timeout.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.settings.API.Listen)
 	if err != nil {
@@ -154,7 +155,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
 		close(s.draining)
-		s.shutdown() //nolint:contextcheck // ours has just ended
+		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.acceptor.close()
 		s.holds.Close()
 		s.wallets.Close()
@@ -171,13 +172,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// quiet is how long no request may be in flight before the connections that are
-// still open, on which clients have sent nothing, are closed.
+// quiet is how long no request must be in flight before shutdown ends, although
+// idle connections are still open.
 const quiet = 500 * time.Millisecond
 
-// shutdown stops listening and waits for the requests in flight. The framework
-// would wait for every open connection; one that was never used stays open until
-// its read timeout.
+// shutdown stops listening and waits for the requests in flight. Fiber would wait
+// for every open connection; one that was never used stays open until its read
+// timeout.
 func (s *Server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.API.ShutdownTimeout)
 	defer cancel()
@@ -188,10 +189,10 @@ func (s *Server) shutdown() {
 	for silent := 0; silent < 10; {
 		select {
 		case <-closed:
-			s.sayCutOff(ctx)
+			s.logCutOff(ctx)
 			return
 		case <-ctx.Done():
-			s.sayCutOff(ctx)
+			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
 			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 {
@@ -201,14 +202,14 @@ func (s *Server) shutdown() {
 	}
 }
 
-// sayCutOff tells of requests that outlasted the shutdown timeout.
-func (s *Server) sayCutOff(ctx context.Context) {
+// logCutOff logs how many requests were still running at the shutdown timeout.
+func (s *Server) logCutOff(ctx context.Context) {
 	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
 		s.logger.Warn("requests were cut off at shutdown", "requests", n)
 	}
 }
 
-// context returns the context of one request's work in the database.
+// context returns the context for the database work of one request.
 func (s *Server) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }

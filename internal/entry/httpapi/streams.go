@@ -14,12 +14,12 @@ import (
 	"triprize/internal/store/job"
 )
 
-// streamAnswer is an event stream, or, for a client that has seen the last
-// event, 204: browsers stop to reconnect then.
+// streamAnswer is an event stream, or 204 for a client that has seen the last
+// event: browsers then stop reconnecting.
 type streamAnswer struct {
 	over bool
 	run  func(w *bufio.Writer) // returns when the stream ends
-	stop func()                // gives back what the stream has taken
+	stop func()                // releases what the stream uses
 }
 
 func (a streamAnswer) send(c *fiber.Ctx) error {
@@ -28,8 +28,8 @@ func (a streamAnswer) send(c *fiber.Ctx) error {
 	}
 	c.Set(fiber.HeaderContentType, stream.ContentType)
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set("X-Accel-Buffering", "no")   // proxies are to pass events on at once
-	if c.Method() == http.MethodHead { // the framework would end even an unsent body, with bytes that belong to no answer
+	c.Set("X-Accel-Buffering", "no")   // proxies must pass on events at once
+	if c.Method() == http.MethodHead { // Fiber would write the end of a body although there must be none
 		a.stop()
 		c.Response().Header.SetContentLength(-1) // unknown
 		return nil
@@ -79,7 +79,7 @@ func over(p campaign.Progress) bool {
 }
 
 func campaignEvent(now campaign.Progress) stream.Event {
-	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // nothing in it can fail
+	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // cannot fail
 		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}, BoardVersion: now.Board})
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
 }
@@ -90,7 +90,7 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 	if err != nil {
 		return nil, err
 	}
-	waiter := s.jobs.Waiter(r.Job) // before the look, so that the end cannot be missed
+	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that its end cannot be missed
 	now, err := s.visibleJob(ctx, r.Job)
 	if err != nil {
 		waiter.Stop()
@@ -116,6 +116,6 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 }
 
 func jobEvent(j job.Job) stream.Event {
-	data, _ := json.Marshal(jobJSON(j)) // it was encoded before
+	data, _ := json.Marshal(jobJSON(j)) // its result is valid JSON: it is from a json column
 	return stream.Event{ID: string(j.State), Name: "job", Data: data, Last: j.State.Final()}
 }

@@ -12,7 +12,7 @@ import (
 func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestObject) (contract.ListSweepsResponseObject, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
-		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed all the same
+		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
 	}
 	var answer contract.SweepList
 	for _, sweep := range s.sweeper.Sweeps() {
@@ -26,7 +26,7 @@ func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestOb
 	return contract.ListSweeps200JSONResponse{Body: answer}, nil
 }
 
-// RunSweep runs a sweep now, whoever leads.
+// RunSweep runs a sweep now, whichever scheduler leads.
 func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject) (contract.RunSweepResponseObject, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
@@ -34,14 +34,14 @@ func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject
 		}
 		report, err := s.sweeper.Run(ctx, sweep)
 		if err != nil {
-			s.logger.Warn("a sweep that was asked for failed", "sweep", sweep.Name, "error", err)
+			s.logger.Warn("a requested sweep failed", "sweep", sweep.Name, "error", err)
 		}
 		return contract.RunSweep200JSONResponse{Body: reportJSON(report)}, nil
 	}
 	return nil, fault.New(fault.NotFound, "there is no sweep with this name; GET /v1/sweeps lists them")
 }
 
-// reportJSON is a report without the words of what failed inside.
+// reportJSON is a report without internal error texts.
 func reportJSON(r recovery.Report) contract.SweepReport {
 	if r.Error != "" {
 		r.Error = "the sweep failed; the log says why"

@@ -10,15 +10,15 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// taggedAnswer is an answer that clients can ask for again with If-None-Match.
+// taggedAnswer is an answer with an entity tag, for If-None-Match.
 type taggedAnswer struct {
 	tag       string
 	body      []byte
 	unchanged bool // the client has it already
 }
 
-// tagged encodes a document. Its tag is weak: it says that the content is the
-// same, whatever compression a proxy adds.
+// tagged encodes a document. Its tag is weak: it stands for the content, whatever
+// compression a proxy adds.
 func tagged(document any, ifNoneMatch *string) (taggedAnswer, error) {
 	body, err := json.Marshal(document)
 	if err != nil {

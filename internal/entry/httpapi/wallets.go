@@ -35,7 +35,7 @@ func versionOf(ifMatch *string) *int64 {
 	return &version
 }
 
-// registerWallets shows what the executor of wallet commands has met.
+// registerWallets exports the counts of the executor of wallet commands.
 func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
@@ -44,7 +44,7 @@ func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 			Help: "Batches on a hot wallet that went on without the lock in Redis."}, func() float64 { return float64(e.Counts().Unlocked) }))
 }
 
-// execute carries out a command on wallets and answers with what it came to.
+// execute runs a wallet command and answers with its result.
 func (s *Server) execute(ctx context.Context, kind job.Kind, status int, action wallets.Action, path string) (commandAnswer, error) {
 	request, err := s.command(ctx, kind, status)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *Server) execute(ctx context.Context, kind job.Kind, status int, action 
 	return s.commandDone(done.Accepted, err, path)
 }
 
-// executeOn is execute for commands that are answered with the wallet: its version
-// is the entity tag.
+// executeOn is execute for commands that are answered with the wallet, with its
+// version as the entity tag.
 func (s *Server) executeOn(ctx context.Context, kind job.Kind, action wallets.Action) (commandAnswer, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, action, walletsPath)
 	if err != nil {
@@ -110,21 +110,21 @@ func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObje
 		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
-// CaptureAuthorization pays out what an authorization holds, or a part of it.
+// CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAuthorizationRequestObject) (contract.CaptureAuthorizationResponseObject, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
-// VoidAuthorization gives back what an authorization holds.
+// VoidAuthorization releases the amount that an authorization holds.
 func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthorizationRequestObject) (contract.VoidAuthorizationResponseObject, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
-// walletDocuments make the bodies of commands on wallets.
+// walletDocuments makes the bodies of the answers to wallet commands.
 var walletDocuments = wallets.Documents{
 	Wallet:        func(w wallet.Wallet) any { return walletJSON(w) },
 	Transfer:      func(e wallet.Entry) any { return transferJSON(e) },
@@ -159,7 +159,7 @@ func (s *Server) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet
 	return w, err
 }
 
-// walletAnswer is a wallet with its version as the tag.
+// walletAnswer is a wallet with its version as the entity tag.
 type walletAnswer struct{ contract.Wallet }
 
 // VisitGetWalletResponse implements contract.GetWalletResponseObject.
@@ -210,8 +210,9 @@ func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizat
 	return contract.GetAuthorization200JSONResponse{Body: authorizationJSON(a)}, nil
 }
 
-// ListWalletEvents answers with one page of a wallet's history. Pages go on in
-// the direction of the first: upward with from_version, which stays in the query.
+// ListWalletEvents answers with one page of a wallet's history: upward with
+// from_version, else newest first. A client keeps from_version in the query of the
+// following pages.
 func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEventsRequestObject) (contract.ListWalletEventsResponseObject, error) {
 	w, err := s.visibleWallet(ctx, r.Wallet)
 	if err != nil {
@@ -237,7 +238,7 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 		if page.Upward {
 			next = events[n-1].Version + 1
 		}
-		if next >= 1 && next <= w.Version { // upward, what comes later is not on this list yet
+		if next >= 1 && next <= w.Version { // upward, the list ends with the version just read
 			answer.NextCursor = &next
 		}
 	}

@@ -2,11 +2,11 @@ package problemdocs
 
 import "triprize/internal/domain/fault"
 
-// explanations has the manual's text for every code. What a step tells the
-// reader to type must work as it stands. Each has Happened, Retry, Remedy.
+// explanations has the manual's text for every code: Happened, Retry, Remedy.
+// Commands in a step must work as written.
 var explanations = map[fault.Code]Explanation{
 	fault.InvalidRequest: {
-		"Something in the request is missing, unknown, of the wrong type or out of bounds, so it can never succeed as it stands. Nothing was changed. " +
+		"Something in the request is missing, unknown, of the wrong type or out of bounds, so it can never succeed as it is. Nothing was changed. " +
 			"`errors` names the fields at fault: `pointer` is a JSON pointer into the body (`/selection/quantity`) or the name of a query parameter (`?limit`), " +
 			"`detail` says what is allowed. Without `errors`, the `detail` of the problem says what is wrong with the request as a whole.",
 		retryChanged,
@@ -32,11 +32,11 @@ var explanations = map[fault.Code]Explanation{
 	},
 	fault.Unauthenticated: {
 		"The request has no credentials, or none that are valid: an API key that is unknown or revoked, or a token that has expired or is meant for " +
-			"somebody else. Which of these it is stays unsaid, so that nobody can search for keys. Nothing was done.",
+			"another service. The answer does not say which, so that nobody can guess keys. Nothing was done.",
 		retryRepaired,
 		steps("Send the whole API key, as it was printed when it was created: `Authorization: Bearer tp_…`. The `WWW-Authenticate` header of the answer says what is expected.",
 			"On the pages for operators, sign in with any user name and an operator's key as the password.",
-			"If the key is lost or revoked, have an operator create another: `triprize key create --role app --client shop-1`. "+
+			"If the key is lost or revoked, ask an operator to create another: `triprize key create --role app --client shop-1`. "+
 				"Keep the name of the client: idempotency keys and jobs belong to it."),
 	},
 	fault.Forbidden: {
@@ -44,15 +44,15 @@ var explanations = map[fault.Code]Explanation{
 		"No, not with these credentials.",
 		steps("Look the operation up in `/docs`: it names the roles that may call it.",
 			"Use a key with one of those roles. Campaigns are created, changed, published, paused and resumed by an `operator`; an `app` buys for its users.",
-			"If you have no such key, have an operator create one: `triprize key create --role operator --client back-office`."),
+			"If you have no such key, ask an operator to create one: `triprize key create --role operator --client back-office`."),
 	},
 	fault.NotFound: {
-		"There is nothing at this path, or no resource with this id, or it belongs to somebody else: what you may not see is answered like what does not exist.",
+		"There is nothing at this path, or no resource with this id, or it belongs to somebody else: the answer is the same for a resource that you may not see.",
 		retryChanged,
 		steps("Compare method and path with `/docs`; every path of the API begins with `/v1`.",
 			"Use ids exactly as an answer gave them, in `id` or `Location`: 36 characters, with the hyphens.",
-			"Look at a job with a key of the client that asked for it, or as an operator. Jobs are deleted some time after they are final; "+
-				"a purchase outlives its job: `GET /v1/users/{user}/purchases`."),
+			"Read a job with a key of the client that requested it, or as an operator. Jobs are deleted some time after they are final; "+
+				"a purchase is kept longer than its job: `GET /v1/users/{user}/purchases`."),
 	},
 	fault.MethodNotAllowed: {
 		"The path exists, but not with this method. Nothing was done.",
@@ -63,9 +63,9 @@ var explanations = map[fault.Code]Explanation{
 	fault.BodyTooLarge: {
 		"The body is larger than this server accepts: 1 MiB, unless its operator has set another limit. Nothing was done.",
 		retryChanged,
-		steps("Look for what got into the body by mistake; hardly any request needs more than a few kilobytes.",
+		steps("Check whether something got into the body by mistake; hardly any request needs more than a few kilobytes.",
 			"In a large campaign, list equal prizes once, with a `count`.",
-			"If the body has to be this large, have the operator raise `api.body_limit_bytes`, and the limit of any proxy in front."),
+			"If the body has to be this large, ask the operator to raise `api.body_limit_bytes`, and the limit of any proxy in front."),
 	},
 	fault.UnsupportedMediaType: {
 		"The body was sent as something other than JSON, or without saying what it is. Nothing was done.",
@@ -77,14 +77,14 @@ var explanations = map[fault.Code]Explanation{
 		"The request did not arrive in full within the time this server waits for one: 10 seconds, unless its operator has set another limit. Nothing was done.",
 		"Yes, with the same `Idempotency-Key`, on a new connection.",
 		steps("Send the request again, with the same key.",
-			"If it keeps happening, make sure that `Content-Length` is the length of the body that follows: the server waits for what was announced.",
-			"Look for what is slow between you and the server: a proxy that holds back the body, a network that loses packets."),
+			"If it keeps happening, make sure that `Content-Length` is the length of the body that follows: the server waits for that many bytes.",
+			"Find out what is slow between you and the server: a proxy that holds back the body, or a network that loses packets."),
 	},
 	fault.HeadersTooLarge: {
 		"The request line and the header fields together are larger than this server accepts. Nothing was done.",
 		retryChanged,
 		steps("Send no cookies: this API reads none, and they are the usual reason.",
-			"Look for what proxies and tracing libraries add on the way, such as `baggage`.",
+			"Check what proxies and tracing libraries add on the way, such as `baggage`.",
 			"Send one `Authorization` header, and query parameters only where `/docs` shows them."),
 	},
 	fault.CampaignNotActive: {
@@ -96,7 +96,7 @@ var explanations = map[fault.Code]Explanation{
 			"If you have already collected the buyer's money, give it back."),
 	},
 	fault.CampaignPaused: {
-		"An operator has paused the sale, and may let it go on at any time. No position was sold.",
+		"An operator has paused the sale, and may resume it at any time. No position was sold.",
 		retryFreshKey,
 		steps("Tell the buyer that the sale is interrupted.",
 			"Look at `paused` in `GET /v1/campaigns/{id}` from time to time; when it is `false`, ask again with a fresh key.",
@@ -126,16 +126,16 @@ var explanations = map[fault.Code]Explanation{
 			"If you give up and have already collected the buyer's money, give it back."),
 	},
 	fault.PositionTaken: {
-		"A position that was chosen is held, reserved or sold; `errors` names each that is gone, and `detail` lists them. Of several chosen positions " +
-			"all are given or none: this request got none.",
+		"A position that was chosen is held, reserved or sold; `errors` names each of these, and `detail` lists them. A request gets all its " +
+			"positions or none: this one got none.",
 		"Not for these positions, unless a hold of them ends; then with a fresh `Idempotency-Key`.",
 		steps("Read the board again, `GET /v1/campaigns/{id}/positions`, and show the buyer what is free.",
 			"Choose others, or leave the choice to the server: `selection.quantity` instead of `selection.positions`.",
-			"If the user holds the positions itself, buy them with `selection.hold_id`.",
+			"If the same user holds the positions, buy them with `selection.hold_id`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
 	fault.HoldExpired: {
-		"The hold is over: its time has passed, by the server's clock, or it was released. Its positions are free, or somebody else's by now. Nothing was changed, and nothing was bought.",
+		"The hold is over: its time has passed, by the server's clock, or it was released. Its positions are free, or somebody else has them by now. Nothing was changed, and nothing was bought.",
 		retryFinal,
 		steps("Read `state` and `expires_at` in `GET /v1/holds/{id}`.",
 			"Hold the positions again, or buy them at once with `selection.positions`, with a fresh key; they may be taken.",
@@ -143,8 +143,8 @@ var explanations = map[fault.Code]Explanation{
 			"If you have already collected the buyer's money, give it back."),
 	},
 	fault.HoldLimitExceeded: {
-		"Holds are limited, so that nobody keeps from others what he does not buy: how many holds and positions one user has at a time, how much of a campaign " +
-			"is held at a time, how often a hold is extended, and how soon a user may hold a position again that it let expire. `detail` says which it was. Nothing was held.",
+		"Holds are limited, so that users do not block positions that they never buy. There are limits on how many holds and positions one user has at a time, " +
+			"how much of a campaign is held at a time, how often a hold is extended, and how soon a user may hold a position again after its hold expired. `detail` says which limit it was. Nothing was held.",
 		"Later, when a hold has ended or the time has passed, with a fresh `Idempotency-Key`.",
 		steps("Release what the user does not want any more: `DELETE /v1/holds/{id}`.",
 			"Ask for fewer positions.",
@@ -159,12 +159,12 @@ var explanations = map[fault.Code]Explanation{
 			"If you have already collected the buyer's money, give it back."),
 	},
 	fault.InsufficientFunds: {
-		"The wallet has less money available than this needs: its balance, less what is held for authorizations. `detail` has both numbers. " +
-			"Authorizations whose time was over have been given back before. No money was moved.",
+		"The wallet has less money available than this needs. Available is its balance minus what authorizations hold; `detail` has both numbers. " +
+			"Expired authorizations were released first. No money was moved.",
 		retryFreshKey,
 		steps("Read `available` in `GET /v1/wallets/{id}`.",
 			"Ask for less; or credit the wallet with `POST /v1/wallets/{id}/credit`; then send the request again with a fresh key.",
-			"If authorizations hold what is missing, void those that are no longer needed, or wait until they expire.",
+			"If authorizations hold the missing money, void those that are no longer needed, or wait until they expire.",
 			"If this is the problem of a purchase, it got no positions."),
 	},
 	fault.NotSoldOut: {
@@ -172,7 +172,7 @@ var explanations = map[fault.Code]Explanation{
 		"There is no need: the draw starts by itself when the last position is paid.",
 		steps("Watch `positions` in `GET /v1/campaigns/{id}`; when `sold` equals `total`, the draw begins.",
 			"Read the result at `GET /v1/campaigns/{id}/draw`.",
-			"To ask for the draw all the same, do it after that, with a fresh `Idempotency-Key`."),
+			"To request the draw nevertheless, do it after that, with a fresh `Idempotency-Key`."),
 	},
 	fault.StateConflict: {
 		"The resource is in a state that does not allow this: publishing a campaign twice, say, or changing the price of one that is on sale, " +
@@ -185,23 +185,23 @@ var explanations = map[fault.Code]Explanation{
 			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
 	},
 	fault.VersionMismatch: {
-		"The request says in `If-Match` which version of the wallet it was decided on, and the wallet has another version by now: somebody else has moved money. " +
-			"`detail` has both versions. No money was moved.",
-		"Decide again first; then with a fresh `Idempotency-Key`: the old one is answered with this refusal again.",
+		"The request names in `If-Match` the version of the wallet that it expects, and the wallet has another version by now: another request has moved money. " +
+			"`detail` has both versions. No money was moved by this request.",
+		"Only after you have read the wallet again, with a fresh `Idempotency-Key`: the old one gets this refusal again.",
 		steps("Read the wallet again: `GET /v1/wallets/{id}`.",
 			"Decide on what it has now, and send the request with its `version` in `If-Match`, such as `If-Match: \"8\"`.",
 			"Leave `If-Match` out where the version does not matter: a wallet never falls below zero with or without it."),
 	},
 	fault.KeyReused: {
 		"Your client has used this `Idempotency-Key` before, with another method, path or body. An answer to the earlier request would be wrong here, " +
-			"so this one was refused. Nothing was done; the earlier request stands.",
+			"so this one was refused. Nothing was done; the earlier request is not affected.",
 		"Not with this key.",
 		steps("If you want something new, send it with a fresh key.",
 			"If this was meant as a retry, send the earlier request again as it was: method, path and JSON must be equal. Spaces and the order of names do not matter.",
 			"Do not count keys up from 1 at every start: they are remembered for a day at least, those of purchases and cancellations for 30 days. Random UUIDs do not collide."),
 	},
 	fault.RateLimited: {
-		"More requests came in than this user or this client may send in a while, or the client has as many event streams open as it may. " +
+		"This user or this client has sent more requests than it may in this time, or the client has as many event streams open as it may. " +
 			"This request was refused before anything was done.",
 		retrySameKey,
 		steps("Wait as many seconds as `Retry-After` says, then send the request again, with the same key.",
@@ -219,7 +219,7 @@ var explanations = map[fault.Code]Explanation{
 	},
 	fault.Overloaded: {
 		"More requests are waiting than the server can promise to serve in time, or it has as many event streams open as it may. " +
-			"It turned this request away; take its outcome for unknown.",
+			"It refused this request; treat its outcome as unknown.",
 		retrySameKey,
 		steps("Send exactly the same request again, with the same key; a retry never does a thing twice.",
 			"Double the pause each time, up to 30 seconds, and vary it a little, so that clients do not all come back at once.",
@@ -237,7 +237,7 @@ var explanations = map[fault.Code]Explanation{
 			"several times and given up, and had no effect. If it is the answer to a request, its outcome is unknown.",
 		"A request: yes, with the same `Idempotency-Key`. A failed job: later, with a fresh one.",
 		steps("Send a request again with the same key, a few times, with growing pauses: whatever was done is not done twice.",
-			"If it stays, report the `request_id` (it is in the `X-Request-ID` header as well), or the id of the job.",
+			"If it goes on, report the `request_id` (it is in the `X-Request-ID` header as well), or the id of the job.",
 			"Send a new request for a failed job only when the cause is found: until then it is likely to fail again."),
 	},
 }

@@ -1,12 +1,11 @@
-// Package problemdocs renders the manual's pages about problems: one for every code,
-// where the type of a problem document leads, and their index. Each comes as
-// HTML and as plain text. The catalogue has what the manual says about each code.
+// Package problemdocs renders the manual's pages about problems: one page for every
+// code, which the type of a problem document links to, and their index. Each page
+// comes as HTML and as plain text. catalogue.go has the text for each code.
 //
-// The HTML needs nothing but itself: no script, no font, no picture from
-// elsewhere. It is shown in full under
+// The HTML loads nothing else: no script, no font, no picture. It is shown in full
+// under
 //
 //	Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'
 //
-// Which codes there are is in package fault; which status a code has is for
-// package httpapi to say.
+// The codes are in package fault; package httpapi decides the status of a code.
 package problemdocs

@@ -14,7 +14,7 @@ const (
 	docsPath  = "/docs"
 )
 
-// where is in what a client finds a problem.
+// where is the place in which a client finds a problem.
 type where uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	inEither
 )
 
-// arrives says where a problem with this status is found.
+// arrives returns the sentence that says where a problem with this status is found.
 func (p where) arrives(status int) string {
 	inAJob := fmt.Sprintf("the `problem` of a failed job: the answer that brings the job has the status 200 or 202, and the %d stands in the problem", status)
 	switch p {
@@ -41,7 +41,7 @@ type example struct {
 	where   where
 	path    string // of the request
 	detail  string
-	headers []string // of the answer, beside those every problem has
+	headers []string // of the answer, besides those of every problem
 	fields  []fault.Field
 }
 
@@ -69,7 +69,7 @@ type document struct {
 func (e example) sample(code fault.Code, status int) (sample, error) {
 	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields}
 	var shown sample
-	if e.where != inJob { // no request is behind the problem of a job by the time it fails
+	if e.where != inJob { // the problem of a job belongs to no request
 		d.Instance, d.RequestID = e.path, exampleRequestID
 		head := append([]string{"HTTP/1.1 " + statusLine(status), "Content-Type: application/problem+json", "X-Request-ID: " + exampleRequestID}, e.headers...)
 		shown.Head = strings.Join(head, "\n") + "\n"

@@ -8,17 +8,17 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// group is a part of the index: codes that ask the same of a client.
+// group is a part of the index: codes that a client handles in the same way.
 type group struct {
-	Name  string // the class its pages are coloured by
+	Name  string // the CSS class, which sets the colour of its pages
 	Title string
 	Lede  string
 }
 
 var (
-	toChange = group{"change", "Put the request right", "Sent again as it stands, the request is refused again."}
+	toChange = group{"change", "Put the request right", "The same request is refused again: change it first."}
 	byState  = group{"state", "Take it as an answer",
-		"The request is understood; what is sold, open or done by now refuses it. Most of these are the `problem` of a failed job."}
+		"The request is valid, but the present state does not allow it. Most of these are the `problem` of a failed job."}
 	toRepeat = group{"repeat", "Wait and try again",
 		"Nothing is wrong with the request. Send it again, with the same `Idempotency-Key`."}
 )
@@ -46,15 +46,15 @@ type part struct {
 	Entries []entry
 }
 
-// indexPage is what the template of the index is given.
+// indexPage is the data of the template of the index.
 type indexPage struct {
 	Title string
 	Group group
 	Parts []part
 }
 
-// ProblemIndex writes the index of all problems as HTML; statuses gives a
-// code's status.
+// ProblemIndex writes the index of all problems as HTML; statuses returns the HTTP
+// status of a code.
 func ProblemIndex(w io.Writer, statuses func(fault.Code) int) error {
 	return render(w, "index.html", newIndexPage(statuses))
 }

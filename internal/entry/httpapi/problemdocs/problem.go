@@ -18,20 +18,19 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"prose": prose}).ParseFS(files, "templates/*"))
 
-// problemPage is what the template of a code's page is given.
+// problemPage is the data of the template of a code's page.
 type problemPage struct {
 	Explanation
 	Title   string // of the page, and its heading
 	Group   group
 	Code    fault.Code
 	Status  string // "409 Conflict"
-	Arrives string // in what the client finds it
+	Arrives string // where the client finds it
 	Example sample
 }
 
-// ProblemPage writes the page about code as HTML. The status is the one that
-// answers with this code have. A code the catalogue does not know is an error,
-// and nothing is written.
+// ProblemPage writes the page about code as HTML. status is the HTTP status of the
+// code. For an unknown code it returns an error and writes nothing.
 func ProblemPage(w io.Writer, code fault.Code, status int) error {
 	page, err := newProblemPage(code, status)
 	if err != nil {
@@ -49,7 +48,7 @@ func newProblemPage(code fault.Code, status int) (problemPage, error) {
 		Status: statusLine(status), Arrives: exampleOf(code).where.arrives(status), Example: shown}, err
 }
 
-// render writes a whole page or nothing.
+// render writes a whole page; if the template fails, nothing.
 func render(w io.Writer, name string, data any) error {
 	var page bytes.Buffer
 	if err := templates.ExecuteTemplate(&page, name, data); err != nil {
@@ -59,7 +58,7 @@ func render(w io.Writer, name string, data any) error {
 	return err
 }
 
-// statusLine names a status as the first line of an answer does: "409 Conflict".
+// statusLine returns a status as in the first line of an answer: "409 Conflict".
 func statusLine(status int) string {
 	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
 }
@@ -67,10 +66,10 @@ func statusLine(status int) string {
 // span is a piece of a sentence.
 type span struct {
 	Text string
-	Code bool // something to type or to look for, as it stands
+	Code bool // to be shown as code
 }
 
-// prose takes a sentence of the catalogue apart: what stands in `backquotes` is code.
+// prose splits a sentence of the catalogue: text in `backquotes` is code.
 func prose(sentence string) []span {
 	var spans []span
 	for i, text := range strings.Split(sentence, "`") {

@@ -10,7 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// textWidth is where lines of plain text are broken, in characters.
+// textWidth is the longest line of plain text, in characters.
 const textWidth = 78
 
 // ProblemText writes the page about code as plain text, for people who read it
@@ -56,8 +56,8 @@ func ProblemIndexText(w io.Writer, statuses func(fault.Code) int) error {
 	return err
 }
 
-// wrap breaks a paragraph into lines that begin with first, then with rest. A
-// word that is longer than a line gets one to itself.
+// wrap breaks a paragraph into lines. The first begins with first, the others with
+// rest. A word that is longer than a line gets a line of its own.
 func wrap(paragraph, first, rest string) string {
 	var b strings.Builder
 	line, empty := first, true
@@ -75,7 +75,7 @@ func wrap(paragraph, first, rest string) string {
 	return b.String() + line + "\n"
 }
 
-// indent moves every line to the right.
+// indent puts two blanks before every line.
 func indent(block string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(block, "\n"), "\n", "\n  ") + "\n"
 }
