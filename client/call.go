@@ -19,32 +19,31 @@ import (
 // CallOption changes one call.
 type CallOption func(*request)
 
-// WithKey gives a POST its Idempotency-Key, 1 to 255 printable ASCII characters.
-// With the key of an earlier call it is that call again, and gets its answer;
-// other requests have no keys.
+// WithKey sets the Idempotency-Key of a POST, 1 to 255 printable ASCII characters.
+// With the key of an earlier call it repeats that call and gets the same answer.
+// Requests other than POST have no key.
 func WithKey(key string) CallOption {
 	return func(r *request) {
 		r.key = key
 		if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-			r.wrong = fmt.Errorf("client: %q is no Idempotency-Key: 1 to 255 printable ASCII characters", key)
+			r.wrong = fmt.Errorf("client: %q is not an Idempotency-Key: 1 to 255 printable ASCII characters", key)
 		}
 	}
 }
 
-// WithWait asks for an answer when the job is final, or after d, in whole
-// seconds: for RequestPurchase, RequestDraw and GetJob. The server may allow less.
+// WithWait lets the server answer when the job is final, or after d (in whole
+// seconds). It is for methods that return a Job. The server may allow less.
 func WithWait(d time.Duration) CallOption {
 	return func(r *request) { r.wait = d.Truncate(time.Second) }
 }
 
-// WithVersion lets a command on a wallet be done only if the wallet still has
-// the version on which it was decided; otherwise it is refused with
-// CodeVersionMismatch.
+// WithVersion makes a wallet command conditional: if the wallet has another version
+// by now, the command is refused with CodeVersionMismatch.
 func WithVersion(version int64) CallOption {
 	return func(r *request) { r.version = &version }
 }
 
-// request is one call, in as many attempts as it takes.
+// request is one call, which may need several attempts.
 type request struct {
 	method  string
 	path    string
@@ -54,8 +53,8 @@ type request struct {
 	wait    time.Duration // preferred, in whole seconds
 	seen    string        // Last-Event-ID
 	version *int64        // If-Match
-	headers *http.Header  // where those of the answer are wanted, if anywhere
-	wrong   error
+	headers *http.Header  // receives the headers of the answer; nil: not wanted
+	wrong   error         // of an option
 }
 
 // path puts values into a path, each as one segment.
@@ -63,7 +62,7 @@ func path(format string, values ...any) string {
 	segments := make([]any, len(values))
 	for i, v := range values {
 		segment := url.PathEscape(fmt.Sprint(v))
-		if segment == "." || segment == ".." { // it would lead elsewhere
+		if segment == "." || segment == ".." { // it would change the path
 			segment = strings.ReplaceAll(segment, ".", "%2E")
 		}
 		segments[i] = segment
@@ -79,7 +78,7 @@ func put[T comparable](query url.Values, name string, value T) {
 	}
 }
 
-// malformedError is an answer that is not what the contract says.
+// malformedError is an answer, or a request, that does not fit the contract.
 type malformedError struct{ err error }
 
 func (e *malformedError) Error() string { return "the answer cannot be used: " + e.err.Error() }
@@ -114,7 +113,7 @@ func send[T any](ctx context.Context, c *Client, r request, options []CallOption
 	return result, nil
 }
 
-// String names a call in errors, so that a person can ask again with its key.
+// String names a call in errors, with its key, so that a person can repeat it.
 func (r request) String() string {
 	if r.key == "" {
 		return r.method + " " + r.path
@@ -159,7 +158,7 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	}
 	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, &malformedError{err} // of our own making: no second attempt makes it better
+		return nil, &malformedError{err} // the request itself is wrong: another attempt does not help
 	}
 	h := sent.Header
 	h.Set("Authorization", "Bearer "+c.credential)
@@ -182,8 +181,8 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	return c.http.Do(sent)
 }
 
-// read takes the whole body, so that the connection can be used again, unless it
-// is over the bound.
+// read reads the whole body, so that the connection can be reused. A body over the
+// bound is an error.
 func (c *Client) read(response *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, c.maxAnswer+1))
 	if err != nil {

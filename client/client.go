@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Client calls one server with one credential. It may be used by many goroutines
-// at once; make one and keep it, so that connections are reused.
+// Client calls one server with one credential. Many goroutines may use it at once.
+// Create one and keep it, so that connections are reused.
 type Client struct {
 	base       string // without a slash at the end
 	credential string
@@ -22,18 +22,18 @@ type Client struct {
 	retry      RetryPolicy
 }
 
-// Option changes a Client that New makes.
+// Option changes a setting of New.
 type Option func(*Client)
 
-// WithHTTPClient sends with another http.Client: for a proxy, certificates, or
-// more connections. Its Timeout is not used, see WithTimeout; it should keep
-// idle connections for as many requests as are sent at once.
+// WithHTTPClient uses another http.Client: for a proxy, certificates, or more
+// connections. Its Timeout is ignored, see WithTimeout. It should keep as many idle
+// connections as requests are sent at once.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
 // WithUserAgent names the program in the server's log.
 func WithUserAgent(name string) Option { return func(c *Client) { c.userAgent = name } }
 
-// WithRetry replaces the RetryPolicy; what is zero in it keeps its default.
+// WithRetry replaces the RetryPolicy; its zero fields keep their defaults.
 func WithRetry(p RetryPolicy) Option {
 	return func(c *Client) {
 		c.retry = RetryPolicy{
@@ -43,13 +43,12 @@ func WithRetry(p RetryPolicy) Option {
 	}
 }
 
-// WithTimeout bounds each attempt, 15 s by default. Where the server is asked to
-// wait for a job, that wait comes on top. A stream is given up and taken up again
-// when it is silent for four times as long.
+// WithTimeout bounds each attempt, 15 s by default. The wait of WithWait comes on
+// top. A stream that is silent for four times as long is closed and opened again.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// WithMaxAnswer bounds the bytes of one answer, 64 MiB by default: the board of a
-// campaign of a thousand layers has about 40.
+// WithMaxAnswer bounds the bytes of one answer, 64 MiB by default. The board of a
+// campaign with a thousand layers has about 40 MiB.
 func WithMaxAnswer(bytes int64) Option { return func(c *Client) { c.maxAnswer = bytes } }
 
 // New returns a client of the server at baseURL, such as
@@ -74,7 +73,7 @@ func New(baseURL, credential string, options ...Option) (*Client, error) {
 		option(c)
 	}
 	if c.timeout <= 0 || c.maxAnswer <= 0 {
-		return nil, errors.New("client: a timeout and the bound of an answer must be more than nothing")
+		return nil, errors.New("client: the timeout and the bound of an answer must be positive")
 	}
 	if err := c.retry.check(); err != nil {
 		return nil, err
@@ -84,18 +83,18 @@ func New(baseURL, credential string, options ...Option) (*Client, error) {
 		sender = *c.http
 	}
 	sender.Timeout = 0
-	if sender.CheckRedirect == nil { // a redirected POST becomes a GET, and the credential goes along
+	if sender.CheckRedirect == nil { // a redirect may turn a POST into a GET, and would get the credential
 		sender.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	c.http = &sender
 	return c, nil
 }
 
-// pooled is the default transport with room for more than two idle connections.
+// pooled is the default transport with more than two idle connections per host.
 func pooled() http.RoundTripper {
 	standard, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
-		return http.DefaultTransport // the program has replaced it: its choice
+		return http.DefaultTransport // the program has replaced it
 	}
 	t := standard.Clone()
 	t.MaxIdleConnsPerHost = t.MaxIdleConns

@@ -8,30 +8,30 @@
 //	}, client.WithKey("order-4711"))
 //	bought, err := job.Purchased()
 //
-// There is a method for every operation of the HTTP contract, and on top of them
-// Buy and Wait, which wait for jobs, Campaigns, Purchases and WalletEvents, which
-// turn the pages, and Follow and FollowJob, which listen to event streams. What is null
-// or left out in JSON is the zero value here.
+// There is a method for every operation of the HTTP contract. In addition, Buy and
+// Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
+// Follow and FollowJob read event streams. A member that is null or missing in JSON
+// is the zero value here.
 //
 // # Retries
 //
 // Every POST carries an Idempotency-Key: that of WithKey, or a fresh one. So a
-// request whose answer is lost is sent again, with the same key, and is done
-// once. That goes for network errors and the answers 408, 429, 500, 502, 503 and
-// 504, within the bounds of RetryPolicy and no sooner than Retry-After asks for.
-// A PATCH has no key: it is sent again only when it has not left this machine.
+// request whose answer is lost can be sent again with the same key, and is done only
+// once. Requests are repeated after network errors and the answers 408, 429, 500,
+// 502, 503 and 504, within the bounds of RetryPolicy and not before Retry-After.
+// PATCH and DELETE have no key: they are sent again only if there was no connection.
 //
-// A program that may crash and ask again should name the key itself, after what
-// it is about: an order, say. A fresh key is another purchase.
+// A program that may crash and repeat a request should choose the key itself, for
+// example the id of an order. With a fresh key it would buy again.
 //
 // # Errors
 //
-// What the server refuses is an *Error; act on its code:
+// When the server refuses a request, the error is an *Error; act on its code:
 //
 //	if problem, ok := errors.AsType[*client.Error](err); ok && problem.Code == client.CodeSoldOut { … }
 //
-// A purchase is refused in its job, which Err and Purchased turn into the same
-// error. Every other error of a POST leaves open whether it was done: ask again
+// A purchase is refused in its job; Err and Purchased return that as an *Error too.
+// After any other error of a POST it is unknown whether it was done: send it again
 // with the same key.
 package client
 

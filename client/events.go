@@ -16,18 +16,18 @@ import (
 )
 
 // Follow iterates over the state and counts of a campaign: as they are now, and
-// whenever they change. Only the newest matters, so a slow reader skips some. It
-// ends when the campaign is completed or cancelled, or with an error: when ctx
-// ends, the server refuses, or as many attempts to connect again as RetryPolicy
-// allows have failed in a row.
+// after each change. A slow reader may miss some changes, but not the newest state.
+// It ends when the campaign is completed or cancelled, or with an error: when ctx
+// ends, the server refuses, or too many attempts to connect fail in a row (see
+// RetryPolicy).
 func (c *Client) Follow(ctx context.Context, campaign CampaignID) iter.Seq2[CampaignEvent, error] {
 	return follow(ctx, c, streamCampaign(campaign), "campaign", func(e CampaignEvent) bool {
 		return e.State == CampaignStateCompleted || e.State == CampaignStateCancelled
 	})
 }
 
-// FollowJob iterates over a job: as it is now, and whenever its state changes. It
-// ends with the final one, or with an error, as Follow does.
+// FollowJob iterates over a job: as it is now, and after each change of its state. It
+// ends with the final state, or with an error, as Follow does.
 func (c *Client) FollowJob(ctx context.Context, id JobID) iter.Seq2[Job, error] {
 	return follow(ctx, c, streamJob(id), "job", Job.Final)
 }
@@ -39,14 +39,14 @@ const (
 	pauseLongest  = 5 * time.Minute
 )
 
-// stream is where a reader of events stands, across connections.
+// stream is the state of a reader of events, over all its connections.
 type stream struct {
 	seen  string        // id of the last event
 	pause time.Duration // before it connects again
-	heard bool          // an event, on this connection
+	heard bool          // there was an event on this connection
 }
 
-// errOver means that nothing more is to come or wanted.
+// errOver means that no more events will come, or that the caller wants no more.
 var errOver = errors.New("the stream is over")
 
 func follow[T any](ctx context.Context, c *Client, r request, name string, last func(T) bool) iter.Seq2[T, error] {
@@ -56,7 +56,7 @@ func follow[T any](ctx context.Context, c *Client, r request, name string, last 
 		take := func(event string, data []byte) error {
 			var value T
 			if event != name {
-				return nil // of a newer server
+				return nil // an event of a newer server
 			}
 			if err := json.Unmarshal(data, &value); err != nil {
 				return &malformedError{err}
@@ -99,8 +99,8 @@ func follow[T any](ctx context.Context, c *Client, r request, name string, last 
 	}
 }
 
-// listen connects once. It returns nil when the server has ended the stream
-// between two events, which it does from time to time.
+// listen connects once and reads events. It returns nil when the server has ended
+// the stream between two events, which it does from time to time.
 func (c *Client) listen(ctx context.Context, r request, s *stream, take func(name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -128,9 +128,9 @@ func (c *Client) listen(ctx context.Context, r request, s *stream, take func(nam
 	return s.read(response.Body, take, func() { silence.Reset(4 * c.timeout) })
 }
 
-// read takes the events of one connection, in the text/event-stream format of the
-// HTML standard, section 9.2, with lines that end in \n or \r\n. An event that is
-// cut off has not been seen.
+// read reads the events of one connection, in the text/event-stream format of the
+// HTML standard, section 9.2, with lines that end in \n or \r\n. It ignores an event
+// that is cut off.
 func (s *stream) read(body io.Reader, take func(name string, data []byte) error, alive func()) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxEvent)

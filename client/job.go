@@ -13,8 +13,8 @@ import (
 var ErrNotFinal = errors.New("client: the job is not final yet")
 
 const (
-	longestWait  = 30 * time.Second // that servers allow, by default
-	shortestWait = time.Second      // between two looks at a job, when the server does not say
+	longestWait  = 30 * time.Second // what servers allow by default
+	shortestWait = time.Second      // between two requests for a job, if the server does not say
 )
 
 // Purchased is the result of a purchase.
@@ -25,10 +25,10 @@ type Purchased struct {
 	Currency   Currency       `json:"currency"`
 }
 
-// Buy requests a purchase and waits until its job is final, or awaits an action
-// of the buyer, which NextAction describes; Wait goes on from there. A job that
-// has failed is no error here: see Purchased. When ctx ends the wait, Buy returns
-// the job as far as it is known, with the error.
+// Buy requests a purchase and waits until its job is final. It also returns when the
+// job awaits an action of the buyer, which NextAction describes; call Wait after
+// that. A failed job is not an error of Buy: see Purchased. When ctx ends during the
+// wait, Buy returns the last known job with the error.
 func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequest, options ...CallOption) (Job, error) {
 	job, err := c.RequestPurchase(ctx, campaign, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
 	if err != nil || job.Final() || job.State == JobStateAwaitingAction {
@@ -37,14 +37,14 @@ func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequ
 	return c.wait(ctx, job, func(j Job) bool { return j.Final() || j.State == JobStateAwaitingAction })
 }
 
-// Wait waits until a job is final or ctx ends. When ctx ends, it returns the job as
-// far as it is known, with the error.
+// Wait waits until a job is final or ctx ends. When ctx ends, it returns the last
+// known job with the error.
 func (c *Client) Wait(ctx context.Context, id JobID) (Job, error) {
 	return c.wait(ctx, Job{ID: id}, Job.Final)
 }
 
-// wait lets the server wait as long as it allows, and does not ask again sooner
-// than it says, should it not wait at all.
+// wait asks for the job again and again. The server waits before each answer, as long
+// as it allows; if it does not wait, Retry-After is respected.
 func (c *Client) wait(ctx context.Context, job Job, enough func(Job) bool) (Job, error) {
 	id := job.ID
 	if id == (JobID{}) {
@@ -69,8 +69,8 @@ func (c *Client) wait(ctx context.Context, job Job, enough func(Job) bool) (Job,
 	}
 }
 
-// waitFor leaves the server time to answer before the deadline of ctx: an answer
-// that comes too late does not even tell the job's id.
+// waitFor returns how long the server may wait, so that it can answer before the
+// deadline of ctx. After a late answer the caller would not even know the job's id.
 func waitFor(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -79,7 +79,7 @@ func waitFor(ctx context.Context) time.Duration {
 	return max(0, min(longestWait, time.Until(deadline)-time.Second))
 }
 
-// Final tells whether the job has succeeded or failed, and will not change.
+// Final tells whether the job has succeeded or failed; then it does not change any more.
 func (j Job) Final() bool { return j.State == JobStateSucceeded || j.State == JobStateFailed }
 
 // Err returns why the job has failed, as an *Error; nil when it has not.
@@ -93,8 +93,8 @@ func (j Job) Err() error {
 	return &Error{Problem: *j.Problem}
 }
 
-// Purchased returns what a purchase has bought. When the job has failed, the error
-// is that of Err; when it is not final, it is ErrNotFinal.
+// Purchased returns the result of a purchase job. For a failed job the error is that
+// of Err; for a job that is not final it is ErrNotFinal.
 func (j Job) Purchased() (Purchased, error) {
 	bought, err := resultOf[Purchased](j, "purchase")
 	if err == nil && len(bought.Positions) == 0 {
@@ -107,13 +107,12 @@ func (j Job) Purchased() (Purchased, error) {
 type Cancelled struct {
 	PurchaseID PurchaseID     `json:"purchase_id"`
 	State      string         `json:"state"`     // cancelled
-	Positions  []PurchaseItem `json:"positions"` // that are free again
-	Amount     int64          `json:"amount"`    // in minor units, to be given back
+	Positions  []PurchaseItem `json:"positions"` // free again
+	Amount     int64          `json:"amount"`    // to be refunded, in minor units
 	Currency   Currency       `json:"currency"`
 }
 
-// Cancelled returns what a cancellation has taken back. When the job has failed,
-// the error is that of Err; when it is not final, it is ErrNotFinal.
+// Cancelled returns the result of a cancellation job, with errors as Purchased.
 func (j Job) Cancelled() (Cancelled, error) {
 	cancelled, err := resultOf[Cancelled](j, "cancellation")
 	if err == nil && len(cancelled.Positions) == 0 {
@@ -122,12 +121,12 @@ func (j Job) Cancelled() (Cancelled, error) {
 	return cancelled, err
 }
 
-// Drawn returns what a draw has drawn: its winners, secret and root. When the job
-// has failed, the error is that of Err; when it is not final, it is ErrNotFinal.
+// Drawn returns the result of a draw job: winners, secret and root, with errors as
+// Purchased.
 func (j Job) Drawn() (Draw, error) {
 	drawn, err := resultOf[Draw](j, "draw")
 	if err == nil {
-		drawn.State = CampaignStateCompleted // which the result takes for granted
+		drawn.State = CampaignStateCompleted // the result does not have it
 	}
 	return drawn, err
 }

@@ -7,8 +7,8 @@ import (
 	"iter"
 )
 
-// Campaigns iterates over campaigns, newest first, and asks for page after page
-// as it gets there; Limit is that of a page. An error ends it.
+// Campaigns iterates over campaigns, newest first, and reads the next page when it
+// needs it. params.Limit is the size of a page. An error ends the iteration.
 func (c *Client) Campaigns(ctx context.Context, params ListCampaignsParams) iter.Seq2[CampaignSummary, error] {
 	return pages(params.Cursor, func(cursor Cursor) ([]CampaignSummary, Cursor, error) {
 		params.Cursor = cursor

@@ -10,14 +10,14 @@ import (
 
 // Error is a refusal: of a request, or of a job that has failed.
 //
-// Its Code is empty when the answer is not from Triprize, but from a proxy before
-// it, say; its Status is that of the answer then.
+// Code is empty when the answer is not from Triprize but, for example, from a proxy
+// in front of it; Status is then that of the answer.
 type Error struct {
 	Problem
-	RetryAfter time.Duration // what the server asks to wait; 0 when it does not
+	RetryAfter time.Duration // how long to wait, by the server; 0 when it does not say
 }
 
-// Error says what the matter is, and under which request it is found in the server's log.
+// Error returns status, code, detail, and the request id, which is in the server's log.
 func (e *Error) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d", e.Status)
@@ -32,13 +32,13 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// problemOf makes an Error of an answer, whatever is in it.
+// problemOf turns any answer into an Error.
 func problemOf(response *http.Response, body []byte) *Error {
 	e := &Error{}
 	if err := json.Unmarshal(body, &e.Problem); err != nil || e.Code == "" {
 		e.Problem = Problem{Title: http.StatusText(response.StatusCode), Detail: strings.ToLower(http.StatusText(response.StatusCode))}
 		if elsewhere := response.Header.Get("Location"); elsewhere != "" {
-			e.Detail += ", to " + elsewhere // which is not followed: the base URL is not right
+			e.Detail += ", to " + elsewhere // not followed: the base URL must be wrong
 		}
 	}
 	e.Status, e.RetryAfter = response.StatusCode, retryAfter(response.Header)
@@ -53,7 +53,7 @@ const (
 	CodeInvalidRequest        = "invalid-request"
 	CodeKeyMissing            = "idempotency-key-missing"
 	CodeKeyInvalid            = "idempotency-key-invalid"
-	CodeKeyReused             = "idempotency-key-reused" // for another request
+	CodeKeyReused             = "idempotency-key-reused" // the key was used for another request
 	CodeUnauthenticated       = "unauthenticated"
 	CodeForbidden             = "forbidden"
 	CodeNotFound              = "not-found"
@@ -65,16 +65,16 @@ const (
 	CodeCampaignNotActive     = "campaign-not-active"
 	CodeCampaignPaused        = "campaign-paused"
 	CodeSaleNotOpen           = "sale-not-open"
-	CodeSoldOut               = "sold-out"       // every position: final
-	CodeNoneAvailable         = "none-available" // the rest is held or reserved, and may be free again
-	CodePositionTaken         = "position-taken" // errors names which
+	CodeSoldOut               = "sold-out"       // every position is sold: final
+	CodeNoneAvailable         = "none-available" // the rest is held or reserved, and may become free again
+	CodePositionTaken         = "position-taken" // Errors names the positions
 	CodeHoldExpired           = "hold-expired"
 	CodeHoldLimitExceeded     = "hold-limit-exceeded"
 	CodePurchaseLimitExceeded = "purchase-limit-exceeded"
 	CodeInsufficientFunds     = "insufficient-funds"
 	CodeNotSoldOut            = "not-sold-out"
 	CodeStateConflict         = "state-conflict"
-	CodeVersionMismatch       = "version-mismatch" // of If-Match
+	CodeVersionMismatch       = "version-mismatch" // see WithVersion
 	CodeReservationExpired    = "reservation-expired"
 	CodeRateLimited           = "rate-limited"
 	CodeUnavailable           = "unavailable"

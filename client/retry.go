@@ -17,10 +17,10 @@ import (
 
 // RetryPolicy bounds how often a request is sent.
 type RetryPolicy struct {
-	Attempts int           // at most, with the first one; 1 for no retries, 8 by default
-	Elapsed  time.Duration // no attempt begins later than this after the first one; 2 min
-	First    time.Duration // about how long before the second attempt; 200 ms, growing
-	Longest  time.Duration // before any attempt, unless Retry-After asks for more; 10 s
+	Attempts int           // at most, including the first; 1: no retries; default 8
+	Elapsed  time.Duration // no attempt begins later than this after the first one; default 2 min
+	First    time.Duration // about how long to wait before the second attempt, then longer; default 200 ms
+	Longest  time.Duration // longest wait before an attempt, unless Retry-After is longer; default 10 s
 }
 
 var defaultRetry = RetryPolicy{Attempts: 8, Elapsed: 2 * time.Minute, First: 200 * time.Millisecond, Longest: 10 * time.Second}
@@ -39,8 +39,8 @@ func (p RetryPolicy) backOff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// retried returns the outcome of the last attempt. Where ctx has ended the
-// retries, its error comes first.
+// retried returns the outcome of the last attempt. When ctx has ended the retries,
+// the error wraps the cause of that too.
 func retried[T any](ctx context.Context, p RetryPolicy, r request, attempt func() (T, error)) (T, error) {
 	var last error
 	result, err := backoff.Retry(ctx, func() (T, error) {
@@ -59,7 +59,7 @@ func retried[T any](ctx context.Context, p RetryPolicy, r request, attempt func(
 	return result, last
 }
 
-// again tells whether what has failed like this may be sent another time.
+// again tells whether a request that failed with err may be sent again.
 func (r request) again(err error) bool {
 	if unsent, ok := errors.AsType[*net.OpError](err); ok && unsent.Op == "dial" {
 		return true
@@ -72,12 +72,12 @@ func (r request) again(err error) bool {
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Status)
 	}
 	_, malformed := errors.AsType[*malformedError](err)
-	_, stranger := errors.AsType[*tls.CertificateVerificationError](err)
-	return !malformed && !stranger
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return !malformed && !untrusted
 }
 
-// later adds to an error how long the server asks to wait. Many clients are told
-// the same: up to a quarter more keeps them from coming back all at once.
+// later adds to an error how long the server wants the client to wait, plus up to a
+// quarter: many clients get the same time, and must not all come back at once.
 func later(err error) error {
 	refused, ok := errors.AsType[*Error](err)
 	if !ok || refused.RetryAfter <= 0 {
@@ -86,7 +86,7 @@ func later(err error) error {
 	return errors.Join(err, &backoff.RetryAfterError{Duration: refused.RetryAfter + rand.N(refused.RetryAfter/4+1)}) //nolint:gosec // a jitter is no secret
 }
 
-// maxRetryAfter is more than anybody waits, and keeps a senseless header from overflowing.
+// maxRetryAfter bounds Retry-After, so that a wrong header cannot overflow.
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter reads the header: seconds, or a date.
@@ -102,7 +102,7 @@ func retryAfter(h http.Header) time.Duration {
 	return min(max(time.Until(at), 0), maxRetryAfter)
 }
 
-// sleep waits, or returns why ctx has ended.
+// sleep waits for d, or returns the cause when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
