@@ -100,7 +100,7 @@ type Authorization struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Captured What of it was paid out.
+	// Captured How much of it was paid out.
 	Captured    int64              `json:"captured"`
 	State       AuthorizationState `json:"state"`
 	Description string             `json:"description"`
@@ -120,13 +120,13 @@ type AuthorizationDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty,omitzero"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -135,7 +135,7 @@ type Board struct {
 	Positions []Position `json:"positions"`
 }
 
-// Campaign A campaign with all it has.
+// Campaign A campaign in full.
 type Campaign struct {
 	// ID A UUID.
 	ID   ID     `json:"id"`
@@ -164,7 +164,7 @@ type Campaign struct {
 	PublishedAt   time.Time `json:"published_at"`
 	PurchaseLimit int       `json:"purchase_limit"`
 
-	// Rules What the draw goes by, fixed at publication.
+	// Rules The rules of the draw, fixed at publication.
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   time.Time       `json:"sale_ends_at"`
 	SaleStartsAt time.Time       `json:"sale_starts_at"`
@@ -184,7 +184,7 @@ type CampaignDraft struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies What happens in the special cases; what is left out has its default.
+	// Policies What happens in special cases; members that are left out have their defaults.
 	Policies PoliciesDraft `json:"policies,omitempty,omitzero"`
 
 	// PurchaseLimit Positions a user may have; null for no limit.
@@ -198,7 +198,7 @@ type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// BoardVersion Grows with every change of the board that is made: holds, releases, sales. A hold that ends by itself shows in positions first. When either has changed, read the board again.
+	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again.
 	BoardVersion int64 `json:"board_version"`
 	Paused       bool  `json:"paused"`
 
@@ -223,7 +223,7 @@ type CampaignPatch struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name,omitempty,omitzero"`
 
-	// Policies What happens in the special cases; what is left out has its default.
+	// Policies What happens in special cases; members that are left out have their defaults.
 	Policies      PoliciesDraft                `json:"policies,omitempty,omitzero"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty,omitzero"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty,omitzero"`
@@ -266,12 +266,12 @@ type Cancellation struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// By Who asked for it: `role:client`, and `/user` behind it if one was signed in. Users see the role alone.
+	// By Who requested it: `role:client`, and `/user` if a user was signed in. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
 
-// CancellationRequest Why a purchase is cancelled, if you want to say.
+// CancellationRequest The reason of a cancellation; optional.
 type CancellationRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -279,13 +279,13 @@ type CancellationRequest struct {
 
 // Capture How much of it to pay out.
 type Capture struct {
-	// Amount In minor units; all that is left without it.
+	// Amount In minor units; default: all that is left.
 	Amount int64 `json:"amount,omitempty,omitzero"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -302,7 +302,7 @@ type Counts struct {
 // Currency An ISO 4217 code.
 type Currency = string
 
-// Description What it is about; kept with the entry.
+// Description What the money is for; kept with the entry.
 type Description = string
 
 // Draw defines model for Draw.
@@ -310,7 +310,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust Whom one has to trust.
+	// Trust Who must be trusted for a fair draw.
 	Trust string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -394,7 +394,7 @@ type HoldRequest struct {
 // ID A UUID.
 type ID = uuid.UUID
 
-// Job A request that was accepted, and what became of it.
+// Job An accepted request and its result.
 type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -452,10 +452,10 @@ type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -470,14 +470,14 @@ type Payment struct {
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
 	Method PaymentDraftMethod `json:"method"`
 
 	// Reference The app's own reference of the payment.
 	Reference string `json:"reference,omitempty,omitzero"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
@@ -498,7 +498,7 @@ type Policies struct {
 	Unsold            string    `json:"unsold"`
 }
 
-// PoliciesDraft What happens in the special cases; what is left out has its default.
+// PoliciesDraft What happens in special cases; members that are left out have their defaults.
 type PoliciesDraft struct {
 	// Beacon Mix public randomness into the draw.
 	Beacon bool `json:"beacon,omitempty,omitzero"`
@@ -506,17 +506,17 @@ type PoliciesDraft struct {
 	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil time.Time `json:"cancellation_until,omitempty,omitzero"`
 
-	// LatePayment A payment that arrives after its reservation expired.
+	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment PoliciesDraftLatePayment `json:"late_payment,omitempty,omitzero"`
 
-	// Unsold The sale ends before everything is sold.
+	// Unsold What happens when the sale ends before everything is sold.
 	Unsold PoliciesDraftUnsold `json:"unsold,omitempty,omitzero"`
 }
 
-// PoliciesDraftLatePayment A payment that arrives after its reservation expired.
+// PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold The sale ends before everything is sold.
+// PoliciesDraftUnsold What happens when the sale ends before everything is sold.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
@@ -547,15 +547,15 @@ type PrizeGroup struct {
 
 // Problem RFC 9457.
 type Problem struct {
-	// Type Leads to a page that says what happened and what to do.
+	// Type The address of a page that says what happened and what to do.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 
-	// Detail What is the matter this time.
+	// Detail What is wrong in this case.
 	Detail string `json:"detail"`
 
-	// Instance The path that was asked for; not in a job.
+	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty,omitzero"`
 
 	// Code Stable; act on this.
@@ -565,7 +565,7 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// About The id of what stands in the way, such as the wallet that is there already.
+	// About The id of the resource in the way, such as a wallet that exists already.
 	About string `json:"about,omitempty,omitzero"`
 }
 
@@ -584,7 +584,7 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Cancellation Who took it back; null for one that stands.
+	// Cancellation When it was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
 	// Currency An ISO 4217 code.
@@ -623,17 +623,17 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
+	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
 }
 
-// Reference Your own name for it; a client uses each once.
+// Reference Your own reference; a client can use each only once.
 type Reference = string
 
-// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
+// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
 	HoldID ID `json:"hold_id,omitempty,omitzero"`
@@ -671,7 +671,7 @@ type SweepReport struct {
 	// Counts What it found and did, by name.
 	Counts map[string]int `json:"counts"`
 
-	// Error Why it failed; what it did before stays done.
+	// Error Why it failed; its changes before that remain.
 	Error string `json:"error,omitempty,omitzero"`
 }
 
@@ -708,7 +708,7 @@ type Transfer struct {
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
-	// Reference Yours, or else its id.
+	// Reference The reference of the request, or the id of the transfer.
 	Reference string `json:"reference"`
 
 	// CreatedAt RFC 3339.
@@ -720,13 +720,13 @@ type TransferDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// From A UUID.
 	From ID `json:"from"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 
 	// To A UUID.
@@ -736,12 +736,12 @@ type TransferDraft struct {
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
 type UserID = string
 
-// Voiding Why, if you like.
+// Voiding The reason; optional.
 type Voiding struct {
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -760,10 +760,10 @@ type Wallet struct {
 	// Held By active authorizations.
 	Held int64 `json:"held"`
 
-	// Available balance less held.
+	// Available balance minus held.
 	Available int64 `json:"available"`
 
-	// Version That of its last event; 0 for none.
+	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 }
 
@@ -772,7 +772,7 @@ type WalletDraft struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// InitialBalance A first credit, in minor units.
@@ -801,7 +801,7 @@ type WalletEvent struct {
 	// From A wallet, or an account of the system: funding, sales, refunds.
 	From string `json:"from"`
 
-	// To Likewise.
+	// To As from.
 	To string `json:"to"`
 
 	// Amount In minor units of the currency (cents; yen).
@@ -895,13 +895,13 @@ type WalletID = ID
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.
 	Cursor Cursor        // The `next_cursor` of an earlier page.
-	Limit  Limit         // How many at most.
+	Limit  Limit         // The most elements of a page.
 }
 
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
 	Cursor Cursor // The `next_cursor` of an earlier page.
-	Limit  Limit  // How many at most.
+	Limit  Limit  // The most elements of a page.
 }
 
 // ListWalletsParams is the query of ListWallets.
@@ -914,7 +914,7 @@ type ListWalletsParams struct {
 type ListWalletEventsParams struct {
 	FromVersion int64 // Oldest first, from this version on.
 	Cursor      int64 // The `next_cursor` of an earlier page.
-	Limit       Limit // How many at most.
+	Limit       Limit // The most elements of a page.
 }
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
@@ -932,7 +932,7 @@ func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, 
 
 // CreateCampaign is POST /v1/campaigns: create a campaign.
 //
-// It is `pending` until it is published, and can be changed in every way until then. Every layer from 1 to `base_length` is given once; its prizes are at most as many as its positions.
+// It is `pending` until it is published, and everything in it can be changed until then. Give every layer from 1 to `base_length` once; a layer has at most as many prizes as positions.
 //
 // For operator.
 func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options ...CallOption) (Campaign, error) {
@@ -941,7 +941,7 @@ func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options
 
 // GetCampaign is GET /v1/campaigns/{campaign}: read a campaign.
 //
-// With its counts in all and per layer, and from publication on its rules and commitment. As it is now.
+// The present state, with its counts in all and per layer, and from publication on its rules and commitment.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -950,7 +950,7 @@ func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options .
 
 // PatchCampaign is PATCH /v1/campaigns/{campaign}: change a campaign.
 //
-// While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at`; afterwards the name. What is left out stays, null empties.
+// While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at`; afterwards the name. A member that is left out stays as it is; null removes the value.
 //
 // For operator.
 func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body CampaignPatch, options ...CallOption) (Campaign, error) {
@@ -968,9 +968,9 @@ func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...Ca
 
 // RequestDraw is POST /v1/campaigns/{campaign}/draw: draw the prizes.
 //
-// A sold-out campaign is drawn without being asked; this is for operators who want to make sure, and safe at any
-// time. The job fails with `not-sold-out` while positions are left, and changes nothing then; when the draw has
-// been done, it succeeds with the result that was drawn. Other codes in `problem`: `campaign-not-active`,
+// A sold-out campaign is drawn automatically; this is for operators who want to make sure. It is safe at any time.
+// While positions are left, the job fails with `not-sold-out` and changes nothing. After the draw it succeeds
+// with the result of the draw. Other codes in `problem`: `campaign-not-active`,
 // `state-conflict`, `not-found`, `internal-error`.
 //
 // For operator.
@@ -986,12 +986,12 @@ func streamCampaign(campaign CampaignID) request {
 // CreateHold is POST /v1/campaigns/{campaign}/holds: hold positions.
 //
 // Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
-// or of the whole triangle; all or nothing. To everybody else they are held; only their user can buy them, with
-// `selection.hold_id`. Whatever is held counts towards the purchase limit. How many holds and positions a user may
+// or of the whole triangle; all or nothing. Only this user can buy them then, with
+// `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
 // hold at a time is limited, and after a hold expired its user cannot hold the same positions for some seconds.
 //
-// `position-taken` names in `errors` the positions that are gone. A refusal that is answered before the hold is
-// tried is not remembered under its key: the same request may succeed later.
+// `position-taken` names the taken positions in `errors`. A refusal before the hold is tried is not recorded under
+// its key: the same request may succeed later.
 //
 // For app, user, operator.
 func (c *Client) CreateHold(ctx context.Context, campaign CampaignID, body HoldRequest, options ...CallOption) (Hold, error) {
@@ -1009,7 +1009,7 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 
 // ListPositions is GET /v1/campaigns/{campaign}/positions: read the board.
 //
-// Every position by layer and column, with its state; at most a second old, but what the caller's own user holds or bought is there at once. Who has a position is told to operators, and to a user for its own.
+// Every position by layer and column, with its state; at most a second old, but the user's own positions are current. Operators see who has each position; a user sees this only for its own.
 //
 // For operator, app, user, viewer.
 func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, options ...CallOption) (Board, error) {
@@ -1027,7 +1027,7 @@ func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer Lay
 
 // PublishCampaign is POST /v1/campaigns/{campaign}/publish: publish a campaign.
 //
-// Makes its positions, binds the draw's secret by a commitment, and opens the sale (or waits for `sale_starts_at`).
+// Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set.
 //
 // For operator.
 func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -1037,15 +1037,15 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
 // Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
-// without `layer`; for chosen `positions`; or for all that a hold of this user keeps: all or nothing. A failed job
-// has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name those that
-// are gone), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `reservation-expired`,
-// `invalid-request` (there are not so many in all), `not-found`, `internal-error`. A failed job is final: buy again
+// without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
+// has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
+// positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `reservation-expired`,
+// `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`. A failed job is final: buy again
 // with a fresh key.
 //
-// `payment.method` `external` says that the app has collected the money itself; users cannot say it. With `wallet`
-// the user's wallet in the campaign's currency pays, in the same transaction: positions and money change hands
-// together, or the job fails with `insufficient-funds` and neither does.
+// `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
+// the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
+// together, or the job fails with `insufficient-funds` and neither moves.
 //
 // For app, user, operator.
 func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body PurchaseRequest, options ...CallOption) (Job, error) {
@@ -1063,7 +1063,7 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 
 // ReleaseHold is DELETE /v1/holds/{hold}: release a hold.
 //
-// Gives all its positions back. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
+// Releases all its positions. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
 //
 // For app, user, operator.
 func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOption) error {
@@ -1073,7 +1073,7 @@ func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOp
 
 // GetHold is GET /v1/holds/{hold}: read a hold.
 //
-// As it is now: `active`, `used` by a purchase, `released` or `expired`. A user sees its own. Holds that are over are kept for a day.
+// As it is now: `active`, `used` by a purchase, `released` or `expired`. A user sees its own. Ended holds are kept for a day.
 //
 // For app, user, operator.
 func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption) (Hold, error) {
@@ -1082,7 +1082,7 @@ func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption
 
 // ExtendHold is POST /v1/holds/{hold}/extend: extend a hold.
 //
-// It then ends `ttl_seconds` from now, if that is later. Only while it is active, and so often as the server allows: once by default.
+// It then ends `ttl_seconds` from now, if that is later. Only while it is active, and only as often as the server allows: once by default.
 //
 // For app, user, operator.
 func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension, options ...CallOption) (Hold, error) {
@@ -1115,14 +1115,14 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options .
 // CancelPurchase is POST /v1/purchases/{purchase}/cancel: cancel a purchase.
 //
 // Accepts the cancellation of a `completed` purchase as a job. When it succeeds, the positions are free for anybody,
-// count no longer towards the user's limit, and `result` says which they were and how much is to be given back:
-// what was paid `external`, your app has; what a wallet paid is credited to it.
+// no longer count towards the user's limit, and `result` says which they were and how much is to be refunded. Your
+// app refunds what was paid `external`; the money of a wallet is credited to it automatically.
 //
 // It can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
-// frozen. With `policies.cancellation_until`, apps and users have to ask before that moment, by the server's clock,
-// however long the job waits then; operators can later, too. A failed job has one of these codes in `problem`:
-// `state-conflict` (`detail` says what stands in the way: the campaign, the deadline, the way it was paid, or that
-// the purchase is cancelled already), `not-found`, `internal-error`.
+// frozen. With `policies.cancellation_until`, apps and users must send the request before that time, by the
+// server's clock, however long the job waits after that; operators can cancel later, too. A failed job has one of these codes in `problem`:
+// `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
+// is cancelled already), `not-found`, `internal-error`.
 //
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
@@ -1131,7 +1131,7 @@ func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body C
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.
 //
-// With the interval at which the scheduler runs each, and the report of its last run, if Redis remembers one.
+// With the interval at which the scheduler runs each, and the report of its last run, if Redis has one.
 //
 // For operator.
 func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepList, error) {
@@ -1140,7 +1140,7 @@ func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepLi
 
 // RunSweep is POST /v1/sweeps/{sweep}: run a sweep now.
 //
-// Whoever else runs it: a sweep may run any number of times at once, so it needs no Idempotency-Key. The answer is its report, also when it failed; `error` says why then.
+// A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set.
 //
 // For operator.
 func (c *Client) RunSweep(ctx context.Context, sweep SweepName, options ...CallOption) (SweepReport, error) {
@@ -1149,7 +1149,7 @@ func (c *Client) RunSweep(ctx context.Context, sweep SweepName, options ...CallO
 
 // Transfer is POST /v1/transfers: transfer money.
 //
-// From one wallet to another in the same currency, wholly or not at all. With `If-Match` only if the wallet that gives still has that version.
+// From one wallet to another in the same currency, all or nothing. With `If-Match` only if the wallet `from` still has that version: 412 otherwise.
 //
 // For app, operator.
 func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...CallOption) (Transfer, error) {
@@ -1182,7 +1182,7 @@ func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, opti
 
 // OpenWallet is POST /v1/wallets: open a wallet.
 //
-// For an owner in a currency; one of each. `initial_balance` is a first credit. 409 `state-conflict` has the id of the wallet that is there already in `about`.
+// An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `state-conflict` has the id of an existing wallet in `about`.
 //
 // For app, operator.
 func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...CallOption) (Wallet, error) {
@@ -1191,7 +1191,7 @@ func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...Ca
 
 // GetWallet is GET /v1/wallets/{wallet}: read a wallet.
 //
-// `available` is what it can spend: `balance` less what authorizations hold. Its `version` is also the `ETag`, for `If-Match`. A user sees its own.
+// `available` is what it can spend: `balance` minus what authorizations hold. Its `version` is also the `ETag`, for `If-Match`. A user sees its own.
 //
 // For app, user, operator.
 func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...CallOption) (Wallet, error) {
@@ -1200,7 +1200,7 @@ func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...Call
 
 // Authorize is POST /v1/wallets/{wallet}/authorizations: authorize a payment.
 //
-// Holds money in the wallet until it is captured, voided or `expires_at` has passed: it stays in the balance and is not available. With `If-Match` only at that version.
+// Holds money in the wallet until it is captured or voided, or `expires_at` has passed. Until then it is in the balance, but not available. With `If-Match` only at that version.
 //
 // For app, operator.
 func (c *Client) Authorize(ctx context.Context, wallet WalletID, body AuthorizationDraft, options ...CallOption) (Authorization, error) {
@@ -1218,7 +1218,7 @@ func (c *Client) GetAuthorization(ctx context.Context, wallet WalletID, authoriz
 
 // CaptureAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/capture: capture an authorization.
 //
-// Pays out what it holds: all that is left, or a part, and then the rest stays held. One that is captured, voided or expired is refused with `state-conflict`.
+// Pays out the rest that it holds, or a part of it; the remainder stays held. One that is captured, voided or expired is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) CaptureAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Capture, options ...CallOption) (Authorization, error) {
@@ -1227,7 +1227,7 @@ func (c *Client) CaptureAuthorization(ctx context.Context, wallet WalletID, auth
 
 // VoidAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/void: void an authorization.
 //
-// Gives back what it still holds. One that is captured, voided or expired is refused with `state-conflict`.
+// Releases what it still holds. One that is captured, voided or expired is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Voiding, options ...CallOption) (Authorization, error) {
@@ -1236,7 +1236,7 @@ func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authori
 
 // CreditWallet is POST /v1/wallets/{wallet}/credit: credit a wallet.
 //
-// Adds money from outside. With `If-Match` only if the wallet still has that version: 412 otherwise. A `reference` is used once by a client.
+// Adds money from outside. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
 //
 // For app, operator.
 func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
@@ -1245,7 +1245,7 @@ func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movemen
 
 // DebitWallet is POST /v1/wallets/{wallet}/debit: debit a wallet.
 //
-// Pays money out. Never below what is available: 409 `insufficient-funds`. With `If-Match` only if the wallet still has that version: 412 otherwise. A `reference` is used once by a client.
+// Pays money out. Never below what is available: 409 `insufficient-funds`. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
 //
 // For app, operator.
 func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {

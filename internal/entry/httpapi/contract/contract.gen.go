@@ -127,7 +127,7 @@ type Authorization struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Captured What of it was paid out.
+	// Captured How much of it was paid out.
 	Captured    int64              `json:"captured"`
 	State       AuthorizationState `json:"state"`
 	Description string             `json:"description"`
@@ -147,13 +147,13 @@ type AuthorizationDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -162,7 +162,7 @@ type Board struct {
 	Positions []Position `json:"positions"`
 }
 
-// Campaign A campaign with all it has.
+// Campaign A campaign in full.
 type Campaign struct {
 	// ID A UUID.
 	ID   ID     `json:"id"`
@@ -191,7 +191,7 @@ type Campaign struct {
 	PublishedAt   *time.Time `json:"published_at"`
 	PurchaseLimit *int       `json:"purchase_limit"`
 
-	// Rules What the draw goes by, fixed at publication.
+	// Rules The rules of the draw, fixed at publication.
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
@@ -211,7 +211,7 @@ type CampaignDraft struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies What happens in the special cases; what is left out has its default.
+	// Policies What happens in special cases; members that are left out have their defaults.
 	Policies *PoliciesDraft `json:"policies,omitempty"`
 
 	// PurchaseLimit Positions a user may have; null for no limit.
@@ -225,7 +225,7 @@ type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// BoardVersion Grows with every change of the board that is made: holds, releases, sales. A hold that ends by itself shows in positions first. When either has changed, read the board again.
+	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again.
 	BoardVersion int64 `json:"board_version"`
 	Paused       bool  `json:"paused"`
 
@@ -250,7 +250,7 @@ type CampaignPatch struct {
 	// Name 1 to 200 characters, no control characters.
 	Name *Name `json:"name,omitempty"`
 
-	// Policies What happens in the special cases; what is left out has its default.
+	// Policies What happens in special cases; members that are left out have their defaults.
 	Policies      *PoliciesDraft               `json:"policies,omitempty"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty"`
@@ -293,12 +293,12 @@ type Cancellation struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// By Who asked for it: `role:client`, and `/user` behind it if one was signed in. Users see the role alone.
+	// By Who requested it: `role:client`, and `/user` if a user was signed in. Users see only the role.
 	By     string  `json:"by"`
 	Reason *string `json:"reason"`
 }
 
-// CancellationRequest Why a purchase is cancelled, if you want to say.
+// CancellationRequest The reason of a cancellation; optional.
 type CancellationRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty"`
@@ -306,13 +306,13 @@ type CancellationRequest struct {
 
 // Capture How much of it to pay out.
 type Capture struct {
-	// Amount In minor units; all that is left without it.
+	// Amount In minor units; default: all that is left.
 	Amount int64 `json:"amount,omitempty"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -329,7 +329,7 @@ type Counts struct {
 // Currency An ISO 4217 code.
 type Currency = string
 
-// Description What it is about; kept with the entry.
+// Description What the money is for; kept with the entry.
 type Description = string
 
 // Draw defines model for Draw.
@@ -337,7 +337,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust Whom one has to trust.
+	// Trust Who must be trusted for a fair draw.
 	Trust *string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -426,7 +426,7 @@ type HoldRequest struct {
 // ID A UUID.
 type ID = openapi_types.UUID
 
-// Job A request that was accepted, and what became of it.
+// Job An accepted request and its result.
 type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -484,10 +484,10 @@ type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -502,14 +502,14 @@ type Payment struct {
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
 	Method PaymentDraftMethod `json:"method"`
 
 	// Reference The app's own reference of the payment.
 	Reference string `json:"reference,omitempty"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot say it. `wallet`: the user's wallet in the campaign's currency pays.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
@@ -530,7 +530,7 @@ type Policies struct {
 	Unsold            string     `json:"unsold"`
 }
 
-// PoliciesDraft What happens in the special cases; what is left out has its default.
+// PoliciesDraft What happens in special cases; members that are left out have their defaults.
 type PoliciesDraft struct {
 	// Beacon Mix public randomness into the draw.
 	Beacon *bool `json:"beacon,omitempty"`
@@ -538,17 +538,17 @@ type PoliciesDraft struct {
 	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 
-	// LatePayment A payment that arrives after its reservation expired.
+	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment *PoliciesDraftLatePayment `json:"late_payment,omitempty"`
 
-	// Unsold The sale ends before everything is sold.
+	// Unsold What happens when the sale ends before everything is sold.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
 }
 
-// PoliciesDraftLatePayment A payment that arrives after its reservation expired.
+// PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold The sale ends before everything is sold.
+// PoliciesDraftUnsold What happens when the sale ends before everything is sold.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
@@ -579,15 +579,15 @@ type PrizeGroup struct {
 
 // Problem RFC 9457.
 type Problem struct {
-	// Type Leads to a page that says what happened and what to do.
+	// Type The address of a page that says what happened and what to do.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 
-	// Detail What is the matter this time.
+	// Detail What is wrong in this case.
 	Detail string `json:"detail"`
 
-	// Instance The path that was asked for; not in a job.
+	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty"`
 
 	// Code Stable; act on this.
@@ -597,7 +597,7 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// About The id of what stands in the way, such as the wallet that is there already.
+	// About The id of the resource in the way, such as a wallet that exists already.
 	About string `json:"about,omitempty"`
 }
 
@@ -616,7 +616,7 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Cancellation Who took it back; null for one that stands.
+	// Cancellation When it was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
 	// Currency An ISO 4217 code.
@@ -655,7 +655,7 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
+	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -666,7 +666,7 @@ type PurchaseRequest struct {
 type Readiness struct {
 	Status ReadinessStatus `json:"status"`
 
-	// WaitingFor What a process that starts waits for: `postgres`, or `migrations` (`triprize migrate up`).
+	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 	WaitingFor *ReadinessWaitingFor       `json:"waiting_for,omitempty"`
 	Checks     map[string]ReadinessChecks `json:"checks"`
 }
@@ -674,16 +674,16 @@ type Readiness struct {
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
 
-// ReadinessWaitingFor What a process that starts waits for: `postgres`, or `migrations` (`triprize migrate up`).
+// ReadinessWaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 type ReadinessWaitingFor string
 
 // ReadinessChecks defines model for Readiness.Checks.
 type ReadinessChecks string
 
-// Reference Your own name for it; a client uses each once.
+// Reference Your own reference; a client can use each only once.
 type Reference = string
 
-// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all that a hold keeps (`hold_id`).
+// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
 	HoldID *ID `json:"hold_id,omitempty"`
@@ -721,7 +721,7 @@ type SweepReport struct {
 	// Counts What it found and did, by name.
 	Counts map[string]int `json:"counts"`
 
-	// Error Why it failed; what it did before stays done.
+	// Error Why it failed; its changes before that remain.
 	Error string `json:"error,omitempty"`
 }
 
@@ -758,7 +758,7 @@ type Transfer struct {
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
-	// Reference Yours, or else its id.
+	// Reference The reference of the request, or the id of the transfer.
 	Reference string `json:"reference"`
 
 	// CreatedAt RFC 3339.
@@ -770,13 +770,13 @@ type TransferDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// From A UUID.
 	From ID `json:"from"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
 
 	// To A UUID.
@@ -786,12 +786,12 @@ type TransferDraft struct {
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
 type UserID = string
 
-// Voiding Why, if you like.
+// Voiding The reason; optional.
 type Voiding struct {
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Reference Your own name for it; a client uses each once.
+	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -810,10 +810,10 @@ type Wallet struct {
 	// Held By active authorizations.
 	Held int64 `json:"held"`
 
-	// Available balance less held.
+	// Available balance minus held.
 	Available int64 `json:"available"`
 
-	// Version That of its last event; 0 for none.
+	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 }
 
@@ -822,7 +822,7 @@ type WalletDraft struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Description What it is about; kept with the entry.
+	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// InitialBalance A first credit, in minor units.
@@ -851,7 +851,7 @@ type WalletEvent struct {
 	// From A wallet, or an account of the system: funding, sales, refunds.
 	From string `json:"from"`
 
-	// To Likewise.
+	// To As from.
 	To string `json:"to"`
 
 	// Amount In minor units of the currency (cents; yen).
@@ -1009,13 +1009,13 @@ type ListCampaignsParams struct {
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit How many at most.
+	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateCampaignParams defines parameters for CreateCampaign.
 type CreateCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1027,10 +1027,10 @@ type GetCampaignParams struct {
 
 // RequestDrawParams defines parameters for RequestDraw.
 type RequestDrawParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
@@ -1042,13 +1042,13 @@ type StreamCampaignParams struct {
 
 // CreateHoldParams defines parameters for CreateHold.
 type CreateHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // PauseCampaignParams defines parameters for PauseCampaign.
 type PauseCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1060,34 +1060,34 @@ type ListPositionsParams struct {
 
 // PublishCampaignParams defines parameters for PublishCampaign.
 type PublishCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // RequestPurchaseParams defines parameters for RequestPurchase.
 type RequestPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // ResumeCampaignParams defines parameters for ResumeCampaign.
 type ResumeCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ExtendHoldParams defines parameters for ExtendHold.
 type ExtendHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
-	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
@@ -1099,19 +1099,19 @@ type StreamJobParams struct {
 
 // CancelPurchaseParams defines parameters for CancelPurchase.
 type CancelPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, after N seconds at the latest (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // TransferParams defines parameters for Transfer.
 type TransferParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1120,7 +1120,7 @@ type ListPurchasesParams struct {
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit How many at most.
+	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
@@ -1135,52 +1135,52 @@ type ListWalletsParams struct {
 
 // OpenWalletParams defines parameters for OpenWallet.
 type OpenWalletParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // AuthorizeParams defines parameters for Authorize.
 type AuthorizeParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // CaptureAuthorizationParams defines parameters for CaptureAuthorization.
 type CaptureAuthorizationParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // VoidAuthorizationParams defines parameters for VoidAuthorization.
 type VoidAuthorizationParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // CreditWalletParams defines parameters for CreditWallet.
 type CreditWalletParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // DebitWalletParams defines parameters for DebitWallet.
 type DebitWalletParams struct {
-	// IfMatch The version of the wallet on which this was decided, in quotes: its `ETag`. 412 if it has changed since.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; bare or in quotes. The same one when you retry, a fresh one for a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1192,7 +1192,7 @@ type ListWalletEventsParams struct {
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *int64 `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit How many at most.
+	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
