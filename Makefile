@@ -1,21 +1,21 @@
-# `make` alone lists the targets. Only Go, git and make must be there before;
-# the rest is found or installed by `make deps`.
+# `make` alone lists the targets. Only Go, git and make must be installed before;
+# `make deps` finds or installs the rest.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# Where Go's own installer puts it, for shells that do not know.
+# Where Go's own installer puts it, if it is not in PATH.
 export PATH := $(PATH):/usr/local/go/bin
 # Stamping the revision fails in a clone that belongs to another user, as in some
-# containers, and nobody reads the stamp.
+# containers, and nothing uses the stamp.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-# Every module: the program, and the tools and benchmarks beside it.
+# All modules: the program, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
-# The failpoint tag lets tests stop the code at named moments. -count=1: a cached
-# result knows nothing of the servers and binaries a test has used.
+# The failpoint tag lets tests stop the code at named moments. -count=1: Go's cache
+# of results does not see changes in the servers and binaries that a test uses.
 TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
 	-tags failpoint -race -count=1 -timeout 30m ./...
 
@@ -57,7 +57,7 @@ test: deps npm build ## Run every test, on a Postgres and a Redis of their own
 	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -count=1 ./...) || exit 1; done
 
 .PHONY: lint
-lint: go ## Check the code, and that imports keep to their floors (.golangci.yml)
+lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: generate

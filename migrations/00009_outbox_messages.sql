@@ -1,13 +1,14 @@
 -- +goose Up
 
--- What called workers to jobs was named a ring; it is a message of an outbox.
+-- The table of messages that call workers to jobs was named rings. It is a
+-- transactional outbox, so it gets that name.
 ALTER TABLE rings RENAME TO outbox_messages;
-ALTER TABLE outbox_messages RENAME COLUMN number TO delivery;              -- which delivery of these jobs; see outbox.Message
+ALTER TABLE outbox_messages RENAME COLUMN number TO delivery;              -- the number of the delivery of these jobs; see outbox.Message
 ALTER TABLE outbox_messages RENAME CONSTRAINT rings_pkey TO outbox_messages_pkey;
 ALTER INDEX rings_seen RENAME TO outbox_messages_seen;
 
--- Processes of the release before know the old name, and may run until all are
--- replaced. The view can be written to: it is one table with other names.
+-- During an upgrade, processes of the previous release still use the old name. They
+-- can write to this view, because it selects from one table.
 CREATE VIEW rings AS SELECT id, kind, delivery AS number, jobs, seen_at FROM outbox_messages;
 
 -- +goose Down

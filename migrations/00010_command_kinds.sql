@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Commands are named by a noun and a verb, all of them. Not in the transaction that
--- renames the outbox: nothing could be accepted until all of these rows are written.
+-- The names of all commands are a noun and a verb. This is not in the transaction
+-- that renames the outbox: nothing could be accepted until all rows are written.
 UPDATE jobs SET kind = k.after
 FROM (VALUES ('create-hold', 'hold-create'), ('extend-hold', 'hold-extend'),
              ('open-wallet', 'wallet-open'), ('credit-wallet', 'wallet-credit'), ('debit-wallet', 'wallet-debit'),

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Says clearly when Go is missing or older than go.mod asks for. (Go 1.21 and
-# newer fetch the version they need by themselves, unless told not to.)
+# Fails with a clear message when Go is missing or older than go.mod requires. (Go
+# 1.21 and newer download the version they need, unless that is disabled.)
 set -eu
 
 cd "$(dirname "$0")/.."

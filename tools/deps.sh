@@ -5,14 +5,14 @@
 #   Redis 7 or newer       (redis-server; no service)
 #   a C compiler           (the race detector links with it)
 #
-# With everything in place it does nothing and asks for no rights. Installing
-# works on Debian and Ubuntu; elsewhere it says what to install and fails.
+# If nothing is missing it does nothing and needs no rights. Installing works on
+# Debian and Ubuntu; elsewhere it says what to install and fails.
 set -eu
 
 oldest_postgres=15
 oldest_redis=7 # SET with NX and GET together
 
-# Debian keeps the server's programs out of PATH, one folder per version.
+# Debian does not put the server's programs into PATH; it has a folder per version.
 has_postgres() {
     for bin in /usr/lib/postgresql/*/bin "$(dirname "$(command -v postgres || echo /nowhere/postgres)")"; do
         if [ -x "$bin/postgres" ] && [ -x "$bin/initdb" ]; then
@@ -29,7 +29,7 @@ has_redis() {
     [ "${version:-0}" -ge "$oldest_redis" ]
 }
 
-# A compiler without the C library's headers links nothing.
+# A compiler is of no use without the headers of the C library.
 has_compiler() {
     for cc in "${CC:-cc}" gcc clang; do
         command -v "$cc" >/dev/null && echo '#include <stdlib.h>' | "$cc" -E - >/dev/null 2>&1 && return 0
@@ -37,7 +37,7 @@ has_compiler() {
     return 1
 }
 
-# Go fetches modules over TLS; a minimal Debian has nobody to trust.
+# Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
 missing() {
@@ -57,20 +57,20 @@ apt_install() {
 
 policy=/usr/sbin/policy-rc.d
 clusters=/etc/postgresql-common/createcluster.conf
-restore=: # what undoes our changes to the machine's configuration, whatever happens
+restore=: # commands that undo our changes to the machine's configuration; they run at exit
 
-# no_services keeps packages from starting what they install.
+# no_services keeps packages from starting the services that they install.
 no_services() {
-    [ ! -e "$policy" ] || return 0 # this machine has its own rule
+    [ ! -e "$policy" ] || return 0 # this machine has its own policy
     restore="$restore; as_root rm -f $policy"
     printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
     as_root chmod 755 "$policy"
 }
 
-# no_cluster keeps the package from making a cluster of its own, which is run as
-# a service from the next boot on.
+# no_cluster keeps the package from creating a cluster, which would run as a service
+# from the next boot on.
 no_cluster() {
-    apt_install postgresql-common # brings the file below
+    apt_install postgresql-common # it has the file below
     as_root cp -p "$clusters" "$clusters.before-triprize"
     restore="$restore; as_root mv -f $clusters.before-triprize $clusters"
     echo 'create_main_cluster = false' | as_root tee -a "$clusters" >/dev/null
@@ -93,7 +93,7 @@ install_on_debian() {
     fi
     if ! has_redis; then
         apt_install redis-server
-        if [ -d /run/systemd/system ]; then # nor at the next boot
+        if [ -d /run/systemd/system ]; then # no service at the next boot either
             as_root systemctl disable redis-server
         fi
     fi

@@ -26,7 +26,7 @@ if ! has_node; then
     has_node || { echo "tests need Node.js $oldest_node or newer; apt has only $(node --version)" >&2; exit 1; }
 fi
 
-# npm keeps a copy of the lock file it has installed from.
+# The copy of the lock file says what is installed.
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
     npm ci --no-progress
     cp package-lock.json node_modules/.installed-lock.json
