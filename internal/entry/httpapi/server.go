@@ -153,7 +153,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
-		s.logger.Info("shutting down: taking no new requests, finishing those at hand")
+		s.logger.Info("shutting down: taking no new requests, finishing those in flight")
 		close(s.draining)
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.acceptor.close()

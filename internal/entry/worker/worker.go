@@ -84,7 +84,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	err := w.server.Start()
 	if err == nil {
 		<-ctx.Done()
-		w.logger.Info("shutting down: taking no new tasks, finishing those at hand")
+		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
 		close(w.draining)
 		w.server.Shutdown()
 	}
