@@ -1,17 +1,17 @@
 // Package draw draws the prizes of a sold-out campaign, exactly once.
 //
-//		claim ─▶ load ─▶ check ─▶ select ─▶ record
+//	claim ─▶ load ─▶ check ─▶ select ─▶ record
 //
-//	  - claim: the execution lock of the campaign's row, with a version that grows
-//	    with every claim. Who finds it taken comes back later; who dies loses it
-//	    after the lease.
-//	  - load and check: the frozen list must still have the root recorded at
-//	    sell-out, and rules and secret must still be those committed to.
-//	  - select: package fairdraw, nothing but arithmetic.
-//	  - record: one transaction that begins with the fence (lock and version must
-//	    still be ours) and ends the campaign, inserts the draw, sets the prizes and
-//	    settles the job. The primary key of draws says "once" a second time.
+//   - claim: take the execution lock of the campaign. Its version grows with every
+//     claim. When another worker has it, the job is tried again later ([ErrBusy]). A
+//     worker that dies loses it after the lease.
+//   - load and check: the sold list must still have the root recorded at sell-out,
+//     and rules and secret must still match the commitment.
+//   - select: package fairdraw selects the winners. It only calculates.
+//   - record: one transaction ends the campaign, inserts the draw, sets the prizes
+//     and settles the job. Its first statement fails when the lock is lost. The
+//     primary key of draws is a second guard.
 //
-// A draw that failed has released its lock and changed nothing. A job for a
-// campaign that is drawn already gets the same result.
+// A draw that fails changes nothing and releases its lock. A job for a campaign that
+// is drawn already gets the same result. This package never sells or moves money.
 package draw

@@ -20,7 +20,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// ErrBusy means that another worker has the execution lock: come back later.
+// ErrBusy means that another worker has the execution lock: try again later.
 var ErrBusy = errors.New("draw: another worker is drawing this campaign")
 
 // Drawer draws campaigns.
@@ -32,15 +32,15 @@ type Drawer struct {
 	logger *slog.Logger
 }
 
-// NewDrawer returns a Drawer; key opens the campaigns' secrets.
+// NewDrawer returns a Drawer; key decrypts the campaigns' secrets.
 func NewDrawer(db *pgxpool.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
 	return &Drawer{db: db, key: key, lease: settings.Lease, limit: settings.Timeout, logger: logger}
 }
 
-// Run settles a draw job. A campaign that is not sold out settles it as failed;
-// one that is drawn already, with the result there is. ErrBusy leaves the job as
-// it is; campaign.ErrFenced means that somebody took over, and does the same;
-// job.ErrSettled, that there is nothing left to do.
+// Run draws the campaign of a job and settles the job. When the campaign is drawn
+// already, the job gets the existing result; when it is not sold out, the job fails.
+// ErrBusy and campaign.ErrFenced (another worker took over) leave the job queued.
+// job.ErrSettled means that the job is final already.
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
@@ -61,7 +61,7 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	return d.settleUnclaimed(ctx, ref)
 }
 
-// settleUnclaimed answers a job whose campaign could not be claimed.
+// settleUnclaimed settles a job whose campaign could not be claimed.
 func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	result, drawn, err := Get(ctx, d.db, ref.CampaignID)
 	if err != nil {
@@ -84,7 +84,7 @@ func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome,
 	return outcome, err
 }
 
-// refusal tells why a campaign cannot be drawn, or returns ErrBusy.
+// refusal returns why a campaign cannot be drawn, or ErrBusy.
 func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Error, err error) {
 	c, err := campaign.Get(ctx, d.db, id)
 	switch {
@@ -92,7 +92,7 @@ func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Erro
 		return fault.From(err), nil
 	case err != nil:
 		return nil, err
-	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed since we looked for the result
+	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed after the look for a result
 		return nil, ErrBusy
 	case c.State == campaign.Cancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil

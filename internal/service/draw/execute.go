@@ -20,7 +20,7 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// execute draws under a claim and gives the lock back, whatever happens.
+// execute draws under a claim. When that fails it releases the lock.
 func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution) (job.Outcome, error) {
 	ctx, stop := d.keepAlive(ctx, execution)
 	defer stop()
@@ -41,8 +41,8 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	return job.Outcome{}, err
 }
 
-// keepAlive renews the claim every third of the lease. When the claim is lost
-// the context ends: there is nothing left to do under it.
+// keepAlive renews the claim three times per lease. The context it returns ends when
+// the claim is lost.
 func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (held context.Context, stop func()) {
 	held, lose := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -59,7 +59,7 @@ func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (h
 			if err := execution.Renew(held, d.db); errors.Is(err, campaign.ErrFenced) {
 				lose(err)
 				return
-			} // another error is tried again; the fence decides in the end
+			} // try again after another error; the fence decides in the end
 		}
 	}()
 	return held, func() {
@@ -68,15 +68,15 @@ func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (h
 	}
 }
 
-// selection is everything a draw is recorded with.
+// selection is what a draw is recorded with.
 type selection struct {
 	root    [32]byte
 	secret  []byte
 	winners []fairdraw.Winner
 }
 
-// choose loads what the draw is bound to, checks that it is still what it was,
-// and selects the winners. It writes nothing.
+// choose loads the inputs of the draw, checks that they have not changed since
+// publication and sell-out, and selects the winners. It writes nothing.
 func (d *Drawer) choose(ctx context.Context, id uuid.UUID) (selection, error) {
 	bound, ok, err := campaign.CommitmentOf(ctx, d.db, id)
 	if err != nil {
@@ -115,8 +115,8 @@ func (d *Drawer) choose(ctx context.Context, id uuid.UUID) (selection, error) {
 	return selection{root: root, secret: secret, winners: fairdraw.Select(rules.Prizes, sold, fairdraw.NewStream(entropy))}, nil
 }
 
-// record writes the draw in one transaction. The fence comes first: without the
-// lock at our version nothing is written.
+// record writes the draw in one transaction. Its first statement is the fence: it
+// fails when the lock or its version is no longer ours, and nothing is written.
 func (d *Drawer) record(ctx context.Context, ref job.Ref, execution campaign.Execution, s selection) (job.Outcome, error) {
 	result := Result{CampaignID: ref.CampaignID, Trust: TrustOperator, Root: hex.EncodeToString(s.root[:]),
 		Secret: hex.EncodeToString(s.secret), Winners: publish(s.winners)}

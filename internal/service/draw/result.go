@@ -14,8 +14,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// TrustOperator is the trust of a draw without a public beacon: it shows that
-// nothing changed after the sell-out, and that the secret was fixed before the sale.
+// TrustOperator is the trust level of a draw without a public beacon. Such a draw
+// proves that the secret was fixed before the sale and the sold list at sell-out.
 const TrustOperator = "operator"
 
 // Result is the published outcome of a draw.
@@ -38,7 +38,7 @@ type Winner struct {
 	Name       string     `json:"name"`
 }
 
-// Get returns the result of a campaign's draw, and false when there is none yet.
+// Get returns the result of a campaign's draw, or false when there is none yet.
 func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Result, bool, error) {
 	r := Result{CampaignID: campaignID}
 	var root, secret []byte
@@ -54,7 +54,7 @@ func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Result, boo
 	return r, true, nil
 }
 
-// publish returns winners as they are published.
+// publish converts winners to their published form.
 func publish(winners []fairdraw.Winner) []Winner {
 	published := make([]Winner, 0, len(winners))
 	for _, w := range winners {

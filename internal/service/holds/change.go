@@ -16,8 +16,8 @@ import (
 )
 
 // Extend moves the deadline of an active hold to ttl from now, if that is later,
-// once per idempotency key. A hold can be extended so often; a pause of the sale,
-// or its end, is no bar: what is held stays held.
+// once per idempotency key. The settings limit how often a hold can be extended. It
+// is allowed while the sale is paused or over.
 func (s *Service) Extend(ctx context.Context, r job.Request, id uuid.UUID, ttl time.Duration) (job.Accepted, error) {
 	done, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		h, err := s.extend(ctx, tx, id, ttl)
@@ -52,8 +52,8 @@ func (s *Service) extend(ctx context.Context, tx pgx.Tx, id uuid.UUID, ttl time.
 	return h, nil
 }
 
-// Release ends an active hold and frees what it keeps: others can ask for it at
-// once. One that was released before is left as it is, and released is false.
+// Release ends an active hold and frees its positions at once. When the hold was
+// released before, nothing changes and released is false.
 func (s *Service) Release(ctx context.Context, id uuid.UUID) (released bool, err error) {
 	var h inventory.Hold
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
@@ -82,8 +82,8 @@ func (s *Service) Release(ctx context.Context, id uuid.UUID) (released bool, err
 	return released, nil
 }
 
-// lockActive locks the campaign of a hold and reads the hold after it. Unless it
-// is active it comes with an Error that says what became of it.
+// lockActive locks the campaign of a hold and then reads the hold. When the hold is
+// not active it is returned with an Error that says how it ended.
 func lockActive(ctx context.Context, tx pgx.Tx, id uuid.UUID) (inventory.Hold, error) {
 	h, err := inventory.GetHold(ctx, tx, id) // a hold never changes its campaign
 	if err != nil {
@@ -98,8 +98,8 @@ func lockActive(ctx context.Context, tx pgx.Tx, id uuid.UUID) (inventory.Hold, e
 	return h, h.CheckActive()
 }
 
-// Expire ends the holds of a campaign whose time is over, at most limit, and
-// returns how many holds and positions that were.
+// Expire ends at most limit holds of a campaign that are over, and returns how many
+// holds have ended and how many positions are free again.
 func Expire(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID, limit int) (holds, positions int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		holds, positions = 0, 0

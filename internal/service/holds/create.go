@@ -17,8 +17,8 @@ import (
 	"triprize/internal/store/job"
 )
 
-// createAll makes holds, in one transaction for each campaign: a campaign that
-// somebody keeps locked holds up no other, and its requests fail alone.
+// createAll makes holds, in one transaction for each campaign. So a campaign that
+// stays locked does not delay the others, and only its own requests fail.
 func (s *Service) createAll(ctx context.Context, requests []Request) ([]job.Done, error) {
 	groups := make(map[uuid.UUID][]int)
 	for i, r := range requests {
@@ -80,16 +80,16 @@ func users(requests []Request) []string {
 	return users
 }
 
-// effects is what a transaction writes, and what is remembered after its commit.
+// effects is what a transaction writes, and what the process caches after its commit.
 type effects struct {
 	made    []inventory.NewHold
-	over    []inventory.Over // ended
+	over    []inventory.Over // holds that it ends
 	changes campaign.Changes
 	taken   map[inventory.PositionID]time.Duration // positions that are taken, and for how long at least
 }
 
 // decide is the transaction: it locks the campaign, ends the holds that are over,
-// decides the requests in the order in which they came, and writes.
+// decides the requests in order of arrival, and writes.
 func (s *Service) decide(ctx context.Context, tx pgx.Tx, requests []Request) ([]job.Answer, *effects, error) {
 	f, err := lockFacts(ctx, tx, requests, s.settings)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Service) decide(ctx context.Context, tx pgx.Tx, requests []Request) ([]
 	return answers, out, out.write(ctx, tx)
 }
 
-// expire ends the holds that are over and frees what they kept.
+// expire ends the holds that are over and frees their positions.
 func (e *effects) expire(ctx context.Context, tx pgx.Tx) error {
 	if len(e.over) == 0 {
 		return nil
@@ -133,23 +133,23 @@ func (e *effects) expire(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// findStock finds what requests could get, beside what must not be given to them.
+// findStock finds enough positions for requests, also when some must be avoided.
 func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []Request) (*inventory.Stock, error) {
 	counts := make(map[uuid.UUID]inventory.Counts)
-	asked := make([]inventory.Request, len(requests))
+	wanted := make([]inventory.Request, len(requests))
 	for i, r := range requests {
 		if c := f.campaigns[r.Job.CampaignID]; c != nil {
 			counts[c.ID] = inventory.Counts{Total: c.Counts.Total, Sold: c.Counts.Sold}
 		}
-		asked[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
+		wanted[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
 		if r.Quantity > 0 {
-			asked[i].Avoid = len(f.usages[r.user()].cooling)
+			wanted[i].Avoid = len(f.usages[r.user()].cooling)
 		}
 	}
-	return inventory.FindStock(ctx, tx, counts, asked)
+	return inventory.FindStock(ctx, tx, counts, wanted)
 }
 
-// decideOne makes a hold, or returns why it cannot be had.
+// decideOne makes a hold, or returns why the request is refused.
 func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (inventory.NewHold, error) {
 	if err := f.check(r, s.settings); err != nil {
 		return inventory.NewHold{}, err
@@ -177,7 +177,7 @@ func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 	}
 }
 
-// noteTaken notes the positions that requests named and somebody else has.
+// noteTaken notes which of the positions that requests named are taken.
 func (e *effects) noteTaken(stock *inventory.Stock) {
 	for at, p := range stock.Named() {
 		switch p.State {
@@ -185,12 +185,12 @@ func (e *effects) noteTaken(stock *inventory.Stock) {
 		case inventory.Sold:
 			e.taken[at] = takenFor
 		default:
-			e.taken[at] = p.Remaining // none: it was active when the transaction began, and is over since
+			e.taken[at] = p.Remaining // not positive when its deadline passed during this transaction
 		}
 	}
 }
 
-// write writes what was decided, in one round trip.
+// write writes the new holds and the counters, in one round trip.
 func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
 	e.changes.Queue(&b)
@@ -208,8 +208,8 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// remember notes, after the commit, what is taken, and counts. The transaction
-// has looked at nothing before it began.
+// remember caches, after the commit, which positions are taken, and counts holds.
+// began is before the transaction read anything.
 func (s *Service) remember(e *effects, began time.Time) {
 	for at, remaining := range e.taken {
 		s.taken.add(at, began, remaining)

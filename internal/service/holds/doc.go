@@ -1,23 +1,22 @@
-// Package holds keeps positions for users: it makes holds, extends them, takes
-// them back, and ends those whose time is over.
+// Package holds keeps positions for users. A [Service] makes, extends and releases
+// holds; [Expire] ends those that are over.
 //
-//	taken a moment ago? ─▶ precheck: a retry? too much? ─▶ queue at the lock ─▶ one transaction for all at hand
-//	   (this process)          (a read)                       (Redis)         lock campaign ─▶ end holds that are over ─▶ decide ─▶ write
+//	known to be taken? ─▶ precheck: retry? over a limit? ─▶ wait for the lock ─▶ one transaction for many requests
+//	  (this process)          (a read)                        (Redis)          lock campaign ─▶ end holds that are over ─▶ decide ─▶ write
 //
-// Only the last step counts. It is the same as in a sale: the campaign's row is
-// locked, holds that are over are ended, usage and positions are read, and every
-// UPDATE names the version it expects. The steps before it keep crowds away from
-// Postgres, and no promise needs them:
+// Only the transaction guards anything. It locks the campaign's row, ends holds that
+// are over, reads usage and positions, and names the expected version in every
+// UPDATE. The steps before it only save work in Postgres when many users want the
+// same positions:
 //
-//   - A position that was found taken is remembered for a second at most, and
-//     never beyond its deadline. Who asks for it, also after the lock, is refused
-//     once its idempotency key is known not to be that of the hold itself; keys
-//     are looked up together.
-//   - The precheck answers retries, and refuses users who hold too much, before
-//     they take a lock that others wait for.
-//   - Of those who want the same position one at a time gets its lock. Who cannot
-//     get it, because Redis is away or the queue is long, goes on without.
+//   - A position that was found taken is remembered for at most a second, and never
+//     beyond its deadline. Requests for it are refused at once, before and after the
+//     lock, unless their idempotency key shows that they are retries.
+//   - The precheck answers retries and refuses users over a limit, before they wait
+//     for a lock.
+//   - Requests for the same position get its lock one after the other. A request that
+//     cannot get the lock, because Redis is down or too many wait, goes on without.
 //
-// What is refused before the transaction is not recorded under its idempotency
-// key: asking again with the same key is asking anew.
+// A refusal before the transaction is not recorded under the idempotency key: the
+// next request with that key is a new one.
 package holds

@@ -33,20 +33,20 @@ type usage struct {
 	cooling map[triangle.Position]bool
 }
 
-// facts is what requests are decided on, but for the positions themselves. Holds
-// whose time is over count nowhere in it.
+// facts is what decisions on requests need, except the positions themselves. Holds
+// that are over are not in any of its counts.
 type facts struct {
 	now       time.Time // by the database's clock
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[userOf]*usage
-	held      map[uuid.UUID]int // positions held in a campaign, by all users; counted where only a share may be held
-	over      []inventory.Over  // of active campaigns
+	held      map[uuid.UUID]int // positions held in a campaign, by all users; only counted when their share is limited
+	over      []inventory.Over  // in active campaigns
 }
 
-// usersSQL is what the statements below begin with: users, $1 uuid[] and $2 text[].
+// usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
 const usersSQL = ` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id) `
 
-// usageSQL counts per user, each through an index of its own.
+// usageSQL counts per user; each count uses an index of its own.
 const usageSQL = `
 	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size` + usersSQL + `
 	CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions WHERE campaign_id = u.campaign_id AND user_id = u.user_id) p
@@ -64,14 +64,13 @@ const coolingSQL = `
 
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
 
-// readFacts reads the facts about requests, locking nothing.
+// readFacts reads the facts about requests without locks.
 func readFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds) (*facts, error) {
 	return queueFacts(ctx, db, requests, settings, new(pgx.Batch))
 }
 
-// lockFacts locks the campaigns of requests, waiting for each, and reads the
-// facts in later statements, which see what was committed before the locks were
-// granted.
+// lockFacts locks the campaigns of requests, waits where it must, and reads the facts
+// in later statements. Those see what was committed before the locks were granted.
 func lockFacts(ctx context.Context, tx pgx.Tx, requests []Request, settings config.Holds) (*facts, error) {
 	var b pgx.Batch
 	campaign.QueueLock(&b, campaignsOf(requests), postgres.WaitForLocks, func(uuid.UUID) {})
@@ -87,7 +86,8 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 	return campaigns
 }
 
-// queueFacts adds the statements that read facts to a batch, and sends it.
+// queueFacts adds the statements that read facts to a batch, sends it and returns the
+// facts.
 func queueFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds, b *pgx.Batch) (*facts, error) {
 	f := &facts{campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int)}
 	campaigns := campaignsOf(requests)
@@ -102,7 +102,7 @@ func queueFacts(ctx context.Context, db postgres.DB, requests []Request, setting
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
 	campaign.QueueStatuses(b, campaigns, f.campaigns)
 	inventory.QueueFindOver(b, campaigns, &f.over)
-	if settings.MaxSharePercent < 100 { // it adds up every hold of the campaign
+	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
 		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
 	}
 	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
@@ -147,9 +147,8 @@ func (f *facts) scanCooling(rows pgx.Rows) error {
 	return err
 }
 
-// discountOver takes holds that are over out of every count. What is over was
-// read once: everything in this transaction goes by it, and what expires a moment
-// later is still active for it.
+// discountOver takes holds that are over out of every count. Which holds are over was
+// read once, for the whole transaction: one that expires a moment later still counts.
 func (f *facts) discountOver() {
 	f.over = slices.DeleteFunc(f.over, func(h inventory.Over) bool {
 		c := f.campaigns[h.CampaignID]
@@ -173,8 +172,8 @@ func (f *facts) check(r Request, settings config.Holds) error {
 	return f.checkUsage(r, settings)
 }
 
-// checkSale checks a request against its campaign: what can never be, then the
-// state of the sale.
+// checkSale checks a request against its campaign: first whether the campaign has such
+// positions at all, then the state of the sale.
 func (f *facts) checkSale(r Request) error {
 	c := f.campaigns[r.Job.CampaignID]
 	if c == nil {
@@ -186,7 +185,7 @@ func (f *facts) checkSale(r Request) error {
 	return c.CheckOnSale()
 }
 
-// checkUsage keeps one user, or all together, from holding what others would buy.
+// checkUsage checks the limits on what one user, and all users together, may hold.
 func (f *facts) checkUsage(r Request, settings config.Holds) error {
 	c, u, n := f.campaigns[r.Job.CampaignID], f.usages[r.user()], r.Size()
 	share := c.Counts.Total * settings.MaxSharePercent / 100
@@ -196,7 +195,7 @@ func (f *facts) checkUsage(r Request, settings config.Holds) error {
 	case u.held+n > settings.MaxPositionsPerUser:
 		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this one holds %d and asks for %d more",
 			settings.MaxPositionsPerUser, u.held, n)
-	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // of a campaign that is all held, none is available
+	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // with 100 % there is no limit
 		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
 			share, c.Counts.Total, f.held[c.ID])
 	}

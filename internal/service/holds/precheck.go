@@ -6,14 +6,14 @@ import (
 	"triprize/internal/store/job"
 )
 
-// precheck is what is found of a request before any lock is taken for it.
+// precheck is what is known of a request before it waits for any lock.
 type precheck struct {
-	retry   bool // there is a job with its key
+	retry   bool // earlier is the job of its key
 	earlier job.Accepted
 	refusal error
 }
 
-// findRetries finds the requests that were made before.
+// findRetries finds the requests whose idempotency key has a job already.
 func (s *Service) findRetries(ctx context.Context, requests []Request) ([]precheck, error) {
 	earlier, known, err := job.OfKeys(ctx, s.db, jobsOf(requests))
 	if err != nil {
@@ -26,9 +26,9 @@ func (s *Service) findRetries(ctx context.Context, requests []Request) ([]preche
 	return found, nil
 }
 
-// precheck finds retries, and refuses users who hold too much. The keys are looked
-// up last: if it is the hold of the same key that counts against a user by then,
-// the request is found to be a retry.
+// precheck finds retries and refuses users over a limit. It looks up the keys last:
+// when the hold of the same key already counts against the limit, the request is
+// then known to be a retry.
 func (s *Service) precheck(ctx context.Context, requests []Request) ([]precheck, error) {
 	f, err := readFacts(ctx, s.db, requests, s.settings)
 	if err != nil {
@@ -39,8 +39,8 @@ func (s *Service) precheck(ctx context.Context, requests []Request) ([]precheck,
 		return nil, err
 	}
 	for i, r := range requests {
-		// What can never be, and a sale that is not open, is for the transaction to
-		// refuse: that is recorded.
+		// The transaction refuses impossible selections and a sale that is not open: its
+		// refusals are recorded.
 		if !found[i].retry && f.checkSale(r) == nil {
 			found[i].refusal = f.checkUsage(r, s.settings)
 		}

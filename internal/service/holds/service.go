@@ -17,7 +17,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Request asks for a hold.
+// Request is a request for a hold.
 type Request struct {
 	Job job.Request // with its campaign and user
 	inventory.Selection
@@ -28,30 +28,29 @@ type Request struct {
 type Service struct {
 	db        *pgxpool.Pool
 	settings  config.Holds
-	acquire   lock.AcquireFunc // nil: nobody queues, and nothing is remembered
+	acquire   lock.AcquireFunc // nil: without locks, and without the cache of taken positions
 	metrics   *inventory.HoldMetrics
 	render    func(inventory.Hold) any
 	taken     *takenCache
-	retries   *batch.Coalescer[Request, precheck] // of requests for positions that were taken a moment ago
+	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[Request, precheck]
 	creates   *batch.Lanes[Request, job.Done]
 }
 
 const (
-	lanes           = 4 // transactions at once; a campaign is always in the same lane
+	lanes           = 4 // concurrent batches; a campaign is always in the same lane
 	prechecksAtOnce = 2
 
-	// drain is how long requests whose clients were cut off are still served at shutdown.
+	// drain is how long Close still serves requests that are waiting.
 	drain = 2 * time.Second
 
-	// retryLinger is how long requests for taken positions wait for each other, so
-	// that Postgres is asked for their keys together: they come from the lock one
-	// by one.
+	// retryLinger is how long a look-up of keys waits for more requests. Requests for
+	// taken positions come from the lock one by one; this way one query serves many.
 	retryLinger = 20 * time.Millisecond
 )
 
-// New returns a Service; Close closes it. render makes the body that a hold is
-// answered with. acquire takes locks that crowds wait at; nil is none.
+// New returns a Service; Close closes it. acquire takes the locks of positions; nil
+// goes without. render makes the answer's body from a hold.
 func New(db *pgxpool.Pool, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(inventory.Hold) any) *Service {
 	s := &Service{db: db, settings: settings, acquire: acquire, metrics: metrics, render: render, taken: newTakenCache()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
@@ -64,15 +63,15 @@ func New(db *pgxpool.Pool, settings config.Holds, acquire lock.AcquireFunc, metr
 	return s
 }
 
-// Close finishes the requests at hand.
+// Close finishes the requests that are waiting.
 func (s *Service) Close() {
 	s.retries.Close()
 	s.prechecks.Close()
 	s.creates.Close()
 }
 
-// Create makes a hold, once per idempotency key. A refusal is in the job's problem,
-// or in Err when it was not recorded.
+// Create makes a hold, once per idempotency key. A recorded refusal is the problem of
+// the job; any other refusal is in Err.
 func (s *Service) Create(ctx context.Context, r Request) (job.Done, error) {
 	if s.acquire != nil {
 		if answered, err := s.refuseTaken(ctx, r); err != nil || answered != nil {
@@ -105,8 +104,8 @@ func valueOf(done *job.Done) job.Done {
 	return *done
 }
 
-// queueUp waits for the locks of the positions that a request names, unless they
-// are known to be taken: then answered is the answer.
+// queueUp waits for the locks of the positions that a request names. When they are
+// known to be taken, before or after the wait, answered is the answer.
 func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answered *job.Done, err error) {
 	if answered, err = s.refuseTaken(ctx, r); err != nil || answered != nil {
 		return nil, answered, err
@@ -115,26 +114,26 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 	for i, p := range r.Positions {
 		names[i] = fmt.Sprintf("position:%s:%d/%d", r.Job.CampaignID, p.Layer, p.Column)
 	}
-	slices.Sort(names) // in one order everywhere: of two overlapping sets neither blocks the other
+	slices.Sort(names) // one order everywhere, so that overlapping sets cannot deadlock
 	release, err = s.acquire(ctx, names...)
 	if err != nil {
-		release = func() {} // Postgres decides without us
+		release = func() {} // go on without: Postgres decides
 	}
 	if ctx.Err() != nil {
 		release()
 		return nil, nil, ctx.Err()
 	}
 	if len(s.taken.among(r)) > 0 {
-		release() // who is next need not wait until our key is looked up
+		release() // the next request need not wait for our key look-up
 		answered, err = s.refuseTaken(ctx, r)
 		return func() {}, answered, err
 	}
 	return release, nil, nil
 }
 
-// refuseTaken answers a request for positions that were found taken a moment
-// ago; nil is no answer. They may have been taken by an earlier request with the
-// same key: that is looked up.
+// refuseTaken answers a request for positions that are known to be taken; nil means
+// that it goes on. It looks up the key first: an earlier request with the same key
+// may have taken them.
 func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error) {
 	taken := s.taken.among(r)
 	if len(taken) == 0 {

@@ -12,19 +12,19 @@ import (
 
 // takenCache remembers positions that were found taken a moment ago.
 type takenCache struct {
-	mu    sync.Mutex // for those who look before they write
+	mu    sync.Mutex // makes a look and the write after it one step
 	known *lru.Cache[inventory.PositionID, sighting]
 }
 
 // sighting is what is known of a position.
 type sighting struct {
-	until time.Time // taken until then; zero: not
-	freed time.Time // when it was last given back, as far as this process knows
+	until time.Time // taken until then; zero: not taken
+	freed time.Time // when this process last saw it given back
 }
 
 const (
-	// takenFor is how long a position counts as taken without another look: as long
-	// as the copies of the positions that crowds are shown.
+	// takenFor is how long a position counts as taken without another read. The API
+	// shows copies of the positions that are up to as old.
 	takenFor = time.Second
 	// takenMost bounds the cache: some 100 bytes each.
 	takenMost = 1 << 16
@@ -35,9 +35,8 @@ func newTakenCache() *takenCache {
 	return &takenCache{known: known}
 }
 
-// add remembers a position that somebody found taken. It was looked at not before
-// since, and was taken for remaining from then on at least. What has been given
-// back since is not taken any more.
+// add remembers that a position is taken: it was read at since or later, and was then
+// taken for at least remaining. When it was given back after since, add does nothing.
 func (c *takenCache) add(p inventory.PositionID, since time.Time, remaining time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,14 +46,14 @@ func (c *takenCache) add(p inventory.PositionID, since time.Time, remaining time
 	c.known.Add(p, sighting{until: since.Add(min(remaining, takenFor))})
 }
 
-// remove lets a position that was given back be asked for again.
+// remove forgets that a position is taken, because it was given back.
 func (c *takenCache) remove(p inventory.PositionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known.Add(p, sighting{freed: time.Now()})
 }
 
-// among names the positions of a request that are known to be taken.
+// among returns the positions of a request that are known to be taken.
 func (c *takenCache) among(r Request) (taken []fault.Field) {
 	for i, p := range r.Positions {
 		at := inventory.PositionID{CampaignID: r.Job.CampaignID, Position: p}

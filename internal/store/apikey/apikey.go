@@ -44,8 +44,8 @@ const (
 
 var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// Create makes a key and returns the text that authenticates, which cannot be
-// read again later.
+// Create makes a key and returns its full text. The text cannot be read again
+// later.
 func Create(ctx context.Context, db postgres.DB, role Role, client string) (string, error) {
 	if role != Operator && role != App {
 		return "", fmt.Errorf("apikey.Create: the role must be %s or %s, not %q", Operator, App, role)
@@ -89,12 +89,12 @@ func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 	return nil
 }
 
-// errUnknown is the same for every reason, so that nobody learns which part was right.
+// errUnknown is the same for every reason, so that callers do not learn which part was right.
 func errUnknown() error {
 	return fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 }
 
-// split takes the text of a key apart.
+// split parses the text of a key.
 func split(text string) (prefix, secret string, ok bool) {
 	parts := strings.Split(text, "_")
 	if len(parts) != 3 || parts[0] != marker || len(parts[1]) != 2*prefixBytes || len(parts[2]) != 2*secretBytes {
@@ -103,7 +103,7 @@ func split(text string) (prefix, secret string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// stored is a key as it is compared with.
+// stored is a key with the hash of its secret.
 type stored struct {
 	Key
 	hash []byte
@@ -122,7 +122,8 @@ func load(ctx context.Context, db postgres.DB, prefix string) (stored, error) {
 	return s, nil
 }
 
-// admits tells whether secret is the key's, in constant time, and the key is not revoked.
+// admits reports whether secret belongs to the key and the key is not revoked.
+// It compares in constant time.
 func (s stored) admits(secret string) bool {
 	digest := sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(digest[:], s.hash) == 1 && s.RevokedAt == nil

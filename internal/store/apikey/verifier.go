@@ -10,19 +10,19 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// cached is how many keys a process remembers at once.
+// cached is the most keys that a process caches.
 const cached = 10_000
 
-// Verifier authenticates keys and remembers known ones for a short while, so
-// that requests do not each ask the database, and a revoked key stops working
-// everywhere within that while. Unknown prefixes are not remembered.
+// Verifier authenticates keys. It caches known keys for a short time, so that
+// not every request reads the database; a revoked key stops working everywhere
+// within that time. Unknown prefixes are not cached.
 type Verifier struct {
 	db      postgres.DB
 	known   *expirable.LRU[string, stored]
 	loading singleflight.Group
 }
 
-// NewVerifier returns a Verifier that remembers for ttl; 0 remembers nothing.
+// NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	v := &Verifier{db: db}
 	if ttl > 0 {

@@ -9,7 +9,7 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// State is where a campaign is in its life.
+// State is the state of a campaign.
 type State string
 
 // The states; doc.go has the diagram.
@@ -30,7 +30,7 @@ type Campaign struct {
 	Name            string
 	BaseLength      int
 	Currency        money.Currency
-	PurchaseLimit   *int // positions per user; nil: none
+	PurchaseLimit   *int // positions per user; nil: no limit
 	State           State
 	PausedAt        *time.Time
 	SaleStartsAt    *time.Time
@@ -54,9 +54,8 @@ type Counts struct {
 // Available returns how many positions are free.
 func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
 
-// Policies are what the campaign promises for cases that may come up. They are
-// stored with it from the start, so that the rules are known before the first
-// sale.
+// Policies are the campaign's rules for special cases. They are stored with the
+// campaign from the start, so that they are known before the first sale.
 type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
 	Unsold            string     `json:"unsold"`       // stay, cancel or draw

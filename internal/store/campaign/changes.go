@@ -11,11 +11,11 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Change is by how much a transaction changes a campaign's counters.
+// Change is what a transaction adds to a campaign's counters.
 type Change struct{ Reserved, Sold int }
 
-// Changes is what a transaction changes, by campaign. A campaign whose positions
-// change without changing a counter is in it too.
+// Changes has the Change of every campaign in a transaction. A campaign whose
+// positions change while its counters stay the same is in it too, with zeros.
 type Changes map[uuid.UUID]Change
 
 // Add adds to the change of a campaign.
@@ -24,9 +24,9 @@ func (c Changes) Add(id uuid.UUID, change Change) {
 	c[id] = Change{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold}
 }
 
-// Queue adds the changes to the counters, in one statement, which fails with
-// postgres.ErrRows when a campaign is not active any more. Queue it under the
-// campaigns' locks, once for every transaction that changes positions.
+// Queue adds the changes to the counters, in one statement. The statement fails
+// with postgres.ErrRows when a campaign is no longer active. Call Queue under
+// the campaigns' locks, once in every transaction that changes positions.
 func (c Changes) Queue(b *pgx.Batch) {
 	if len(c) == 0 {
 		return

@@ -1,19 +1,20 @@
-// Package campaign owns campaigns, their layers, prizes and commitments: what
-// is sold, what can be won, and in which state the sale is.
+// Package campaign owns campaigns with their layers, prizes and commitments:
+// what is sold, what can be won, and in which state the sale is.
 //
 //	pending ──▶ active ──▶ drawing ──▶ completed
 //	   │          │
 //	   └──────────┴──▶ cancelled
 //
 // pending: a draft, everything can be changed. active: published and on sale;
-// paused is a flag on it. drawing: every position is sold and the list is
-// frozen; nothing can be changed. completed: the draw's result is recorded.
-// A trigger refuses every other move, and every function here that moves a
-// campaign names the state it comes from.
+// a pause is a flag, not a state. drawing: every position is sold and the list
+// of them is frozen. completed: the result of the draw is recorded. cancelled:
+// nothing cancels a campaign yet. A trigger refuses every other change of state,
+// and every function here that changes the state names the state it expects.
 //
-// The row of a campaign is the lock of its sale: whoever changes positions,
-// purchases or counters first calls Lock or LockFree, and reads what it decides
-// on in a later statement.
+// The row of a campaign is the lock of its sale. A transaction that changes
+// positions, purchases or counters first calls [Lock] or [QueueLock], and reads
+// what it decides on in a later statement. An [Execution] is a claim on the draw;
+// it lasts longer than a transaction.
 //
-// Watch tells crowds how campaigns stand, for the price of one query per interval.
+// This package never touches positions or purchases.
 package campaign

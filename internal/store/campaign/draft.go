@@ -20,7 +20,8 @@ type Bounds struct {
 	MinPrice      money.Amount
 }
 
-// Check returns an invalid-request Error that names every field at fault.
+// Check returns an invalid-request Error that names every wrong field. Layers
+// are only checked when all other fields are right.
 func (d Draft) Check(bounds Bounds) error {
 	var faults []fault.Field
 	bad := func(pointer, format string, args ...any) {
@@ -52,8 +53,8 @@ func (d Draft) Check(bounds Bounds) error {
 	return nil
 }
 
-// checkTime wants a time that is one in every zone: RFC 3339, in which it is
-// shown, knows no year above 9999, and some place is a day ahead.
+// checkTime requires a year that RFC 3339 can show in every time zone: its years
+// end at 9999, and a zone can be in the next year already.
 func checkTime(t *time.Time, pointer string, bad func(string, string, ...any)) {
 	const earliest, latest = 2000, 9998
 	if t != nil && (t.UTC().Year() < earliest || t.UTC().Year() > latest) {
@@ -73,8 +74,8 @@ func (p Policies) check(bad func(string, string, ...any)) {
 	}
 }
 
-// checkLayers wants every layer 1..base_length once, in order, with a price and
-// at most as many prizes as positions.
+// checkLayers requires every layer 1..base_length once, in order, with a price
+// and no more prizes than positions.
 func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
 	if len(d.Layers) != d.BaseLength {
 		bad("/layers", "must have every layer 1 to %d once; there are %d", d.BaseLength, len(d.Layers))

@@ -13,12 +13,12 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// ErrFenced means that the execution lock was taken over or released: whatever
-// its former holder was about to write must not be written.
+// ErrFenced means that the execution lock was taken over or released. Its former
+// holder must not write anything.
 var ErrFenced = errors.New("campaign: the execution lock was taken over")
 
 // Freeze ends the sale of a campaign whose last position the transaction has
-// sold, and binds the sold list. Call it under the lock.
+// sold, and records the root of the sold list. Call it under the campaign's lock.
 func Freeze(ctx context.Context, tx pgx.Tx, id uuid.UUID, root [sha256.Size]byte, sold int) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns SET state = 'drawing', paused_at = NULL, draw_started_at = clock_timestamp()
@@ -44,18 +44,18 @@ func FrozenRoot(ctx context.Context, db postgres.DB, id uuid.UUID) ([sha256.Size
 	return [sha256.Size]byte(root), nil
 }
 
-// Execution is a claim on the draw of a campaign. The version fences: every
-// write of the holder names lock and version, and touches nothing once somebody
-// else has claimed.
+// Execution is a claim on the draw of a campaign. Every write of its holder names
+// the lock and its version, so it changes nothing once another worker has claimed
+// the draw.
 type Execution struct {
 	CampaignID uuid.UUID
 	LockID     uuid.UUID
 	Version    int64
 }
 
-// Claim takes the execution lock of a campaign that is to be drawn, if it is
-// free or its holder was silent for longer than lease. ok is false when there is
-// nothing to claim: not drawing, drawn already, or somebody is at work on it.
+// Claim takes the execution lock of a campaign that is drawing, if the lock is
+// free or its holder has not renewed it for longer than lease. ok is false when
+// the campaign is not drawing, is drawn already, or another worker has the lock.
 func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duration) (e Execution, ok bool, err error) {
 	e = Execution{CampaignID: id, LockID: uuid.New()}
 	err = db.QueryRow(ctx, `
@@ -74,19 +74,19 @@ func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duratio
 	return e, true, nil
 }
 
-// Renew says that the holder is still at work, or returns ErrFenced.
+// Renew extends the lease of the holder, or returns ErrFenced.
 func (e Execution) Renew(ctx context.Context, db postgres.DB) error {
 	return e.guarded(ctx, db, "Renew", `SET execution_locked_at = clock_timestamp()`)
 }
 
-// Release gives the lock back, or returns ErrFenced.
+// Release frees the lock, or returns ErrFenced.
 func (e Execution) Release(ctx context.Context, db postgres.DB) error {
 	return e.guarded(ctx, db, "Release", `SET execution_lock_id = NULL, execution_locked_at = NULL`)
 }
 
-// Complete ends the campaign and gives the lock back, or returns ErrFenced. It
-// comes first in the transaction that records the draw: it is the fence, and the
-// row's lock keeps a later claim out until the commit.
+// Complete ends the campaign and frees the lock, or returns ErrFenced. Call it
+// first in the transaction that records the draw: the row stays locked, so no
+// later claim can succeed before the commit.
 func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
 	return e.guarded(ctx, tx, "Complete", `
 		SET state = 'completed', draw_completed_at = clock_timestamp(), execution_lock_id = NULL, execution_locked_at = NULL`)
@@ -104,9 +104,9 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 	return nil
 }
 
-// ReleaseStale takes up to limit execution locks away from holders that were
-// silent for longer than lease, and returns their campaigns. The version grows,
-// so that a holder who wakes up is fenced.
+// ReleaseStale frees up to limit execution locks whose holders have not renewed
+// them for longer than lease, and returns their campaigns. It raises the version,
+// so that a holder that is still alive gets ErrFenced.
 func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]uuid.UUID, error) {
 	released, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		UPDATE campaigns SET execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
@@ -121,7 +121,7 @@ func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limi
 	return released, nil
 }
 
-// AwardPrizes writes the winning columns; columns[i] belongs to prize numbers[i].
+// AwardPrizes writes the winning columns: columns[i] wins prize numbers[i].
 func AwardPrizes(ctx context.Context, tx pgx.Tx, id uuid.UUID, numbers, columns []int) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE prizes p SET winning_column = w.col

@@ -12,9 +12,10 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Lock takes the row of a campaign for the transaction, waiting for whoever has
-// it. The statement locks and reads nothing else: what a statement reads can be
-// older than its wait, so callers read in a later one. Not-found is an Error.
+// Lock locks the row of a campaign for the transaction and waits when another
+// transaction has it. The statement reads nothing else: what a statement reads
+// can be older than its wait, so callers read in a later one. It returns a
+// not-found Error when the campaign does not exist.
 func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var locked bool
 	err := tx.QueryRow(ctx, `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&locked)
@@ -27,10 +28,10 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// QueueLock takes the rows of several campaigns, by ascending id, and calls each
-// for those it has got: all, or with postgres.SkipLocked those that nobody else
-// has. Statements queued after it read what was committed before the locks were
-// granted.
+// QueueLock locks the rows of several campaigns, by ascending id, and calls each
+// for every row it has locked: all of them, or with postgres.SkipLocked those
+// that were free. Statements queued after it see what was committed before the
+// locks were granted.
 func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(id uuid.UUID)) {
 	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+string(mode), ids).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -39,20 +40,20 @@ func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(
 	})
 }
 
-// Status is what a purchase or a hold is decided on.
+// Status is what decisions on purchases and holds need to know of a campaign.
 type Status struct {
 	ID            uuid.UUID
 	State         State
 	Paused        bool
-	Open          bool // the present moment lies in the sale window
+	Open          bool // it is between the start and the end of the sale
 	BaseLength    int
 	Currency      string
 	PurchaseLimit *int
 	Counts        Counts
 }
 
-// CheckOnSale returns nil while positions can be sold and held, or says why they
-// cannot.
+// CheckOnSale returns nil while positions can be sold and held, or an Error that
+// says why they cannot.
 func (s Status) CheckOnSale() error {
 	switch {
 	case s.State != Active && s.Counts.Sold == s.Counts.Total:
@@ -67,7 +68,7 @@ func (s Status) CheckOnSale() error {
 	return nil
 }
 
-// QueueStatuses reads campaigns into a map. Those that do not exist are left out.
+// QueueStatuses reads campaigns into a map. It leaves out those that do not exist.
 func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,

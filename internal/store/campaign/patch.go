@@ -7,7 +7,7 @@ import (
 	"triprize/internal/domain/money"
 )
 
-// Patch is a change to a campaign. What is nil, or not Set, stays as it is.
+// Patch is a change to a campaign. Fields that are nil, or not Set, stay as they are.
 type Patch struct {
 	Name          *string
 	BaseLength    *int
@@ -19,14 +19,14 @@ type Patch struct {
 	SaleEndsAt    Optional[time.Time]
 }
 
-// Optional is a new value for a field that may have none: with Set and no Value
-// the field is emptied.
+// Optional is a new value for a field that may be empty: Set with a nil Value
+// empties the field.
 type Optional[T any] struct {
 	Set   bool
 	Value *T
 }
 
-// Apply returns the draft with a patch laid over it.
+// Apply returns the draft with the changes of a patch.
 func (d Draft) Apply(p Patch) Draft {
 	if p.Name != nil {
 		d.Name = *p.Name
@@ -55,9 +55,9 @@ func (d Draft) Apply(p Patch) Draft {
 	return d
 }
 
-// CheckFixed refuses, as a state-conflict, a patch of what a campaign that is not
-// pending any more keeps: while it is active the name, a higher limit and a later
-// end can be changed, afterwards the name.
+// CheckFixed returns a state-conflict Error when a patch changes what can no
+// longer change in a campaign that is not pending. While the campaign is active
+// the name, a higher limit and a later end can change; afterwards only the name.
 func (p Patch) CheckFixed(state State) error {
 	active := state == Active
 	var fixed []string

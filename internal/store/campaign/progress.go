@@ -12,29 +12,29 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Progress is how the sale of a campaign stands at one moment.
+// Progress is the state of a campaign's sale at one moment.
 type Progress struct {
 	CampaignID uuid.UUID
 	State      State
 	Paused     bool
 	Counts     Counts
-	Board      int64 // grows with every change of a position
+	Board      int64 // the API's board_version: grows with every change of a position
 
-	// Version is a short hash of the rest: the same in every process, and the
-	// same again once the campaign stands as it stood before.
+	// Version is a short hash of the other fields. Equal fields give an equal
+	// Version, in every process and at any time.
 	Version string
 }
 
-// ProgressOf returns the progress of a campaign that was read.
+// ProgressOf returns the progress of a campaign that has been read.
 func ProgressOf(c Campaign) Progress {
 	s := Progress{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts, Board: c.BoardVersion}
 	s.Version = s.hash()
 	return s
 }
 
-// ReadProgress reads campaigns, locking nothing; those that do not exist are left
-// out. Counts per layer are not here: they would have to be counted from all
-// positions, at every read, where this reads one narrow row per campaign.
+// ReadProgress reads campaigns without locks and leaves out those that do not
+// exist. It has no counts per layer: they would mean counting all positions at
+// every read, while this reads one row per campaign.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progress, error) {
 	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Progress, err error) {
 		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board)
@@ -49,8 +49,8 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 	return list, nil
 }
 
-// hash returns 72 bits in 12 characters. The first number changes when what is
-// hashed does, so that processes of two releases do not mistake each other.
+// hash returns 72 bits in 12 characters. The number at the front changes with the
+// list of fields, so that two releases never give different fields the same hash.
 func (s Progress) hash() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
 		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board))

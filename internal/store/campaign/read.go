@@ -12,8 +12,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// reservedNow is the counter less what holds keep that are over and not tidied up
-// yet: what is free must not look held, in any answer.
+// reservedNow is the counter of reserved positions without those of expired holds
+// that no sweep has ended yet: free positions must not look held.
 const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM holds
 	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
 
@@ -41,7 +41,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
 // Page selects a part of the list of campaigns, newest first.
 type Page struct {
 	State State     // empty: all
-	After uuid.UUID // the last id of the page before; zero: the first page
+	After uuid.UUID // the last id of the previous page; zero: the first page
 	Limit int
 }
 
@@ -57,7 +57,8 @@ func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 	return list, nil
 }
 
-// Layers returns the layers of a campaign in order; equal prizes in a row are one group.
+// Layers returns the layers of a campaign in order. Consecutive prizes with the
+// same name are one group.
 func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) {
 	layers, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (l Layer, err error) {
 		err = row.Scan(&l.Layer, &l.Price)
@@ -98,14 +99,15 @@ func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) 
 	return prizes, nil
 }
 
-// Commitment is what a campaign bound itself to at publication.
+// Commitment is what fixes the draw of a campaign since its publication.
 type Commitment struct {
 	Rules        []byte // canonical JSON
 	Commitment   []byte // 32 bytes
 	SealedSecret []byte // for package seal, bound to the campaign's id
 }
 
-// CommitmentOf returns the commitment of a published campaign, and false for others.
+// CommitmentOf returns the commitment of a published campaign, or false when the
+// campaign has none.
 func CommitmentOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Commitment, bool, error) {
 	var c Commitment
 	err := db.QueryRow(ctx, `SELECT rules, commitment, sealed_secret FROM commitments WHERE campaign_id = $1`, id).

@@ -62,8 +62,9 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) 
 	return nil
 }
 
-// Amend changes what may change in an active campaign: its name, a higher
-// purchase limit or none, a later end of the sale or none.
+// Amend changes an active campaign: its name, a higher purchase limit or none, a
+// later end of the sale or none. A lower limit or an earlier end is a
+// state-conflict Error.
 func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 	var faults []fault.Field
 	checkTime(p.SaleEndsAt.Value, "/sale_ends_at", func(pointer, format string, args ...any) {
@@ -90,7 +91,7 @@ func Rename(ctx context.Context, tx pgx.Tx, id uuid.UUID, name string) error {
 	return refused(tag.RowsAffected(), err, "there is no such campaign")
 }
 
-// Activate moves a pending campaign to active, with what it binds itself to.
+// Activate moves a pending campaign to active and stores its commitment.
 func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns SET state = 'active', published_at = clock_timestamp()
@@ -113,13 +114,13 @@ func Pause(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return refused(tag.RowsAffected(), err, "only an active campaign can be paused")
 }
 
-// Resume lets the sale of a paused campaign go on; resuming twice is no error.
+// Resume continues the sale of a paused campaign; resuming twice is no error.
 func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	tag, err := tx.Exec(ctx, `UPDATE campaigns SET paused_at = NULL WHERE id = $1 AND state = 'active'`, id)
 	return refused(tag.RowsAffected(), err, "only an active campaign can be resumed")
 }
 
-// refused turns "no row matched the guard" into a state conflict.
+// refused returns a state-conflict Error when no row matched the guard of an UPDATE.
 func refused(rows int64, err error, message string) error {
 	if err != nil {
 		return fmt.Errorf("campaign: %w", err)

@@ -12,13 +12,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// NewHold is a hold to be made, with the free positions that it is to keep.
+// NewHold is a hold to be made, with the free positions it will keep.
 type NewHold struct {
 	Hold
 	Picked []*Free
 }
 
-// QueueHold makes holds: free positions become held, at the version they were found at.
+// QueueHold makes holds. Their positions must still be free and have the version
+// at which they were found.
 func QueueHold(b *pgx.Batch, holds []NewHold) error {
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
@@ -77,7 +78,7 @@ func QueueRelease(b *pgx.Batch, h Hold) {
 	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions))
 }
 
-// QueueExpire ends active holds whose time is over.
+// QueueExpire ends active holds that are over.
 func QueueExpire(b *pgx.Batch, over []Over) {
 	ids, campaigns, freed := make([]uuid.UUID, len(over)), make([]uuid.UUID, len(over)), 0
 	for i, o := range over {
@@ -91,8 +92,8 @@ func QueueExpire(b *pgx.Batch, over []Over) {
 	queueFreeHeld(b, campaigns, ids, freed)
 }
 
-// queueFreeHeld frees the n positions that holds keep. It names the holds: a
-// position of one that has expired may have a new owner.
+// queueFreeHeld frees the n positions that holds keep. It finds them by hold,
+// because a position of an ended hold may have a new owner.
 func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
 	b.Queue(`
 		UPDATE positions
@@ -105,12 +106,12 @@ func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
 type Sale struct {
 	PurchaseID uuid.UUID
 	UserID     string
-	HoldID     uuid.UUID // zero: they are free
+	HoldID     uuid.UUID // the buyer's hold; zero: the positions are free
 	Picked     []*Free
 }
 
-// QueueSell marks positions as sold, at the version they were found at, and ends
-// the holds that purchases have used.
+// QueueSell marks positions as sold and ends the holds that purchases use. The
+// positions must still have the version at which they were found.
 func QueueSell(b *pgx.Batch, sales []Sale) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
@@ -143,8 +144,8 @@ func QueueSell(b *pgx.Batch, sales []Sale) {
 	}
 }
 
-// QueueTakeBack frees the n positions that a purchase has bought. It names the
-// purchase: what was freed before may belong to somebody else by now.
+// QueueTakeBack frees the n positions that a purchase has bought. It finds them by
+// purchase, because a position that was freed before may have a new owner.
 func QueueTakeBack(b *pgx.Batch, campaignID, purchaseID uuid.UUID, n int) {
 	b.Queue(`
 		UPDATE positions
@@ -154,7 +155,8 @@ func QueueTakeBack(b *pgx.Batch, campaignID, purchaseID uuid.UUID, n int) {
 }
 
 // FreeReserved frees the positions that a purchase has reserved and returns how
-// many. It names the purchase: an expired reservation's position may have a new owner.
+// many. It finds them by purchase, because a position of an expired reservation
+// may have a new owner.
 func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UUID) (int, error) {
 	tag, err := tx.Exec(ctx, `
 		UPDATE positions
@@ -166,8 +168,8 @@ func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UU
 	return int(tag.RowsAffected()), nil
 }
 
-// DeleteEndedHolds deletes up to limit holds that ended longer ago than keep, and
-// returns how many.
+// DeleteEndedHolds deletes up to limit holds that ended longer ago than keep and
+// returns how many it has deleted.
 func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, limit int) (int, error) {
 	tag, err := db.Exec(ctx, `
 		DELETE FROM holds WHERE id IN (

@@ -1,5 +1,5 @@
 // Package inventory owns what a campaign sells: its positions, and the holds that
-// keep some of them for a user for a while.
+// keep positions for a user for a short time.
 //
 // A position:
 //
@@ -10,28 +10,30 @@
 //	    ├─────────────────────────────────▶
 //	    └◀──────────── (a cancelled purchase)
 //
+// reserved is for payments by a provider: nothing reserves positions yet.
+//
 // A hold:
 //
-//	active ─┬─▶ used      a purchase took all of it
+//	active ─┬─▶ used      a purchase bought all of it
 //	        ├─▶ released  its owner gave it back
-//	        └─▶ expired   its time was over
+//	        └─▶ expired   its deadline passed
 //
-// A hold and its positions change together, so every change of them is one
-// operation here ([QueueHold], [QueueExtend], [QueueRelease], [QueueExpire],
-// [QueueSell]). Each wants the campaign's row locked (package campaign), names the
-// state and version it expects, and fails with postgres.ErrRows when it touches
-// other rows than it means: a caller who forgets the lock fails instead of selling
-// twice. The counters of the campaign are the caller's to change with it.
+// A hold and its positions change together, so each change of both is one function
+// ([QueueHold], [QueueExtend], [QueueRelease], [QueueExpire], [QueueSell]). Each
+// needs the campaign's row locked (package campaign). Each names the state or the
+// version it expects and fails with postgres.ErrRows when other rows match: a
+// caller that forgets the lock fails instead of selling a position twice. The
+// caller changes the counters of the campaign in the same transaction.
 //
-// A hold is over at its deadline by the database's clock, whether or not a sweep
-// has noticed: [GetHold] says expired, positions are shown as available, and every
-// transaction that wants positions first reads which holds are over ([DueSQL]) and
-// ends them. What is over is read once, after the campaign is locked, and
-// everything else in that transaction goes by it: so a purchase from a hold in its
-// last millisecond gets all of it or nothing.
+// A hold is over at its deadline by the database's clock, even before a sweep has
+// ended it: [GetHold] calls it expired, and its positions are shown as available.
+// Every transaction that gives positions away locks the campaign, reads once which
+// holds are over ([QueueFindOver]) and ends those. All its decisions use that one
+// reading, so a purchase from a hold in its last millisecond gets all of it or
+// nothing.
 //
-// The rank of a position is a secret random order over its campaign. "A random
-// free position" is the first free one by rank: an index scan without a sort, and
-// nobody outside can tell which comes next. [Selection] and [Stock] are the rules
+// The rank of a position is its place in a secret random order of the campaign. "A
+// random free position" is the first free one by rank: an index scan without a
+// sort, and nobody outside can predict it. [Selection] and [Stock] have the rules
 // by which a request gets positions, the same for holds and for purchases.
 package inventory

@@ -13,14 +13,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// PositionID names a position of a campaign.
+// PositionID identifies a position of a campaign.
 type PositionID struct {
 	CampaignID uuid.UUID
 	triangle.Position
 }
 
-// Pool is where random positions come from: a layer of a campaign, or with layer
-// 0 all of it.
+// Pool is the part of a campaign that random positions come from: one layer, or
+// with layer 0 all layers.
 type Pool struct {
 	CampaignID uuid.UUID
 	Layer      int
@@ -34,24 +34,25 @@ type Free struct {
 	Version int
 }
 
-// Found is a position as a transaction under the campaign's lock finds it.
+// Found is a position as it was read under the campaign's lock.
 type Found struct {
 	Free
 	State     State
 	HoldID    *uuid.UUID
-	Remaining time.Duration // until a hold or reservation ends; negative: it has ended
+	Remaining time.Duration // until its hold or reservation ends; negative: it has ended
 }
 
-// need is how many free positions a transaction may want from a pool.
+// need is how many free positions a transaction may need from a pool.
 type need struct {
 	Pool
 	Count int
 }
 
-// findFree locks and returns, for each need, its first free positions by rank:
-// fewer when there are fewer. A position can come for several needs. Rows that
-// somebody else has locked are passed over, which under the campaign's lock
-// happens only to those who break the rule, so "fewer" is no proof of sold out.
+// findFree locks and returns, for each need, the first free positions by rank, or
+// all of them when there are not enough. Several needs can find the same position.
+// It skips rows that another transaction has locked. Under the campaign's lock
+// that happens only when some code breaks the rule; still, too few positions do
+// not prove that the pool is sold out.
 func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 	var anywhere, inLayer []need
 	for _, n := range needs {
@@ -71,8 +72,8 @@ func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 		found = append(found, free...)
 		return err
 	}
-	// One index scan per need, in rank order and no further than needed; the
-	// locks taken are on the rows returned.
+	// One index scan per need, in rank order and no further than needed. Only the
+	// rows returned are locked.
 	if len(anywhere) > 0 {
 		ids, _, counts := columns(anywhere)
 		b.Queue(`
@@ -109,9 +110,9 @@ func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
 	return ids, layers, counts
 }
 
-// find returns positions as they are; those that do not exist are left out. It
-// takes no lock: the campaign's is enough, and the version finds out who goes
-// without.
+// find returns positions as they are and leaves out those that do not exist. It
+// locks nothing: the campaign's lock is enough, and a writer that goes without it
+// fails at the version.
 func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) {
 	if len(chosen) == 0 {
 		return nil, nil
@@ -138,7 +139,7 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 	return found, nil
 }
 
-// countSold counts the sold positions of the layers of needs; counts[i] belongs to
+// countSold counts the sold positions in the layer of each need: counts[i] is for
 // needs[i].
 func countSold(ctx context.Context, db postgres.DB, needs []need) (counts []int, err error) {
 	if len(needs) == 0 {

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// HoldState is what has become of a hold.
+// HoldState is the state of a hold.
 type HoldState string
 
 // The states of a hold; doc.go has the diagram.
@@ -26,18 +26,18 @@ const (
 	HoldExpired  HoldState = "expired"
 )
 
-// Hold is one hold. Its positions stay with it when it is over.
+// Hold is one hold. It lists its positions even after it has ended.
 type Hold struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
 	UserID     string
 	Positions  []HoldPosition // by layer and column
-	State      HoldState      // expired as soon as its time is over
+	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
 	ExpiresAt  time.Time
-	PurchaseID *uuid.UUID // that used it
+	PurchaseID *uuid.UUID // the purchase that used it
 	CreatedAt  time.Time
-	EndedAt    *time.Time // nil also while no sweep has noticed that an expired one is over
+	EndedAt    *time.Time // also nil for an expired hold that no sweep has ended yet
 }
 
 // HoldPosition is one position of a hold.
@@ -46,7 +46,7 @@ type HoldPosition struct {
 	Price money.Amount `json:"price"`
 }
 
-// CheckActive returns nil for an active hold, or says what became of it.
+// CheckActive returns nil for an active hold, or an Error that says how it ended.
 func (h Hold) CheckActive() error {
 	switch h.State {
 	case HoldActive:
@@ -66,9 +66,9 @@ const millis = "2006-01-02T15:04:05.000Z07:00"
 const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, purchase_id, created_at, ended_at`
 
 var (
-	// now is a hold as it is: one whose time is over has expired.
+	// now reads the state by the clock: an active hold is expired from its deadline on.
 	now = fmt.Sprintf(holdColumns, `CASE WHEN state = 'active' AND expires_at <= clock_timestamp() THEN 'expired' ELSE state END`)
-	// recorded is a hold as its row says.
+	// recorded reads the state as it is in the row.
 	recorded = fmt.Sprintf(holdColumns, `state`)
 )
 
@@ -89,8 +89,8 @@ func GetHold(ctx context.Context, db postgres.DB, id uuid.UUID) (Hold, error) {
 	return h, nil
 }
 
-// QueueGetHolds reads holds as they are recorded: an active one whose time is over
-// is still active here, for the transaction goes by what QueueFindOver has found.
+// QueueGetHolds reads holds as they are recorded. An active hold is active here
+// even after its deadline: the transaction decides by what [QueueFindOver] found.
 func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h Hold)) {
 	b.Queue(`SELECT `+recorded+` FROM holds WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scanHold)
@@ -101,7 +101,7 @@ func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h Hold)) {
 	})
 }
 
-// Over is an active hold whose time is over.
+// Over is an active hold whose deadline has passed.
 type Over struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
@@ -109,9 +109,9 @@ type Over struct {
 	Size       int // positions
 }
 
-// QueueFindOver finds the holds of campaigns whose time is over. Queue it after
-// the statement that locks the campaigns. The clock is asked in a subquery, once:
-// then it is a condition that an index can serve.
+// QueueFindOver finds the active holds of campaigns whose deadline has passed.
+// Queue it after the statement that locks the campaigns. The clock is in a
+// subquery, so that it is read once and an index can be used.
 func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]Over) {
 	b.Queue(`
 		SELECT id, campaign_id, user_id, size FROM holds
@@ -122,8 +122,9 @@ func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]Over) {
 		})
 }
 
-// CampaignsWithHoldsOver returns campaigns, but for those in except, that have the
-// up to limit holds that are over for longest. It takes no lock.
+// CampaignsWithHoldsOver returns the campaigns of the holds that have been over
+// for longest: of at most limit holds, and without the campaigns in except. It
+// locks nothing.
 func CampaignsWithHoldsOver(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
 	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT campaign_id FROM (

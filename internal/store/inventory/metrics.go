@@ -2,11 +2,11 @@ package inventory
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// HoldMetrics counts what becomes of holds in this process.
+// HoldMetrics counts what this process does with holds.
 type HoldMetrics struct{ events *prometheus.CounterVec }
 
-// What is counted. Reclaimed are holds that were over and in the way of somebody,
-// before the sweep had seen them; expired are those that the sweep found.
+// The events that are counted. A hold that is over is expired when the sweep ends
+// it, and reclaimed when a transaction that needs positions ends it first.
 const (
 	HoldsMade      = "made"
 	HoldsUsed      = "used"
@@ -20,7 +20,7 @@ const (
 func NewHoldMetrics(registry prometheus.Registerer) *HoldMetrics {
 	m := &HoldMetrics{events: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_holds_total",
-		Help: "Holds by what became of them: made, used, released, extended, expired (found by the sweep), reclaimed (expired, and ended by somebody who wanted positions).",
+		Help: "Events of holds: made, used, released, extended, expired (ended by the sweep), reclaimed (expired, and ended by a request for positions before the sweep).",
 	}, []string{"event"})}
 	registry.MustRegister(m.events)
 	for _, event := range []string{HoldsMade, HoldsUsed, HoldsReleased, HoldsExtended, HoldsExpired, HoldsReclaimed} {

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// State is what a position is in; doc.go has the diagram.
+// State is the state of a position; doc.go has the diagram.
 type State string
 
 // The states of a position.
@@ -26,8 +26,8 @@ const (
 	Sold      State = "sold"
 )
 
-// Position is one position as it is shown: one whose hold has expired is
-// available, swept or not. The rank is never shown.
+// Position is one position as clients see it. It is available as soon as its hold
+// is over, even before a sweep has ended the hold. The rank is never shown.
 type Position struct {
 	triangle.Position
 	Price     money.Amount
@@ -37,7 +37,7 @@ type Position struct {
 }
 
 const (
-	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has noticed
+	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has ended it
 	shown  = `layer, col, price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
 		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END`
 )
@@ -47,7 +47,8 @@ func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 	return p, err
 }
 
-// All returns every position of a campaign by layer and column; none before publication.
+// All returns every position of a campaign by layer and column. Before publication
+// there are none.
 func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position, error) {
 	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 ORDER BY layer, col`, campaignID)
 	if err != nil {
@@ -56,7 +57,8 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 	return all, nil
 }
 
-// OfUser returns the positions that a user holds or has bought, by layer and column.
+// OfUser returns the positions that a user holds, has reserved or has bought, by
+// layer and column.
 func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
 	own, err := postgres.Collect(ctx, db, scanPosition,
 		`SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY layer, col`, campaignID, userID)
@@ -66,9 +68,9 @@ func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID st
 	return own, nil
 }
 
-// Overlay returns a list of positions with what a user has now laid over a copy
-// that is older. What the user had then and has no more is free again, as far as
-// the user can know.
+// Overlay returns an older copy of the positions, corrected with the positions
+// that a user has now. A position that the user had in the copy and no longer has
+// is shown as available.
 func Overlay(older, own []Position, userID string) []Position {
 	fresh := make([]Position, len(older))
 	mine := make(map[triangle.Position]Position, len(own))
@@ -107,7 +109,8 @@ type LayerCounts struct {
 	Sold      int
 }
 
-// CountByLayer counts the positions of a campaign; none before publication.
+// CountByLayer counts the positions of a campaign. Before publication there are
+// none.
 func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]LayerCounts, error) {
 	counts, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[LayerCounts], `
 		SELECT layer,

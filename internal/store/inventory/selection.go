@@ -7,19 +7,19 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// Selection asks for positions of a campaign, all or nothing, in one of two ways:
-// chosen ones, or a number of free ones in an order that nobody can predict.
+// Selection is the positions that a request wants, all or nothing: either chosen
+// positions, or a number of random free ones.
 type Selection struct {
 	Layer     int                 `json:"layer,omitempty"` // 0: anywhere in the campaign
 	Quantity  int                 `json:"quantity,omitempty"`
 	Positions []triangle.Position `json:"positions,omitempty"`
 }
 
-// Size is how many positions are asked for.
+// Size is the number of positions that the selection wants.
 func (s Selection) Size() int { return max(s.Quantity, len(s.Positions)) }
 
-// Check refuses, as invalid-request, what a triangle can never give, whoever asks
-// and whenever. at is the JSON pointer of the selection in the request.
+// Check returns an invalid-request Error when a campaign of this base length can
+// never give the selection. at is the JSON pointer of the selection in the request.
 func (s Selection) Check(baseLength int, at string) error {
 	invalid := func(pointer, format string, args ...any) error {
 		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
@@ -44,8 +44,9 @@ func (s Selection) Check(baseLength int, at string) error {
 	return nil
 }
 
-// CheckLimit refuses, as purchase-limit-exceeded, more positions than a user may
-// have in a campaign: bought and held ones together. No limit is nil.
+// CheckLimit returns a purchase-limit-exceeded Error when a user would have more
+// positions in a campaign than the limit: bought and held ones together. A nil
+// limit is no limit.
 func CheckLimit(limit *int, has, more int) error {
 	if limit == nil || has+more <= *limit {
 		return nil
@@ -53,8 +54,8 @@ func CheckLimit(limit *int, has, more int) error {
 	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and asks for %d more", *limit, has, more)
 }
 
-// TakenField names a position of a request that is taken: the i-th of the
-// positions at a JSON pointer.
+// TakenField says that a chosen position is taken: the i-th of the selection at a
+// JSON pointer.
 func TakenField(at string, i int, p triangle.Position) fault.Field {
 	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %d/%d is taken", p.Layer, p.Column)}
 }

@@ -14,31 +14,31 @@ import (
 )
 
 // Stock is what a transaction can give away: the free positions it has found, and
-// those that somebody named, as they are. The first one to ask gets them. It is
-// for one goroutine.
+// the positions that requests named, free or not. The first request that selects a
+// position gets it. A Stock is for one goroutine.
 type Stock struct {
 	free  map[PositionID]*Free
 	named map[PositionID]*Found
 	pools map[Pool][]*Free // by rank
 	taken map[*Free]bool
 	total map[uuid.UUID]int // positions of a campaign
-	sold  map[Pool]int      // known for campaigns, and for layers that may not have enough
+	sold  map[Pool]int      // counted for campaigns, and for layers that may not have enough
 }
 
-// Request is one that a Stock is to serve.
+// Request is a request for positions that a Stock has to serve.
 type Request struct {
 	CampaignID uuid.UUID
 	Selection
-	Hold  []HoldPosition // instead of a selection: what a hold keeps
-	Avoid int            // how many positions this one must not get, beside all that others take
+	Hold  []HoldPosition // instead of a selection: the positions of a hold
+	Avoid int            // how many random positions Select may have to skip for it
 }
 
 // Counts is how many positions a campaign has, and how many of them are sold.
 type Counts struct{ Total, Sold int }
 
-// FindStock locks and reads what requests could get, whatever of it the others
-// take: enough free positions of each pool for all of them, and the positions
-// that they name. campaigns has the counts of each campaign that is asked for.
+// FindStock reads what requests could get, and locks the free positions it finds:
+// enough of each pool for all requests together, and the positions that requests
+// name. campaigns has the counts of every campaign in requests.
 func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, requests []Request) (*Stock, error) {
 	needs, named := wanted(requests)
 	free, err := findFree(ctx, tx, needs)
@@ -53,7 +53,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	for id, c := range campaigns {
 		s.total[id], s.sold[Pool{id, 0}] = c.Total, c.Sold
 	}
-	// Where a layer may not have enough, a refusal must say whether that is final.
+	// When a layer has too few, a refusal must say whether it is sold out.
 	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
 	sold, err := countSold(ctx, tx, short)
 	for i, n := range sold {
@@ -62,9 +62,9 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	return s, err
 }
 
-// wanted lists what requests need: of each pool as many positions as all requests
-// of its campaign could take, chosen ones included, for these may be among those
-// that are found by rank.
+// wanted lists what requests need: from each pool as many positions as all requests
+// in its campaign could take. Chosen positions count too, because they may be among
+// those that are found by rank.
 func wanted(requests []Request) (needs []need, named []PositionID) {
 	most, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
 	name := func(id uuid.UUID, p triangle.Position) {
@@ -91,8 +91,8 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	return needs, named
 }
 
-// newStock makes a stock of what findFree and find have returned. A position that
-// was found more than once is one position.
+// newStock makes a stock from the results of findFree and find. A position that
+// was found twice is in it once.
 func newStock(free []Free, named []Found) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
 		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), total: make(map[uuid.UUID]int), sold: make(map[Pool]int)}
@@ -119,13 +119,14 @@ func newStock(free []Free, named []Found) *Stock {
 	return s
 }
 
-// Named returns the positions that requests named, as they were found.
+// Named returns the positions that requests named, as they were read.
 func (s *Stock) Named() map[PositionID]*Found { return s.named }
 
-// Select returns what a selection asks for, by layer and column, or why it cannot
-// be had: position-taken, sold-out (final) or none-available (for the moment). at
-// is the JSON pointer of the selection in its request. Random positions that
-// avoid, if it is not nil, names are passed over. Take them with Hold or Sell.
+// Select returns the positions of a selection by layer and column, or an Error:
+// position-taken, sold-out (final) or none-available (for now). at is the JSON
+// pointer of the selection in its request. Random positions for which avoid
+// returns true are skipped; avoid may be nil. Select takes nothing out of the
+// stock: call Hold or Sell with the result.
 func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(triangle.Position) bool) ([]*Free, error) {
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
@@ -134,10 +135,10 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 	if picked == nil {
 		return nil, s.whyNone(campaignID, sel)
 	}
-	return byPlace(picked), nil
+	return sorted(picked), nil
 }
 
-// choose returns the positions that are named, or names those that are taken.
+// choose returns the chosen positions, or an Error that lists those that are taken.
 func (s *Stock) choose(campaignID uuid.UUID, positions []triangle.Position, at string) ([]*Free, error) {
 	picked := make([]*Free, 0, len(positions))
 	var gone []fault.Field
@@ -151,15 +152,15 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []triangle.Position, at s
 	if len(gone) > 0 {
 		return nil, fault.Taken(gone...)
 	}
-	return byPlace(picked), nil
+	return sorted(picked), nil
 }
 
-// first returns the first n positions of a pool by rank that are neither taken
-// nor avoided, or nil when there are fewer.
+// first returns the first n positions of a pool by rank that are neither taken nor
+// to be avoided, or nil when there are not enough.
 func (s *Stock) first(pool Pool, n int, avoid func(triangle.Position) bool) []*Free {
 	left := s.pools[pool]
 	for len(left) > 0 && s.taken[left[0]] {
-		left = left[1:] // taken ones at the front are never looked at again
+		left = left[1:] // skip the taken ones at the front for good
 	}
 	s.pools[pool] = left
 	picked := make([]*Free, 0, n)
@@ -177,9 +178,9 @@ func (s *Stock) first(pool Pool, n int, avoid func(triangle.Position) bool) []*F
 	return picked
 }
 
-// whyNone tells "everything is sold", which is final, from "nothing is free at
-// the moment". The counts decide, never the empty search: that passes over rows
-// that others have locked.
+// whyNone says whether everything is sold, which is final, or too few positions are
+// free for now. It decides by the counts, because the search skips rows that other
+// transactions have locked.
 func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
 	switch total := s.total[campaignID]; {
 	case s.sold[Pool{campaignID, 0}] == total:
@@ -191,8 +192,8 @@ func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
 	}
 }
 
-// Kept returns the positions that a hold keeps, by layer and column. That it does
-// not keep one of them is a broken rule, and no refusal.
+// Kept returns the positions of an active hold by layer and column. When one of
+// them is not held by it the data is wrong: that is postgres.ErrRows, not a refusal.
 func (s *Stock) Kept(h Hold) ([]*Free, error) {
 	picked := make([]*Free, 0, len(h.Positions))
 	for _, p := range h.Positions {
@@ -202,17 +203,17 @@ func (s *Stock) Kept(h Hold) ([]*Free, error) {
 		}
 		picked = append(picked, &f.Free)
 	}
-	return byPlace(picked), nil
+	return sorted(picked), nil
 }
 
-// Hold takes positions out of the stock that are held from now on.
+// Hold takes positions out of the stock, as held.
 func (s *Stock) Hold(picked []*Free) {
 	for _, f := range picked {
 		s.taken[f] = true
 	}
 }
 
-// Sell takes positions out of the stock that are sold from now on.
+// Sell takes positions out of the stock, as sold.
 func (s *Stock) Sell(picked []*Free) {
 	s.Hold(picked)
 	for _, f := range picked {
@@ -221,8 +222,8 @@ func (s *Stock) Sell(picked []*Free) {
 	}
 }
 
-// byPlace sorts positions by layer and column.
-func byPlace(picked []*Free) []*Free {
+// sorted sorts positions by layer and column, in place.
+func sorted(picked []*Free) []*Free {
 	slices.SortFunc(picked, func(x, y *Free) int {
 		if x.Before(y.Position) {
 			return -1

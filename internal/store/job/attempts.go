@@ -10,14 +10,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Attempted is a job that was delivered before, and how often it was tried.
+// Attempted is a job that was delivered before, with the number of attempts.
 type Attempted struct {
 	Ref
 	Attempts int
 }
 
-// TryAlone tells whether the job was tried again already, and is still not
-// final: it may be what stops its workers, so nothing else should run beside it.
+// TryAlone reports whether the job was tried at least twice and is still not final.
+// It may be the job that kills its workers, so it should be tried alone.
 func (a Attempted) TryAlone() bool { return a.Attempts >= 2 }
 
 // FindQueued returns those of the jobs that are queued, by attempts.
@@ -39,15 +39,15 @@ func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, e
 }
 
 // lockQueued locks those of the jobs $1 uuid[] that are queued, in ascending
-// order, as every statement that changes several jobs does: two of them never
-// wait for each other.
+// order, as every statement that changes several jobs does. So two such statements
+// cannot deadlock.
 const lockQueued = `
 		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY id FOR NO KEY UPDATE)`
 
-// Begin counts a further delivery of those of the jobs that are still queued,
-// before it is tried, and returns the highest count, 0 when none is queued. The
-// first delivery is not counted in advance: that would double the commits of
-// every job for the sake of few.
+// Begin counts a further attempt at those of the jobs that are still queued, before
+// the attempt is made. It returns the highest count, or 0 when none is queued. The
+// first attempt is not counted in advance: that would double the commits of every
+// job, and few jobs need it.
 func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, err error) {
 	err = db.QueryRow(ctx, lockQueued+`, begun AS (
 			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
@@ -59,7 +59,7 @@ func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, 
 	return attempts, nil
 }
 
-// Uncount takes back what Begin counted, after a transient fault.
+// Uncount takes back one count of Begin, after a transient fault.
 func Uncount(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, lockQueued+`UPDATE jobs SET attempts = attempts - 1 WHERE id IN (SELECT id FROM locked) AND attempts > 1`, ids)
 	if err != nil {
@@ -68,8 +68,8 @@ func Uncount(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return nil
 }
 
-// GiveUp settles as failed those of the jobs that are still queued, outside of
-// any effect, and returns them.
+// GiveUp settles those of the jobs that are still queued as failed, and returns
+// their ids.
 func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]uuid.UUID, error) {
 	given, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], lockQueued+`
 		UPDATE jobs SET state = 'failed', problem = $2, finished_at = clock_timestamp()

@@ -21,25 +21,24 @@ type Accepted struct {
 	Reused   bool // the key belongs to a different request; Job is that of the key
 }
 
-// slot is the unique place of a request.
+// slot is the unique key of a request.
 type slot struct{ client, key string }
 
 func (r Request) slot() slot { return slot{r.Client, r.Key} }
 
-// Intake makes jobs of requests. Requests whose key is known get the job of that
-// key. Any number of processes may take in the same keys at once: all insert in
-// the order of (client, key), so none waits for another that waits for it, and
-// exactly one insert wins.
+// Intake makes jobs from requests. A request whose key is known gets the job of
+// that key. Any number of processes may use the same keys at once: all insert in
+// the order of (client, key), so they cannot deadlock, and exactly one insert wins.
 //
-// Queue the inserts, send the batch, then ask for what was made.
+// Call Queue, send the batch, then call Made and Accepted.
 type Intake struct {
 	requests []Request
 	order    []int // indexes of requests, each key once, in the order of (client, key)
 	made     map[uuid.UUID]time.Time
 }
 
-// NewIntake returns an Intake of requests. Of several with the same key the
-// first one makes the job.
+// NewIntake returns an Intake of requests. The first request with a key makes the
+// job of that key.
 func NewIntake(requests []Request) *Intake {
 	in := &Intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time)}
 	seen := make(map[slot]bool, len(requests))
@@ -58,8 +57,8 @@ func NewIntake(requests []Request) *Intake {
 // Queue inserts a queued job for every request whose key is free.
 func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued) }
 
-// queue inserts jobs in a state. One that is final from the start is a command's:
-// it has been tried once.
+// queue inserts jobs in a state. A job that is final from the start belongs to a
+// command and has had its one attempt.
 func (in *Intake) queue(b *pgx.Batch, state State) {
 	n := len(in.order)
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
@@ -100,14 +99,14 @@ func (in *Intake) Candidates() []Request {
 	return list
 }
 
-// Made tells whether a candidate has made its job.
+// Made reports whether a candidate has made its job.
 func (in *Intake) Made(r Request) bool {
 	_, ok := in.made[r.ID]
 	return ok
 }
 
-// Accepted returns the outcome of every request, in their order. It reads the
-// jobs of keys that were taken.
+// Accepted returns the outcome of every request, in the order of requests. It
+// reads the jobs of keys that were known already.
 func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, error) {
 	jobs := make(map[slot]Job, len(in.order))
 	var taken []Request
@@ -130,17 +129,17 @@ func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, err
 	return accepted, nil
 }
 
-// outcome tells a request what became of its key.
+// outcome is what a request gets when j is the job of its key.
 func outcome(j Job, r Request) Accepted {
 	return Accepted{Job: j, Replayed: j.ID != r.ID, Reused: j.Hash != r.Hash}
 }
 
-// errVanished means that a key was taken when we inserted and free when we
-// looked: the retention sweep took the old job in between. The caller may try again.
+// errVanished means that a key was taken at the insert and free at the read: the
+// sweep old-records deleted the old job in between. The caller may try again.
 var errVanished = errors.New("the job of a taken key has just been deleted")
 
-// readTaken adds the jobs of keys that were taken. It is a statement after the
-// insert: the job that made the insert step back may be younger than its snapshot.
+// readTaken adds the jobs of keys that were taken. It must be a statement after the
+// insert: a job in conflict with the insert may be newer than the insert's snapshot.
 func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[slot]Job) error {
 	if len(taken) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// State is how far a job has come.
+// State is the state of a job.
 type State string
 
 // The states; doc.go has the diagram.
@@ -21,13 +21,12 @@ const (
 	Failed         State = "failed"
 )
 
-// Final tells whether a job in this state will never change again.
+// Final reports whether a job in this state will never change again.
 func (s State) Final() bool { return s == Succeeded || s == Failed }
 
-// Kind is what a job is about. Work that waits for a worker is named by a noun,
-// and its kind also names the queue of its tasks. Commands, which are answered
-// at once and leave a job behind as their idempotency record, are named by a
-// noun and a verb.
+// Kind is what a job is about. The kind of work for a worker is a noun, and also
+// names the queue of its tasks. A command is answered at once and leaves a job
+// behind as its idempotency record; its kind is a noun and a verb.
 type Kind string
 
 // The kinds that workers handle.
@@ -54,18 +53,18 @@ const (
 	KindAuthorizationVoid    Kind = "authorization-void"
 )
 
-// QueueKinds lists the kinds that workers handle, the most urgent first: a draw
-// waits behind no backlog, and a cancellation, which frees what others may want,
-// behind no backlog of purchases.
+// QueueKinds lists the kinds that workers handle, the most urgent first. A draw
+// does not wait for other work. A cancellation frees positions that others want,
+// so it does not wait for purchases.
 var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 
-// System is the client of jobs that Triprize gives itself.
+// System is the client of jobs that Triprize makes by itself.
 const System = "system"
 
 // Job is one accepted piece of work.
 type Job struct {
 	ID         uuid.UUID
-	Client     string // who asked, and the scope of Key
+	Client     string // that made the request, and the scope of Key
 	Key        string // the idempotency key
 	Hash       [sha256.Size]byte
 	Kind       Kind
@@ -80,7 +79,8 @@ type Job struct {
 	FinishedAt *time.Time
 }
 
-// Problem is why a job failed, as it is stored: the rest of a problem document follows from the code.
+// Problem is why a job failed, as it is stored. The rest of a problem document
+// follows from the code.
 type Problem struct {
 	Code   fault.Code    `json:"code"`
 	Detail string        `json:"detail"`
@@ -88,8 +88,8 @@ type Problem struct {
 	About  string        `json:"about,omitempty"` // see fault.Error
 }
 
-// ProblemOf returns what is stored of an error. Of an internal error that is
-// nothing but its code: the rest is for the log.
+// ProblemOf returns the part of an error that is stored. Of an internal error that
+// is only the code; the rest belongs in the log.
 func ProblemOf(err error) Problem {
 	f := fault.From(err)
 	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About}
@@ -111,7 +111,7 @@ type Request struct {
 	UserID     string    // empty: none
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
-	HTTPStatus int           // of a command that succeeds: what it is answered with, which the entry point chooses
+	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
 }
 
 // Ref is a job and the campaign it concerns.

@@ -14,23 +14,23 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Answer is what a command came to: a body, or a refusal.
+// Answer is the result of a command: a body, or a refusal.
 type Answer struct {
 	Body    any // becomes JSON
 	Refusal error
 }
 
-// Done is what became of one command.
+// Done is the outcome of one command.
 type Done struct {
 	Accepted
 	Err error // a refusal that was not recorded: the key stays free
 }
 
-// Once does a command that is answered at once, exactly once per idempotency
-// key. It is OnceEach for one command, whose effect is undone when it is refused.
+// Once does a command exactly once per idempotency key. It is [OnceEach] for one
+// command; when do refuses the command, its effect is rolled back.
 //
-// do returns the body of the answer. The refusal of a command that was done
-// before comes as the problem of its job; one that was not recorded, as an error.
+// do returns the body of the answer. A refusal that is recorded, now or by an
+// earlier request, is the problem of the job; any other refusal is an error.
 func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.Tx) (body any, err error)) (Accepted, error) {
 	done, err := OnceEach(ctx, db, []Request{r}, func(tx pgx.Tx, _ []int) ([]Answer, error) {
 		var body any
@@ -53,14 +53,14 @@ func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.T
 // idempotency key: a command's job row, already final, is written in the
 // transaction of its effect.
 //
-// do gets the indexes of those requests whose key is new, in the order in which
-// they came, and returns one answer for each. A command that it refuses must have
-// had no effect. A refusal that will stay one (a conflict, a thing that is not
-// there) is recorded; after any other the key stays free. An error of do undoes
-// everything, for all.
+// do gets the indexes of those requests whose key is new, in the order of requests,
+// and returns one answer for each. A command that it refuses must have no effect. A
+// refusal that would be the same on a retry (a conflict, something not found) is
+// recorded; after any other refusal the key stays free. An error of do rolls back
+// the whole transaction.
 //
-// The rows are inserted first, so that of two equal requests the second waits
-// for the first and then gets its answer.
+// The rows are inserted first, so that the second of two equal requests waits for
+// the first and then gets its answer.
 func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
 	var done []Done
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
@@ -87,8 +87,8 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 	return done, nil
 }
 
-// errTogether is for a request whose key belonged to another one of the same
-// transaction: what that one was refused for is not its answer.
+// errTogether answers a request when another request of the same transaction has
+// its key and was refused: that refusal is not its answer.
 var errTogether = fault.New(fault.KeyReused, "another request came at the same time with this Idempotency-Key; use a fresh key")
 
 // commands is the state of one transaction.
@@ -99,13 +99,13 @@ type commands struct {
 	undone   map[slot]undone // refusals that were not recorded
 }
 
-// undone is a request that leaves its key free, and why.
+// undone is a request whose key stays free, and why.
 type undone struct {
 	hash [sha256.Size]byte
 	why  error
 }
 
-// claim inserts the rows of those requests whose key is free and returns which these are.
+// claim inserts the rows of those requests whose key is free and returns their indexes.
 func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error) {
 	var b pgx.Batch
 	c.intake.queue(&b, Succeeded)
@@ -114,7 +114,7 @@ func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error
 	}
 	claimed := make(map[uuid.UUID]bool, len(c.requests))
 	for i, r := range c.requests {
-		if c.intake.Made(r) && !claimed[r.ID] { // a request that is given twice is one
+		if c.intake.Made(r) && !claimed[r.ID] { // the same request twice counts once
 			claimed[r.ID] = true
 			fresh = append(fresh, i)
 		}
@@ -122,8 +122,8 @@ func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error
 	return fresh, nil
 }
 
-// record writes the answers into the claimed rows, and frees the keys of
-// refusals that are not worth remembering.
+// record writes the answers into the claimed rows, and frees the keys of refusals
+// that are not final.
 func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers []Answer) error {
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
@@ -173,7 +173,7 @@ func (r Request) answered(a Answer) (Job, error) {
 	return j, err
 }
 
-// done tells every request what became of it.
+// done returns the outcome of every request.
 func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	var earlier []Request
 	for _, r := range c.intake.Candidates() {
@@ -187,7 +187,7 @@ func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	done := make([]Done, len(c.requests))
 	for i, r := range c.requests {
 		if u := c.undone[r.slot()]; u.why != nil {
-			if done[i].Err = u.why; u.hash != r.Hash { // it came at the same time as another request with its key
+			if done[i].Err = u.why; u.hash != r.Hash { // the refusal is of another request with this key
 				done[i].Err = errTogether
 			}
 			continue
@@ -197,14 +197,14 @@ func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	return done, nil
 }
 
-// isFault tells a refusal from a failure.
+// isFault reports whether err is a refusal; other errors are failures.
 func isFault(err error) bool {
 	_, ok := errors.AsType[*fault.Error](err)
 	return ok
 }
 
-// isFinal tells whether a refusal is worth remembering: the same request would be
-// refused again, or its outcome must not change under a retry.
+// isFinal reports whether a refusal is recorded: the same request would be refused
+// again, or a retry must not get another outcome.
 func isFinal(refusal error) bool {
 	f, ok := errors.AsType[*fault.Error](refusal)
 	if !ok {

@@ -34,9 +34,9 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Job, error) {
 	return jobs[0], nil
 }
 
-// GetAll returns those of the jobs that exist, in no particular order.
+// GetAll returns those of the jobs that exist, in any order.
 func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error) {
-	// The primary key is asked once per id; "id = ANY" tempts the planner to scan.
+	// One look-up by primary key per id; "id = ANY" can make the planner scan the table.
 	jobs, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
@@ -56,8 +56,8 @@ func OfKey(ctx context.Context, db postgres.DB, r Request) (Accepted, bool, erro
 	return earlier[0], ok[0], nil
 }
 
-// OfKeys returns the jobs of earlier requests with the same keys; where there is
-// none, ok[i] is false.
+// OfKeys returns the jobs of earlier requests with the same keys; ok[i] is false
+// when there is none.
 func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []Accepted, ok []bool, err error) {
 	jobs, err := ofKeys(ctx, db, requests)
 	if err != nil {
@@ -73,7 +73,7 @@ func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []
 	return earlier, ok, nil
 }
 
-// ofKeys asks the unique index once per key.
+// ofKeys returns the jobs of the keys of requests, by one index look-up per key.
 func ofKeys(ctx context.Context, db postgres.DB, requests []Request) (map[slot]Job, error) {
 	clients, keys := make([]string, len(requests)), make([]string, len(requests))
 	for i, r := range requests {

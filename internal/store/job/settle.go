@@ -13,7 +13,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// ErrSettled means that a job was settled by somebody else first.
+// ErrSettled means that a job was settled already, by another delivery.
 var ErrSettled = errors.New("job: settled already")
 
 // Outcome is how a job ends: with a result, or with a problem.
@@ -37,10 +37,10 @@ func (o Outcome) State() State {
 	return Succeeded
 }
 
-// QueueSettle makes jobs final, in one statement of the transaction that holds
-// their effect. It is the last of that transaction's locks. The batch fails with
-// ErrSettled when somebody else has settled one of them in the meantime: then the
-// effect must not stay either.
+// QueueSettle makes jobs final, in one statement of the transaction that has their
+// effect. It takes the last locks of that transaction. The batch fails with
+// ErrSettled when one of the jobs is final already: then the effect must be rolled
+// back too.
 func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
 	n := len(outcomes)
 	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
@@ -72,7 +72,8 @@ func Settle(ctx context.Context, tx pgx.Tx, o Outcome) error {
 	return nil
 }
 
-// DeleteExpired deletes up to limit final jobs whose time is over, and returns how many.
+// DeleteExpired deletes up to limit final jobs that are past their retention, and
+// returns how many.
 func DeleteExpired(ctx context.Context, db postgres.DB, limit int) (int, error) {
 	tag, err := db.Exec(ctx, `
 		DELETE FROM jobs WHERE id IN (

@@ -12,11 +12,11 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Accept makes jobs of requests and, in the same commit, one message for each
-// kind. Requests whose key is known get the job of that key. On a pool it is a
-// transaction of its own, in one round trip.
+// Accept makes jobs from requests and, in the same commit, one message for each
+// kind. A request whose key is known gets the job of that key. On a pool this is a
+// transaction of its own, in one round trip, and one more when keys are known.
 //
-// The messages returned are to be dispatched; their jobs are committed already.
+// The caller dispatches the messages once their jobs are committed.
 func Accept(ctx context.Context, db postgres.DB, requests []job.Request) ([]job.Accepted, []Message, error) {
 	intake := job.NewIntake(requests)
 	messages, err := insert(ctx, db, intake)
@@ -30,9 +30,9 @@ func Accept(ctx context.Context, db postgres.DB, requests []job.Request) ([]job.
 	return accepted, messages, nil
 }
 
-// Insert makes one job with its message inside the caller's transaction: work
-// that Triprize gives itself. A job with the same key is left as it is, and then
-// there is no message to dispatch.
+// Insert makes one job of [job.System] with its message in the caller's
+// transaction. The caller dispatches the message after the commit. When there is a
+// job with the same key already, nothing changes and there is no message.
 func Insert(ctx context.Context, tx pgx.Tx, r job.Request) ([]Message, error) {
 	messages, err := insert(ctx, tx, job.NewIntake([]job.Request{r}))
 	if err != nil {
@@ -41,8 +41,8 @@ func Insert(ctx context.Context, tx pgx.Tx, r job.Request) ([]Message, error) {
 	return messages, nil
 }
 
-// insert writes jobs and messages in one batch, which outside a transaction is
-// one by itself. It returns the messages that have jobs.
+// insert writes jobs and messages in one batch, which is one transaction when db is
+// a pool. It returns the messages that have jobs.
 func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message, error) {
 	messages := make(map[job.Kind]*Message)
 	var order []job.Kind
@@ -72,9 +72,8 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 	return made, nil
 }
 
-// queueInsert writes a message of each kind for those of the candidates that the
-// statement before has made jobs of. The ids of candidates are fresh: a row in
-// jobs with one of them is new.
+// queueInsert writes a message of each kind for the jobs that the statement before
+// has made. Candidates have fresh ids, so a job with the id of a candidate is new.
 func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.Request) {
 	var ids, jobs []uuid.UUID
 	var kinds, jobKinds []string

@@ -11,8 +11,9 @@ import (
 	"triprize/internal/platform/queue"
 )
 
-// Dispatcher enqueues messages in the background, so that nobody who accepts work
-// waits for Redis. What it cannot deliver stays in the outbox for lost-jobs.
+// Dispatcher enqueues messages in the background, so that no request waits for
+// Redis. A message that it cannot enqueue stays in the outbox for the sweep
+// lost-jobs.
 type Dispatcher struct {
 	messages *batch.Coalescer[Message, struct{}]
 	missed   prometheus.Counter
@@ -20,8 +21,8 @@ type Dispatcher struct {
 }
 
 const (
-	dispatchInFlight = 4    // enqueues under way at once
-	dispatchPending  = 4096 // messages waiting; more are left to the sweep
+	dispatchInFlight = 4    // messages enqueued at the same time
+	dispatchPending  = 4096 // messages waiting; any more are left to the sweep
 	dispatchTimeout  = 2 * time.Second
 )
 
@@ -47,7 +48,8 @@ func NewDispatcher(client *queue.Client, logger *slog.Logger, registry prometheu
 	return d
 }
 
-// Dispatch takes messages whose jobs are committed. It never waits.
+// Dispatch takes messages whose jobs are committed and enqueues them in the
+// background. It never waits.
 func (d *Dispatcher) Dispatch(messages []Message) {
 	for _, m := range messages {
 		if err := d.messages.Submit(m); err != nil {
@@ -56,7 +58,7 @@ func (d *Dispatcher) Dispatch(messages []Message) {
 	}
 }
 
-// Close enqueues what it has taken and returns.
+// Close enqueues the messages that Dispatch has taken, and returns.
 func (d *Dispatcher) Close() { d.messages.Close() }
 
 func (d *Dispatcher) miss(m Message, err error) {

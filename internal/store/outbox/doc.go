@@ -1,15 +1,15 @@
-// Package outbox calls workers to jobs. It owns the table outbox_messages: a
-// message is one task in the queue, for a bundle of jobs of one kind, and is
-// written in the commit that makes the jobs.
+// Package outbox delivers jobs to workers. It owns the table outbox_messages: a
+// [Message] is one task in the queue, for several jobs of one kind, and is written
+// in the commit that makes the jobs.
 //
 //	[Accept] ── one commit: jobs and messages ──▶ [Dispatcher] ──▶ queue ──▶ worker ──▶ [Delete]
 //	                        ▲                                        │
 //	                        └────────── [Reissue] ◀── lost ──────────┘
 //
-// A task is enqueued after the commit, and nobody waits for that. Should it fail,
-// or the queue forget the task, the message is still there: the sweep lost-jobs
-// walks through the messages that are overdue ([FindOverdue]) and issues those
-// that are lost again. So every queued job is in a message, at any committed
-// moment, and is delivered at least once. That it has its effect once is for
-// package job to see to, on which this package stands.
+// A task is enqueued after the commit, and no request waits for that. When that
+// fails, or the queue loses the task, the message is still there: the sweep
+// lost-jobs looks at overdue messages ([FindOverdue]) and issues the lost ones
+// again. So after every commit each queued job is in a message, and is delivered at
+// least once. Package job makes sure that it has its effect once. This package
+// never changes a job.
 package outbox

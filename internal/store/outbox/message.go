@@ -13,19 +13,19 @@ import (
 	"triprize/internal/store/job"
 )
 
-// MaxJobs is the most jobs one message calls for. An accept makes one message of
-// all jobs of a kind, so accept.batch_size has the same bound.
+// MaxJobs is the most jobs in one message. Accept puts all jobs of a kind in one
+// message, so the setting accept.batch_size has the same bound.
 const MaxJobs = 256
 
-// Message is one call to workers, for a bundle of jobs of one kind.
+// Message delivers several jobs of one kind to a worker.
 type Message struct {
-	ID       uuid.UUID // also that of its task in the queue
+	ID       uuid.UUID // also the id of its task in the queue
 	Kind     job.Kind
-	Delivery int // which delivery of these jobs it is, as far as is known: it grows when a worker dies with them
+	Delivery int // 1, and one more for each worker known to have died with these jobs
 	Jobs     []job.Ref
 }
 
-// payload groups jobs by campaign: on a hot campaign that halves it.
+// payload groups jobs by campaign: for one hot campaign that halves its size.
 type payload struct {
 	Delivery  int                       `json:"delivery"`
 	Campaigns map[uuid.UUID][]uuid.UUID `json:"campaigns"`
@@ -44,7 +44,7 @@ func (m Message) Task() (queue.Task, error) {
 	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}, nil
 }
 
-// MessageOf reads a message from a task; its jobs come in the order of their ids,
+// MessageOf reads a message from a task. Its jobs are in the order of their ids,
 // which is the order in which they were accepted.
 func MessageOf(t queue.Task) (Message, error) {
 	var p payload

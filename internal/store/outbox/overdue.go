@@ -12,14 +12,13 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Backoff is how long a message is left alone after it was last seen: First, as
-// long as its delivery is at most Deaths; from then on twice as long for every
-// further death of a worker with its jobs, at most Longest.
+// Backoff is how long a message is left alone after it was last seen: First while
+// its delivery is at most Deaths, and after that twice as long for every further
+// delivery, at most Longest.
 //
-// Deaths is how many workers a job may take with it before it is given up. Up to
-// there the other jobs of a message must not wait longer for what is not their
-// fault. A message that comes back even then has something wrong with it that no
-// count of attempts sees.
+// Deaths is how many workers a job may kill before it is given up. Until then one
+// bad job must not delay the other jobs of its message. A message that comes back
+// even after that has a fault that the count of attempts cannot end.
 type Backoff struct {
 	First   time.Duration
 	Longest time.Duration
@@ -34,7 +33,7 @@ type Overdue struct {
 }
 
 // Walk goes through the messages that are overdue when it begins, the oldest
-// first, each once: those that stay overdue hide nothing behind them.
+// first. It returns each once, so messages that stay overdue do not hide newer ones.
 type Walk struct {
 	db      postgres.DB
 	backoff Backoff
@@ -51,8 +50,8 @@ func FindOverdue(ctx context.Context, db postgres.DB, backoff Backoff) (*Walk, e
 	return w, nil
 }
 
-// Next returns the next messages, at most limit; none at the end. The first
-// condition on seen_at is one that the index can be asked for.
+// Next returns the next messages, at most limit, or none at the end. The two simple
+// conditions on seen_at are there for the index.
 func (w *Walk) Next(ctx context.Context, limit int) ([]Overdue, error) {
 	found, err := postgres.Collect(ctx, w.db, pgx.RowToStructByPos[Overdue], `
 		SELECT id, kind, seen_at FROM outbox_messages

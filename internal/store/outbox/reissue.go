@@ -16,7 +16,7 @@ import (
 // statement that changes several of them does.
 const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE`
 
-// Delete takes messages out of the outbox whose jobs are all final.
+// Delete deletes messages whose jobs are all final.
 func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	if _, err := db.Exec(ctx, `DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)`, ids); err != nil {
 		return fmt.Errorf("outbox.Delete: %w", err)
@@ -24,7 +24,7 @@ func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return nil
 }
 
-// MarkSeen notes that the tasks of messages were found waiting in the queue just now.
+// MarkSeen records that the tasks of messages are waiting in the queue now.
 func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	if _, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids); err != nil {
 		return fmt.Errorf("outbox.MarkSeen: %w", err)
@@ -32,13 +32,13 @@ func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return nil
 }
 
-// Reissue replaces lost messages by new ones for those of their jobs that are
-// still queued, in bundles, and returns the new ones, which are to be enqueued
-// after the commit. Two that run at once do no harm: a message can be deleted once.
+// Reissue replaces lost messages by new ones for those of their jobs that are still
+// queued, and returns the new messages. The caller enqueues them after the commit.
+// Two calls at once are safe: only one of them can delete a message.
 //
-// The delivery grows only for the orphaned, a subset of lost: a worker had their
-// jobs and died. A task that was never enqueued, or that Redis forgot, says
-// nothing about its jobs.
+// The delivery grows only for orphaned, a subset of lost: a worker had their jobs
+// and died. A task that was never enqueued, or that Redis has lost, says nothing
+// about its jobs.
 func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
 	bundles, err := bundle(ctx, tx, lost, orphaned)
 	if err != nil {
@@ -61,8 +61,8 @@ func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Mess
 	return bundles, nil
 }
 
-// bundle deletes lost messages and puts what is still queued of their jobs into
-// new ones.
+// bundle deletes lost messages and puts those of their jobs that are still queued
+// into new messages.
 func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles []Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)

@@ -9,15 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Cancellation is who took a purchase back, when and why.
+// Cancellation is who cancelled a purchase, when and why.
 type Cancellation struct {
 	At     time.Time
 	By     string  // role:client, and /user when one was signed in
 	Reason *string // at most 500 characters; nil: none was given
 }
 
-// QueueCancel makes a completed purchase cancelled. The items stay: they are what
-// it was about.
+// QueueCancel makes a completed purchase cancelled. Its items stay on record.
 func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE purchases

@@ -5,5 +5,9 @@
 //	   │           └──────▶ refunding ─▶ refunded
 //	   └─▶ failed
 //
-// What sells them, and in which transaction, is package sale.
+// A purchase is stored when it is completed. pending, failed and the refunds are
+// for payment providers: nothing makes a pending or a refunding purchase yet.
+//
+// Package sale decides what is sold and in which transaction. This package only
+// reads and writes the rows of a [Purchase], and reads the positions they refer to.
 package purchase

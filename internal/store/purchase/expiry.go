@@ -16,9 +16,9 @@ type Expired struct {
 	CampaignID uuid.UUID
 }
 
-// FindExpired returns up to limit pending purchases whose reserved positions
-// have expired by the database's clock. It takes no lock: the caller locks the
-// campaign and asks again (StillExpired).
+// FindExpired returns pending purchases whose reserved positions have expired by
+// the database's clock: those of the limit oldest such positions. It locks nothing:
+// the caller locks the campaign and then calls [StillExpired].
 func FindExpired(ctx context.Context, db postgres.DB, limit int) ([]Expired, error) {
 	expired, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Expired], `
 		SELECT DISTINCT purchase_id, campaign_id FROM (
@@ -31,8 +31,8 @@ func FindExpired(ctx context.Context, db postgres.DB, limit int) ([]Expired, err
 	return expired, nil
 }
 
-// StillExpired tells, under the campaign's lock, whether a reservation is one
-// that has run out: nobody has paid, extended or released it in the meantime.
+// StillExpired reports, under the campaign's lock, whether a reservation has
+// expired and was not paid, extended or released in the meantime.
 func StillExpired(ctx context.Context, tx pgx.Tx, e Expired) (bool, error) {
 	var expired bool
 	err := tx.QueryRow(ctx, `

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// State is how far a purchase has come.
+// State is the state of a purchase.
 type State string
 
 // The states; doc.go has the diagram.

@@ -53,7 +53,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
 		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Items)
 	copy(p.Nonce[:], nonce)
-	if cancelledAt != nil && cancelledBy != nil { // both or neither: a rule of the table
+	if cancelledAt != nil && cancelledBy != nil { // the table allows both or neither
 		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}
 	}
 	return p, err
@@ -83,8 +83,8 @@ func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID,
 	return list, nil
 }
 
-// SoldList returns every sold position of a campaign with what its leaf in the
-// frozen list is made of, by layer and column.
+// SoldList returns every sold position of a campaign, by layer and column, with the
+// data of its leaf in the frozen list.
 func SoldList(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]fairdraw.Sold, error) {
 	sold, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Sold, err error) {
 		var nonce []byte

@@ -9,7 +9,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 )
 
-// Authorize holds money in a wallet until it is captured or voided, at most for ttl.
+// Authorize holds money in a wallet until it is captured or voided, for at most ttl.
 func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authorization, error) {
 	a, err := b.account(id)
 	if err != nil {
@@ -38,8 +38,8 @@ func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authoriza
 	return h.Authorization, nil
 }
 
-// Capture takes what is held, or a part of it, and pays it out. Without an amount
-// it takes all that is left. What a part leaves stays held.
+// Capture pays out what an authorization holds, or a part of it. Without an amount
+// it pays out all that is left. After a part the rest stays held.
 func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, Entry, error) {
 	a, h, err := b.held(id, authorizationID)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization
 	return h.Authorization, e, nil
 }
 
-// Void gives back what is held. The movement has no amount.
+// Void gives back what an authorization holds. The amount of m is ignored.
 func (b *Book) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
 	a, h, err := b.held(id, authorizationID)
 	if err != nil {
@@ -84,8 +84,7 @@ func (b *Book) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, e
 	return h.Authorization, nil
 }
 
-// ExpireDue gives back what a wallet holds for authorizations whose time is over,
-// and returns how many these were.
+// ExpireDue ends the authorizations of a wallet that are over, and returns how many.
 func (b *Book) ExpireDue(id uuid.UUID) (int, error) {
 	a, err := b.account(id)
 	if err != nil {
@@ -105,7 +104,8 @@ func (b *Book) expireDue(a *account) (expired int) {
 	return expired
 }
 
-// expire has a reference of its own making: it can be done once.
+// expire uses a reference made from the authorization's id, so that it can happen
+// only once.
 func (b *Book) expire(a *account, h *authorization) {
 	b.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
 }
@@ -121,7 +121,7 @@ func (b *Book) end(a *account, h *authorization, to AuthorizationState) {
 	a.active--
 }
 
-// held finds a wallet and an authorization of it.
+// held returns a wallet and one of its authorizations.
 func (b *Book) held(id, authorizationID uuid.UUID) (*account, *authorization, error) {
 	a, err := b.account(id)
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *Book) held(id, authorizationID uuid.UUID) (*account, *authorization, er
 	return a, h, nil
 }
 
-// usable refuses an authorization that has ended. One whose time is over ends here.
+// usable refuses an authorization that is not active. It first ends one that is over.
 func (b *Book) usable(a *account, h *authorization) error {
 	if h.over(b.now) {
 		b.expire(a, h)
@@ -145,8 +145,8 @@ func (b *Book) usable(a *account, h *authorization) error {
 	return nil
 }
 
-// pending puts down an entry about an authorization. All have the same sides:
-// the wallet, and the world outside, where the money goes if it is captured.
+// pending posts an entry about an authorization. All such entries have the same
+// sides: the wallet, and the account funding, where captured money goes.
 func (b *Book) pending(kind Kind, a *account, h *authorization, m Movement, l leg) Entry {
 	e := b.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID

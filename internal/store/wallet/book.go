@@ -10,36 +10,36 @@ import (
 	"triprize/internal/domain/uuidv7"
 )
 
-// Book is the state of one transaction: wallets that it has locked, and what
-// commands have decided to do with them. Nothing is written before Write. It is
-// for one goroutine.
+// Book is the state of one transaction: the wallets it has locked, and what
+// commands have decided to do with them. Nothing is written before Write or Queue.
+// A Book is for one goroutine.
 type Book struct {
 	now            time.Time // the database's, after the locks were granted
 	accounts       map[uuid.UUID]*account
 	authorizations map[uuid.UUID]*authorization
 	references     map[Reference]bool // taken
 	busy           []uuid.UUID
-	folded         int64 // events that were added up
+	folded         int64 // events that Open has added up
 
 	entries []Entry
 	events  []event
 }
 
-// account is a wallet as the commands so far have left it.
+// account is a wallet after the commands so far.
 type account struct {
 	Wallet
-	closed   error // why no command may touch it
+	closed   error // why commands on it fail; nil: they may go on
 	start    int64 // the version that was read
 	snapshot int64 // the version of the last snapshot
 	active   int   // authorizations
 	due      []*authorization
 }
 
-// authorization is an authorization as the commands so far have left it.
+// authorization is an authorization after the commands so far.
 type authorization struct {
 	Authorization
 	fresh   bool         // made by this transaction
-	was     money.Amount // captured, as it was read
+	was     money.Amount // captured when it was read
 	changed bool
 }
 
@@ -52,22 +52,22 @@ type event struct {
 	deltaHeld    money.Amount
 }
 
-// Movement is what every command on a wallet says.
+// Movement is what all commands on a wallet have in common.
 type Movement struct {
 	Amount      money.Amount // minor units
-	Reference   Reference    // zero: none but the entry's own id; otherwise it must be among those Wanted
+	Reference   Reference    // zero: the entry's own id; any other must be in Wanted.References
 	Description string
-	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that gives
+	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
 
-// Now is the database's time at which the book was opened.
+// Now is the database's time just after the wallets were locked.
 func (b *Book) Now() time.Time { return b.now }
 
-// Busy returns the wallets that somebody else has locked.
+// Busy returns the wallets that another transaction has locked.
 func (b *Book) Busy() []uuid.UUID { return b.busy }
 
-// Wallet returns a wallet as the commands so far have left it. Errors are those
-// of every command: not-found, ErrBusy, ErrBroken.
+// Wallet returns a wallet after the commands so far. Its errors are those that every
+// command can return: not-found, ErrBusy, ErrBroken.
 func (b *Book) Wallet(id uuid.UUID) (Wallet, error) {
 	a, err := b.account(id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Book) account(id uuid.UUID) (*account, error) {
 	return a, a.closed
 }
 
-// Credit adds money that comes from outside.
+// Credit adds money from outside.
 func (b *Book) Credit(id uuid.UUID, m Movement) (Entry, error) {
 	return b.give(KindCredit, Funding, id, m)
 }
@@ -94,12 +94,12 @@ func (b *Book) Debit(id uuid.UUID, m Movement) (Entry, error) {
 	return b.take(KindDebit, Funding, id, m)
 }
 
-// Pay takes what a purchase costs.
+// Pay takes the price of a purchase.
 func (b *Book) Pay(id uuid.UUID, m Movement) (Entry, error) {
 	return b.take(KindPurchase, Sales, id, m)
 }
 
-// Refund gives back what a purchase cost.
+// Refund gives back the price of a purchase.
 func (b *Book) Refund(id uuid.UUID, m Movement) (Entry, error) {
 	return b.give(KindRefund, Refunds, id, m)
 }
@@ -175,7 +175,7 @@ type leg struct {
 	deltaBalance, deltaHeld money.Amount
 }
 
-// entry makes an entry of a movement; the caller names its sides.
+// entry makes an entry of a movement; the caller sets its sides.
 func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
 	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now}
 	if e.Reference == (Reference{}) {
@@ -184,7 +184,7 @@ func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
 	return e
 }
 
-// post puts down an entry that has been decided.
+// post adds an entry to the book, with one event for each leg.
 func (b *Book) post(e Entry, legs ...leg) {
 	b.references[e.Reference] = true
 	b.entries = append(b.entries, e)

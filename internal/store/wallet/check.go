@@ -10,8 +10,8 @@ import (
 	"triprize/internal/domain/money"
 )
 
-// admit checks what every movement must keep to, whatever its wallet has: first
-// what can never be, then the version its caller has decided on.
+// admit checks the rules for every movement, whatever the wallet's balance is:
+// first the request itself, then the version and the reference.
 func (b *Book) admit(a *account, kind Kind, m Movement) error {
 	bound := MaxAmount
 	if kind == KindPurchase || kind == KindRefund {
@@ -40,8 +40,8 @@ func (b *Book) admitText(a *account, m Movement) error {
 	return nil
 }
 
-// afford checks that a wallet may spend an amount. Before it may not, it gets
-// back what was held for authorizations whose time is over.
+// afford checks that a wallet may spend an amount. If not, it ends the
+// authorizations that are over and checks again.
 func (b *Book) afford(a *account, amount money.Amount) error {
 	if a.Available() < amount {
 		b.expireDue(a)
@@ -68,8 +68,8 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// checkText refuses what Postgres would refuse: one bad text must not fail the
-// commands that share its transaction. Empty is none.
+// checkText refuses text that Postgres would refuse, so that one bad text does not
+// fail all commands of the transaction. Text may be empty.
 func checkText(pointer, text string, most int) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return invalid(pointer, "must be UTF-8 without NUL")

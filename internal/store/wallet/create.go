@@ -16,13 +16,13 @@ import (
 // Created is the wallet of an owner.
 type Created struct {
 	ID    uuid.UUID
-	Fresh bool // it was made by this call
+	Fresh bool // this call made it
 }
 
-// Create makes empty wallets for those of the owners that have none in the
-// currency, and returns the wallet of each. Call it before Open, and with owners
-// that pass Check. Rows are inserted in the order of owners, so that of two
-// transactions that create the same wallets one waits for the other.
+// Create makes empty wallets for those of the owners that have none in their
+// currency, and returns the wallet of each. Call it before Open, with owners that
+// pass Check. It inserts in the order of owners, so that two transactions that
+// create the same wallets cannot deadlock.
 func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, error) {
 	order := slices.Clone(owners)
 	slices.SortFunc(order, compareOwners)
@@ -50,7 +50,7 @@ func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, 
 	if err != nil {
 		return nil, fmt.Errorf("wallet.Create: %w", err)
 	}
-	// What made the insert step back may be younger than its snapshot: a later statement sees it.
+	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
 	old, err := Find(ctx, tx, slices.DeleteFunc(order, func(o Owner) bool { return made[o].Fresh }))
 	for o, id := range old {
 		made[o] = Created{ID: id}
@@ -62,8 +62,8 @@ func compareOwners(x, y Owner) int {
 	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency))
 }
 
-// Find returns the wallets of those of the owners that have one. It locks
-// nothing: whose a wallet is never changes.
+// Find returns the wallets of those of the owners that have one. It locks nothing:
+// the owner of a wallet never changes.
 func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
 	found := make(map[Owner]uuid.UUID, len(owners))
 	if len(owners) == 0 {

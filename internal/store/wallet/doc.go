@@ -1,5 +1,5 @@
-// Package wallet owns wallets, and the ledger in which every movement of money
-// between them, and between them and the world, is one entry.
+// Package wallet owns wallets and the ledger. Every movement of money between
+// wallets, or between a wallet and the outside, is one entry of the ledger.
 //
 //	                ┌─ capture (all of it) ─▶ captured
 //	authorize ─▶ active ──── void ──────────▶ voided
@@ -7,35 +7,33 @@
 //	              └─┘
 //	            capture (a part)
 //
-// Events are the truth. An entry has a side that gives (debit) and one that gets
-// (credit); a side is a wallet or an account of the system. Each wallet that an
-// entry touches gets one event, at the version after its last. Both are
-// append-only. The row in wallets is what the events add up to: written in the
-// same transaction, compared with them by every command, redone by the audit.
-// Accounts of the system have entries only, so that nobody waits for them.
+// An entry has a side that gives (debit) and a side that gets (credit). A side is
+// a wallet or an account of the system. Each wallet in an entry gets one event, at
+// its next version. Entries and events are append-only, and they are the truth. The
+// row in wallets is the sum of the events: it is written in the same transaction,
+// compared with the events by every command, and computed again by the audit.
+// Accounts of the system have no row, so no transaction waits for them.
 //
-// Credits come from funding, which is the world outside, and debits and captures
-// go there. Purchases go to sales, refunds come from refunds. So in every
-// currency what the wallets have and what the accounts have is zero together.
-// That sum is over posted entries, which move money. Entries of the kinds
-// authorize, void and expire are pending: they change what is held, and move
-// nothing; a capture moves money and gives free as much of what was held.
-// A wallet may spend what is available: its balance less what is held.
+// Credits come from the account funding; debits and captures go to it. The money of
+// purchases goes to sales, and refunds come from refunds. So in every currency all
+// wallets and accounts together sum to zero. Only posted entries count in that sum.
+// Entries of the kinds authorize, void and expire are pending: they change what a
+// wallet holds and move no money. A capture moves money and lowers what is held by
+// the same amount. A wallet may spend its balance less what it holds.
 //
-// A Book is the one way to write. Open locks the rows of its wallets in the
-// order of their ids, in a statement of its own, and in later ones adds up
-// snapshot and events. Commands are then decided in memory, one after the other,
-// each seeing what those before it did; a refused one has no effect. Write writes
-// all of them at the versions that were read, in one round trip. So one
-// transaction serves any number of commands on any number of wallets, and a hot
-// wallet is locked once for all of them.
+// A [Book] is the only way to write. [Open] locks the rows of its wallets in the
+// order of their ids, and reads them in later statements. Commands are decided in
+// memory, one after the other; each sees the effects of those before it, and a
+// refused one has no effect. [Book.Write] writes them all in one round trip, at the
+// versions that were read. So one transaction serves many commands on many wallets,
+// and a hot wallet is locked once for all of them.
 //
-// Two guards keep an update from being lost, and each would do alone: the row
-// lock makes commands take turns, and the version, which only one event of a
-// wallet can have, fails whoever came without the lock (postgres.ErrRows). A Redis lock
-// in front of both saves waiting and proves nothing.
+// Two guards prevent lost updates, and each is enough alone. The row lock makes
+// commands take turns. The version is unique per wallet and event, so a writer
+// without the lock fails ([Lost]). A lock in Redis in front of them saves waiting
+// and guards nothing.
 //
-// An authorization whose time is over, by the database's clock, is over, whether
-// a sweep has tidied it up or not: before a command is refused for want of
-// money, what its wallet may have back is given back.
+// An authorization is over at its deadline by the database's clock, even before a
+// sweep has ended it. A command that would fail for lack of money first ends the
+// authorizations of its wallet that are over.
 package wallet

@@ -17,14 +17,14 @@ import (
 
 // Page is a part of a wallet's history.
 type Page struct {
-	From   int64 // the version to begin with; 0: the newest, or upward the first
+	From   int64 // the version to begin with; 0: the newest, or with Upward the oldest
 	Upward bool  // oldest first; otherwise newest first
 	Limit  int
 }
 
-// History returns a page of a wallet's events, with what the wallet had after
-// each. The next page begins with the version after the last one returned, in
-// the direction of the page. A wallet that does not exist has no events.
+// History returns a page of a wallet's events, with the wallet's sums after each.
+// The next page begins with the version after the last one returned, in the
+// direction of the page. A wallet that does not exist has no events.
 func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Event, error) {
 	from, part := page.From, `v.version <= $2 ORDER BY v.version DESC`
 	switch {
@@ -46,7 +46,7 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	if len(events) == 0 {
 		return events, nil
 	}
-	sum, err := At(ctx, db, id, events[0].Version-1) // events never change: a second statement does not disagree
+	sum, err := At(ctx, db, id, events[0].Version-1) // events never change, so a second statement sees the same ones
 	if err != nil {
 		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
 	}
@@ -71,11 +71,12 @@ func scanEvent(row pgx.CollectableRow) (v Event, err error) {
 	return v, err
 }
 
-// Sum is what the events of a wallet up to a version add up to.
+// Sum is the sum of the events of a wallet up to a version.
 type Sum struct{ Balance, Held money.Amount }
 
-// At recomputes what a wallet had at a version, from the snapshot before it and
-// the events after that. A version that the wallet does not have is not-found.
+// At computes what a wallet had at a version, from the last snapshot up to it and
+// the events after that. It returns a not-found Error for a version that the wallet
+// does not have.
 func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, error) {
 	var sum Sum
 	var last int64

@@ -15,18 +15,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Wanted is what the commands of a transaction are about.
+// Wanted is what the commands of a transaction need to read.
 type Wanted struct {
 	Wallets        []uuid.UUID
 	Authorizations []uuid.UUID // to be captured or voided
 	References     []Reference // that callers gave
 }
 
-// stateSQL reads wallets $1 uuid[] with what they start from: the last snapshot
-// and the sum of the events after it, of which there are fewer than
-// SnapshotEvery; the limit tells the planner so, which would read all events of an
-// old wallet otherwise. A wallet that holds nothing has no active authorization, and
-// spares the count.
+// stateSQL reads wallets $1 uuid[] with their last snapshot and the sum of the
+// events after it. There are fewer than SnapshotEvery such events. The LIMIT tells
+// the planner that they are few: without it the planner reads all events of an old
+// wallet. A wallet that holds nothing has no active authorizations to count.
 const stateSQL = `
 	SELECT w.id, w.owner_id, w.currency, w.balance, w.held, w.version, w.created_at,
 	       coalesce(s.version, 0), e.events, e.last, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held,
@@ -43,9 +42,9 @@ const stateSQL = `
 		FROM (SELECT version, delta_balance, delta_held FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0)
 		      ORDER BY version LIMIT 1000) l) e`
 
-// authorizationsSQL reads the authorizations of wallets $1 uuid[] whose time is
-// over, and those of $2 uuid[] that are to be captured or voided. The clock is
-// asked in a subquery, once: then it is a condition that an index can serve.
+// authorizationsSQL reads the authorizations of wallets $1 uuid[] that are over, and
+// the authorizations $2 uuid[]. The clock is in a subquery, so that it is read once
+// and an index can be used.
 const authorizationsSQL = `
 	SELECT a.* FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (
@@ -60,11 +59,10 @@ const takenSQL = `
 	SELECT r.scope, r.reference FROM unnest($1::text[], $2::text[]) AS r (scope, reference)
 	CROSS JOIN LATERAL (SELECT FROM ledger_entries WHERE scope = r.scope AND reference = r.reference) e`
 
-// Open locks wallets for the transaction, in the order of their ids, and reads
-// what commands on them are decided on, in one round trip. With
-// postgres.SkipLocked, wallets that somebody else has locked are Busy. In the
-// order of locks (docs/architecture.md) wallets come after campaigns and before
-// jobs that are settled.
+// Open locks wallets for the transaction, in the order of their ids, and reads what
+// commands on them need, in one round trip. With postgres.SkipLocked, wallets that
+// another transaction has locked are Busy. A transaction locks campaigns before
+// wallets, and the jobs that it settles after them.
 func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*Book, error) {
 	b := &Book{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]bool)}
 	ids := slices.Clone(want.Wallets)
@@ -97,11 +95,11 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	return b, nil
 }
 
-// ErrBroken means that a wallet is not what its events add up to. Its commands
-// fail, and nobody else's: money that two books disagree on is not moved.
+// ErrBroken means that the row of a wallet does not equal the sum of its events.
+// Commands on that wallet fail; those on other wallets go on.
 var ErrBroken = errors.New("wallet: the read model is not what the events add up to")
 
-// ErrBusy means that somebody else has the wallet locked.
+// ErrBusy means that another transaction has locked the wallet.
 var ErrBusy = errors.New("wallet: busy")
 
 func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
@@ -127,7 +125,8 @@ func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	return err
 }
 
-// scanAuthorizations comes after scanState. Those of wallets that are not locked are nobody's concern here.
+// scanAuthorizations runs after scanState. It skips authorizations of wallets that
+// are busy or broken.
 func (b *Book) scanAuthorizations(rows pgx.Rows) error {
 	found, err := pgx.CollectRows(rows, scanAuthorization)
 	slices.SortFunc(found, func(x, y Authorization) int { return x.ExpiresAt.Compare(y.ExpiresAt) })
@@ -145,5 +144,5 @@ func (b *Book) scanAuthorizations(rows pgx.Rows) error {
 	return err
 }
 
-// over tells whether an active authorization's time is over.
+// over reports whether an authorization is active and its deadline has passed.
 func (h *authorization) over(now time.Time) bool { return h.State == Active && !h.ExpiresAt.After(now) }

@@ -19,8 +19,8 @@ func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {
 	return w, err
 }
 
-// Get returns a wallet as it is now, or a not-found Error. What it holds counts
-// authorizations whose time is over until they are tidied up.
+// Get returns a wallet as it is now, or a not-found Error. Held includes
+// authorizations that are over until a command or a sweep ends them.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
 	w, err := postgres.CollectOne(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -32,7 +32,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
 	return w, nil
 }
 
-// OfOwner returns the wallets of an owner, by currency; an empty currency is all.
+// OfOwner returns the wallets of an owner, by currency; an empty currency means all.
 func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency string) ([]Wallet, error) {
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `
 		SELECT `+walletColumns+` FROM wallets
@@ -62,9 +62,9 @@ func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUI
 	return a, nil
 }
 
-// FindDue returns wallets, but for those in except, with authorizations whose time
-// is over, those that wait longest first, from at most limit authorizations. It locks nothing: whoever
-// expires them looks again under the wallets' locks.
+// FindDue returns the wallets of at most limit authorizations that are over, the
+// oldest first, without the wallets in except. It locks nothing: the caller checks
+// again under the wallets' locks.
 func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
 	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT wallet_id FROM (

@@ -11,18 +11,19 @@ import (
 const (
 	// MaxAmount bounds what one command moves, in minor units.
 	MaxAmount = money.MaxAmount
-	// MaxBalance bounds a wallet, in minor units. Programs that keep numbers as
-	// doubles can still count up to it.
+	// MaxBalance bounds the balance of a wallet, in minor units. A double can still
+	// hold it exactly, for clients that have no other numbers.
 	MaxBalance money.Amount = 9_000_000_000_000_000
-	// MaxActive bounds the active authorizations of a wallet, and so what a
-	// command may have to expire.
+	// MaxActive bounds the active authorizations of a wallet, and so the number that
+	// one command may have to end.
 	MaxActive = 100
 	// MinTTL is the shortest life of an authorization.
 	MinTTL = time.Second
 	// MaxTTL is the longest.
 	MaxTTL = 30 * 24 * time.Hour
-	// SnapshotEvery bounds the events of a wallet after its last snapshot, and so
-	// what a command adds up: it has fewer. See docs/adr/0008 for the figures.
+	// SnapshotEvery is how many events after the last snapshot make a new one. A
+	// command adds up fewer events than this. docs/adr/0008-wallets-row-locks-and-events.md
+	// has the measurements.
 	SnapshotEvery = 32
 
 	maxDescription = 500
@@ -30,19 +31,19 @@ const (
 	maxOwner       = 128
 )
 
-// Owner is whose a wallet is, and in which currency: one wallet for each.
+// Owner is the owner and the currency of a wallet. There is one wallet for each.
 type Owner struct {
 	ID       string
 	Currency string
 }
 
-// Wallet is what the events of a wallet add up to.
+// Wallet is a wallet with the sums of its events.
 type Wallet struct {
 	ID uuid.UUID
 	Owner
 	Balance   money.Amount // minor units
 	Held      money.Amount // by active authorizations
-	Version   int64        // that of its last event; 0: none yet
+	Version   int64        // of its last event; 0: none yet
 	CreatedAt time.Time
 }
 
@@ -81,8 +82,9 @@ type Side struct {
 	Account Account
 }
 
-// Reference names a movement, so that it is not made twice. It is unique within
-// its scope: the client that gave it, or nothing for those we make ourselves.
+// Reference identifies a movement, so that it is not made twice. It is unique
+// within its scope: the client that gave it, or empty for references that Triprize
+// makes.
 type Reference struct{ Scope, Text string }
 
 // Entry is one movement.
@@ -98,7 +100,7 @@ type Entry struct {
 	CreatedAt     time.Time
 }
 
-// Event is what an entry did to a wallet.
+// Event is the effect of an entry on one wallet.
 type Event struct {
 	Version       int64
 	DeltaBalance  money.Amount
@@ -108,7 +110,7 @@ type Event struct {
 	Entry         Entry
 }
 
-// AuthorizationState is how far an authorization has come.
+// AuthorizationState is the state of an authorization.
 type AuthorizationState string
 
 // The states; doc.go has the diagram.
@@ -119,7 +121,7 @@ const (
 	Expired  AuthorizationState = "expired"
 )
 
-// Authorization is money that a wallet holds for somebody.
+// Authorization is money that a wallet holds until it is captured or given back.
 type Authorization struct {
 	ID          uuid.UUID
 	WalletID    uuid.UUID
@@ -131,7 +133,7 @@ type Authorization struct {
 	ExpiresAt   time.Time
 }
 
-// Remaining is what it still holds.
+// Remaining is what the authorization still holds.
 func (a Authorization) Remaining() money.Amount {
 	if a.State != Active {
 		return 0

@@ -15,8 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Lost tells whether a transaction lost a race that it may win when it is tried
-// again: rows moved, or somebody has just used one of its versions or references.
+// Lost reports whether a transaction failed because another one was faster, so that
+// a new attempt may succeed: rows have changed, or a version or a reference has just
+// been used.
 func Lost(err error) bool {
 	if errors.Is(err, postgres.ErrRows) {
 		return true
@@ -39,8 +40,8 @@ func (b *Book) Write(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Queue is Write for callers that write more in the same round trip. Every
-// statement checks that it touches exactly the rows it means.
+// Queue adds the statements of Write to a batch, for callers that write more in the
+// same round trip. Each statement fails when it does not change exactly its rows.
 func (b *Book) Queue(p *pgx.Batch) {
 	if len(b.entries) == 0 {
 		return
@@ -51,8 +52,8 @@ func (b *Book) Queue(p *pgx.Batch) {
 	b.queueWallets(p)
 }
 
-// queueEntries inserts in the order of references: two transactions that use the
-// same ones wait for each other in one direction only.
+// queueEntries inserts in the order of references, so that two transactions with the
+// same references cannot deadlock.
 func (b *Book) queueEntries(p *pgx.Batch) {
 	entries := slices.Clone(b.entries)
 	slices.SortFunc(entries, func(x, y Entry) int {
@@ -80,7 +81,7 @@ func (b *Book) queueEntries(p *pgx.Batch) {
 		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, b.now).Exec(postgres.Exactly(n, "entries"))
 }
 
-// queueEvents gives each event the version after the last one that was read.
+// queueEvents inserts the events. Their versions follow the last one that was read.
 func (b *Book) queueEvents(p *pgx.Batch) {
 	n := len(b.events)
 	wallets, versions, entries := make([]uuid.UUID, n), make([]int64, n), make([]uuid.UUID, n)
@@ -131,8 +132,8 @@ func (b *Book) queueAuthorizations(p *pgx.Batch) {
 	}
 }
 
-// queueWallets brings the read model to the version of the last event, from the
-// version that was read, and takes the snapshots that are due.
+// queueWallets updates the rows of wallets, at the version that was read, and writes
+// the snapshots that are due.
 func (b *Book) queueWallets(p *pgx.Batch) {
 	var ids, snapped []uuid.UUID
 	var balances, helds, versions, starts []int64
