@@ -1,7 +1,7 @@
-// Package audit is the invariants of the system as queries: what must be true of
-// the database at any committed moment, whoever crashed in between. It reads and
-// never writes. Every query returns the rows that break it, so a sound database
-// returns nothing.
+// Package audit checks the invariants of the system: what must be true in the
+// database after every commit, also when processes crash. Each invariant is a query
+// that returns the rows that break it, so [Check] returns nothing for a sound
+// database. It also repeats every draw and compares the winners. It never writes.
 package audit
 
 import (
@@ -25,7 +25,8 @@ type invariant struct {
 	sql  string // returns one text column
 }
 
-// Check returns every violation, at most limit for each invariant, as of one moment.
+// Check returns the violations in one snapshot of the database: at most limit for each
+// query, and every wrong draw.
 func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, error) {
 	var found []Violation
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
@@ -46,10 +47,10 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 	return found, nil
 }
 
-// Invariants returns how many there are; that draws can be redone is one of them.
+// Invariants returns the number of invariants: the queries, and one for all draws.
 func Invariants() int { return len(invariants) + len(ledger) + 1 }
 
-// check asks for what breaks each of the invariants.
+// check runs the query of each invariant.
 func check(ctx context.Context, tx pgx.Tx, all []invariant, limit int) (found []Violation, err error) {
 	for _, i := range all {
 		rows, err := tx.Query(ctx, i.sql+" LIMIT $1", limit)

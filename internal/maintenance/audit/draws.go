@@ -16,8 +16,8 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// checkDraws redoes every draw from what it was bound to: the commitment, the
-// frozen list, the winners, and the prizes as they were awarded.
+// checkDraws repeats every draw from its commitment and its frozen list, and compares
+// the winners and the awarded prizes.
 func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 	rows, err := tx.Query(ctx, `SELECT campaign_id FROM draws ORDER BY campaign_id`)
 	if err != nil {
@@ -40,7 +40,7 @@ func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 	return found, nil
 }
 
-// redo returns what is wrong with a draw, or nothing.
+// redo repeats one draw and returns what is wrong with it, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
 	bound, ok, err := campaign.CommitmentOf(ctx, tx, id)
 	if err != nil || !ok {
@@ -74,7 +74,7 @@ func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error
 	return compare(ctx, tx, id, fairdraw.Positions(want), len(want))
 }
 
-// compare holds the published winners and the awarded prizes against those that follow.
+// compare compares the published winners and the awarded prizes with the expected ones.
 func compare(ctx context.Context, tx pgx.Tx, id uuid.UUID, want []triangle.Position, prizes int) (wrong string, err error) {
 	published, _, err := draw.Get(ctx, tx, id)
 	if err != nil {

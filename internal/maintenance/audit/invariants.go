@@ -1,6 +1,7 @@
 package audit
 
-// invariants, each with the sentence it stands for.
+// invariants are those of campaigns, positions, holds, purchases and jobs. The name of
+// each is the sentence that must be true.
 var invariants = []invariant{
 	{"the counters of a campaign equal its rows", `
 		SELECT format('campaign %s counts %s sold, %s reserved of %s; its rows are %s, %s of %s', c.id,

@@ -1,7 +1,7 @@
 package audit
 
-// ledger is the invariants of money. Entries and events are the truth; all else
-// about wallets is added up again from them.
+// ledger is the invariants of money. Entries and events are the truth; everything else
+// about wallets is computed again from them.
 var ledger = []invariant{
 	{"a wallet is what its events add up to, and their versions have no gap", `
 		SELECT format('wallet %s has version %s, balance %s, held %s; its %s events from %s to %s give %s, %s',

@@ -6,9 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// expiredAuthorizations gives back what wallets hold for authorizations whose
-// time is over. A run looks at each wallet once: one that somebody is at work on, or
-// that is broken, is left for the next run and holds up no other.
+// expiredAuthorizations ends authorizations that are over. A run tries each wallet once:
+// one that is locked or broken is left for the next run and does not delay the others.
 func (s *Sweeper) expiredAuthorizations(ctx context.Context) (Counts, error) {
 	counts := Counts{"wallets": 0, "expired": 0, "passed_over": 0}
 	var visited []uuid.UUID
@@ -22,7 +21,7 @@ func (s *Sweeper) expiredAuthorizations(ctx context.Context) (Counts, error) {
 		counts["expired"] += done.Authorizations
 		counts["passed_over"] += done.PassedOver
 		if len(done.Visited) > 0 {
-			return limit, nil // there may be more, of other wallets
+			return limit, nil // other wallets may have more
 		}
 		return 0, nil
 	})

@@ -1,12 +1,14 @@
-// Package recovery is every sweep: the work of finding what a crash left behind
-// and bringing it on its way again. Each sweep is bounded, can be run alone, and
-// can be run by several processes at once: what it changes is guarded in SQL.
+// Package recovery has the sweeps. A sweep finds what a crash or the passing of time
+// has left to do, and does it. A [Sweeper] runs them. Each sweep is bounded, can run
+// alone, and can run in several processes at once: its changes are guarded in SQL.
 //
-//	lost-jobs             messages of the outbox whose task is neither in the queue nor with a live worker
-//	expired-holds         holds whose time is over
-//	expired-authorizations authorizations whose time is over
-//	expired-reservations  positions reserved for a payment that did not come
-//	stale-locks           execution locks whose holder is silent
-//	stuck-draws           sold-out campaigns that nobody draws
-//	old-records           final jobs, and holds that are over, past their retention
+//	expired-holds           end holds that are over
+//	expired-authorizations  end authorizations that are over
+//	expired-reservations    free positions whose payment did not come in time
+//	stale-locks             release execution locks that are no longer renewed
+//	stuck-draws             make a new draw job for sold-out campaigns that have none
+//	lost-jobs               issue messages again whose task is neither queued nor with a live worker
+//	old-records             delete final jobs and ended holds that are past their retention
+//
+// No promise depends on when a sweep runs, only that it runs at some time.
 package recovery

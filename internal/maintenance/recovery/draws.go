@@ -16,8 +16,8 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// staleLocks takes execution locks away from workers that were silent for longer
-// than the lease. Their draw jobs are found by lost-jobs.
+// staleLocks releases execution locks that were not renewed for longer than the lease.
+// The sweep lost-jobs finds the draw jobs of their holders.
 func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 	counts := Counts{"released": 0}
 	err := s.batches(func(limit int) (int, error) {
@@ -31,8 +31,8 @@ func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 	return counts, err
 }
 
-// stuckDraws gives a new draw job to every campaign that has been drawing for a
-// while with nobody at it and no job on its way: the job was given up.
+// stuckDraws makes a new draw job for every campaign that has been drawing for a while
+// without an execution lock and without a queued job: its job was given up.
 func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 	counts := Counts{"found": 0, "enqueued": 0}
 	err := s.batches(func(limit int) (int, error) {
@@ -63,9 +63,9 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 	return counts, err
 }
 
-// lockStuck locks and returns sold-out campaigns that nobody draws. Every queued
-// job is in a message of the outbox, and there are few messages for draws, so
-// that is where to look for a job on its way.
+// lockStuck locks and returns sold-out campaigns that have no lock and no queued job. It
+// looks for queued jobs in the outbox: every queued job is in a message, and there are
+// few messages for draws.
 func lockStuck(ctx context.Context, tx pgx.Tx, after time.Duration, limit int) ([]uuid.UUID, error) {
 	stuck, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		SELECT c.id FROM campaigns c
@@ -82,7 +82,7 @@ func lockStuck(ctx context.Context, tx pgx.Tx, after time.Duration, limit int) (
 	return stuck, nil
 }
 
-// oldRecords deletes final jobs, and holds that have ended, whose retention is over.
+// oldRecords deletes final jobs and ended holds that are past their retention.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
 	counts := Counts{"jobs_deleted": 0, "holds_deleted": 0}
 	jobs := s.batches(func(limit int) (int, error) {

@@ -10,12 +10,12 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// expiredHolds ends holds that are over, campaign by campaign, each in short
-// transactions. One that fails does not hold up the others.
+// expiredHolds ends holds that are over, with a short transaction for each campaign. A
+// campaign that fails does not stop the others.
 func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 	counts := Counts{"campaigns": 0, "expired": 0, "freed": 0, "failed": 0}
 	var failures []error
-	broken := []uuid.UUID{} // they would be found again and again
+	broken := []uuid.UUID{} // campaigns that failed: not to be found again in this run
 	err := s.batches(func(limit int) (int, error) {
 		campaigns, err := inventory.CampaignsWithHoldsOver(ctx, s.db, broken, limit)
 		if err != nil {
@@ -37,7 +37,7 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 			counts["freed"] += positions
 		}
 		s.holds.Count(inventory.HoldsExpired, done)
-		if failed { // its holds filled the batch: others may be behind them
+		if failed { // holds of failed campaigns filled the batch: there may be more of others
 			done = max(done, limit)
 		}
 		return done, ctx.Err()

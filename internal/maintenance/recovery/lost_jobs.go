@@ -12,17 +12,17 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// lostJobs looks once at every message that has been in the outbox for longer
-// than its backoff. One whose task waits in the queue is noted as seen; one that
-// a live worker is at work on is left alone; any other is lost, and issued again
-// in bundles with what is still to be done of it.
+// lostJobs looks once at every message that has been in the outbox for longer than its
+// backoff. When its task waits in the queue, the message is marked as seen. When a live
+// worker has the task, the message is left alone. Any other message is lost: its jobs
+// that are still queued are issued again in new messages.
 //
-// Messages that workers are at stay overdue, and are the oldest: so a run goes on
-// behind them, and ends before its time only when it has changed max_batches full
-// batches. How many they are is bounded by what the workers can take.
+// Messages that live workers have stay overdue and are the oldest, so they do not count
+// for the limit of a run: it ends early only after changing max_batches full batches.
+// There are only as many of them as workers take at a time.
 //
-// When Redis cannot say where tasks are, nothing is lost yet: the run fails and
-// changes nothing, so that an outage does not double a backlog.
+// When Redis cannot say where tasks are, the run fails and changes nothing more, so that
+// an outage does not double the backlog.
 func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0}
 	overdue, err := outbox.FindOverdue(ctx, s.db, s.lostJobsBackoff())
@@ -60,7 +60,7 @@ func (s *Sweeper) lostJobsBackoff() outbox.Backoff {
 	return outbox.Backoff{First: s.settings.Sweeps.LostJobsBackoff, Longest: s.settings.Sweeps.LostJobsMaxBackoff, Deaths: s.settings.Worker.MaxDeliveries}
 }
 
-// find sorts messages by the states of their tasks.
+// find groups messages by the states of their tasks.
 func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (map[queue.TaskState][]uuid.UUID, error) {
 	kinds := make(map[job.Kind][]uuid.UUID)
 	for _, m := range messages {
@@ -79,9 +79,8 @@ func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (map[queu
 	return found, nil
 }
 
-// reissue replaces lost messages and enqueues the new ones; it returns how many
-// jobs these are for. A new one that cannot be enqueued is found missing by a
-// later run.
+// reissue replaces lost messages and enqueues the new ones. It returns how many jobs
+// were enqueued. A later run finds a new message that could not be enqueued.
 func (s *Sweeper) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (jobs int, err error) {
 	lost := append(missing[:len(missing):len(missing)], orphaned...)
 	if len(lost) == 0 {

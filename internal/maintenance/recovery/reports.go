@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// reportTimeout bounds what is done in Redis for reports, which nobody depends on.
+// reportTimeout bounds the calls to Redis for reports. No promise depends on reports.
 const reportTimeout = time.Second
 
 func (s *Sweeper) reportsKey() string { return s.settings.Redis.Namespace + ":sweeps" }
 
-// remember keeps the last report of each sweep where every process finds it.
-// Without Redis it is only in the log.
+// remember stores the last report of each sweep in Redis, where every process finds it.
+// When that fails nothing else is affected.
 func (s *Sweeper) remember(ctx context.Context, report Report) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (s *Sweeper) LastReports(ctx context.Context) (map[string]Report, error) {
 	reports := make(map[string]Report, len(texts))
 	for name, text := range texts {
 		var report Report
-		if err := json.Unmarshal([]byte(text), &report); err == nil { // what does not fit was written by another version
+		if err := json.Unmarshal([]byte(text), &report); err == nil { // skip what another version wrote
 			reports[name] = report
 		}
 	}

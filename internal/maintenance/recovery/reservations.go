@@ -9,13 +9,12 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// expiredReservations gives back what was reserved for payments that did not
-// come, one purchase at a time: each locks its campaign only briefly. One that
-// fails does not hold up the others.
+// expiredReservations frees positions whose payment did not come in time, with a short
+// transaction for each purchase. A purchase that fails does not stop the others.
 func (s *Sweeper) expiredReservations(ctx context.Context) (Counts, error) {
 	counts := Counts{"found": 0, "expired": 0, "failed": 0}
 	var failures []error
-	tried := make(map[uuid.UUID]bool) // those that failed would be found again and again
+	tried := make(map[uuid.UUID]bool) // purchases that failed are found again
 	err := s.batches(func(limit int) (int, error) {
 		found, err := purchase.FindExpired(ctx, s.db, limit+len(tried))
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// Counts is what a run of a sweep found and did, by name.
+// Counts is how much a run of a sweep has found and done, by name.
 type Counts map[string]int
 
 // Sweep is one kind of recovery.
@@ -29,7 +29,7 @@ type Sweep struct {
 	run   func(ctx context.Context) (Counts, error)
 }
 
-// Report is what one run of a sweep came to.
+// Report is the result of one run of a sweep.
 type Report struct {
 	Sweep      string    `json:"sweep"`
 	StartedAt  time.Time `json:"started_at"`
@@ -38,7 +38,7 @@ type Report struct {
 	Error      string    `json:"error,omitempty"`
 }
 
-// Sweeper has every sweep.
+// Sweeper runs sweeps.
 type Sweeper struct {
 	db        *pgxpool.Pool
 	settings  config.Settings
@@ -52,7 +52,7 @@ type Sweeper struct {
 	wallets   *wallets.Executor
 }
 
-// New returns a Sweeper; what it does to holds is counted in holds.
+// New returns a Sweeper. It counts the holds that it ends in holds.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
@@ -61,11 +61,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		finder:    queue.NewFinder(rdb, namespace),
 		seller:    sale.NewSeller(db, settings.Retention.Jobs),
 		announced: watch.NewAnnouncements(rdb, namespace),
-		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // a sweep passes over wallets that are busy: it needs no lock
+		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 	}
 }
 
-// Sweeps lists the sweeps in the order in which they are best run once.
+// Sweeps lists the sweeps, in the best order for running each once.
 func (s *Sweeper) Sweeps() []Sweep {
 	every := s.settings.Sweeps
 	return []Sweep{
@@ -79,8 +79,8 @@ func (s *Sweeper) Sweeps() []Sweep {
 	}
 }
 
-// Run runs one sweep within its time limit. What it did before it failed stays
-// done, and is in the report.
+// Run runs one sweep within its time limit. When it fails, what it has done stays done
+// and is in the report.
 func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.Scheduler.SweepTimeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err erro
 	return report, err
 }
 
-// batches calls one until it did less than a full batch, at most max_batches times.
+// batches calls one until it has done less than a full batch, at most max_batches times.
 func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 	limit := s.settings.Scheduler.BatchSize
 	for range s.settings.Scheduler.MaxBatches {
@@ -118,7 +118,7 @@ func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 	return nil
 }
 
-// announce tells waiters that jobs are final; without Redis they find out by themselves.
+// announce tells waiters that jobs are final. When that fails they find out by polling.
 func (s *Sweeper) announce(ctx context.Context, ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
@@ -132,8 +132,8 @@ func (s *Sweeper) announce(ctx context.Context, ids []uuid.UUID) {
 	}
 }
 
-// enqueue puts messages that are committed in the queue. One that cannot be
-// enqueued stays in the outbox for the next run.
+// enqueue puts committed messages in the queue. A message that cannot be enqueued stays
+// in the outbox for a later run.
 func (s *Sweeper) enqueue(ctx context.Context, messages []outbox.Message) (enqueued int, err error) {
 	for _, m := range messages {
 		if err := outbox.Enqueue(ctx, s.client, m); err != nil {

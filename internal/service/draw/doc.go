@@ -2,6 +2,8 @@
 //
 //	claim ─▶ load ─▶ check ─▶ select ─▶ record
 //
+// A [Drawer] does these steps:
+//
 //   - claim: take the execution lock of the campaign. Its version grows with every
 //     claim. When another worker has it, the job is tried again later ([ErrBusy]). A
 //     worker that dies loses it after the lease.

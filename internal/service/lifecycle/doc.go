@@ -1,7 +1,8 @@
-// Package lifecycle makes campaigns and moves them up to the day they are sold
-// out: create, change, publish, pause, resume. Each is one transaction, and each
-// command takes effect once per idempotency key.
+// Package lifecycle moves campaigns from draft to sale: a [Service] creates,
+// changes, publishes, pauses and resumes them. Each of these is one transaction, and
+// all but a change take effect once per idempotency key.
 //
-// Publication binds a draft to its rules by a commitment (package fairdraw), lays
-// out the positions in a secret order, and puts the campaign on sale.
+// Publication fixes the rules of the draw by a commitment (package fairdraw), makes
+// the positions in a secret random order, and puts the campaign on sale. This package
+// never sells and never draws.
 package lifecycle

@@ -14,7 +14,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Service makes campaigns and moves them.
+// Service creates campaigns and changes their state.
 type Service struct {
 	db     postgres.Beginner
 	key    seal.Key
@@ -22,17 +22,17 @@ type Service struct {
 	render func(Details) any
 }
 
-// New returns a Service. It seals the secrets of campaigns with key; render makes
-// the body that a campaign is answered with.
+// New returns a Service. It seals the secrets of campaigns with key; render makes the
+// answer's body from a campaign.
 func New(db postgres.Beginner, key seal.Key, bounds campaign.Bounds, render func(Details) any) *Service {
 	return &Service{db: db, key: key, bounds: bounds, render: render}
 }
 
-// Details is a campaign with all that belongs to it but its positions.
+// Details is a campaign with everything that belongs to it except its positions.
 type Details struct {
 	campaign.Campaign
 	Layers     []campaign.Layer
-	Counts     []inventory.LayerCounts // by layer; none before publication
+	Counts     []inventory.LayerCounts // by layer; empty before publication
 	Commitment *campaign.Commitment    // nil before publication
 }
 
@@ -54,7 +54,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (d Details, err erro
 	return d, err
 }
 
-// Create makes a pending campaign of a draft. Its id is the campaign of the request.
+// Create makes a pending campaign from a draft. Its id is r.CampaignID.
 func (s *Service) Create(ctx context.Context, r job.Request, d campaign.Draft) (job.Accepted, error) {
 	if err := d.Check(s.bounds); err != nil {
 		return job.Accepted{}, err
@@ -67,17 +67,17 @@ func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, err
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, id) })
 }
 
-// Pause interrupts the sale of an active campaign.
+// Pause stops the sale of an active campaign until Resume.
 func (s *Service) Pause(ctx context.Context, r job.Request) (job.Accepted, error) {
 	return s.once(ctx, r, locked(ctx, campaign.Pause))
 }
 
-// Resume goes on with the sale of a paused campaign.
+// Resume continues the sale of a paused campaign.
 func (s *Service) Resume(ctx context.Context, r job.Request) (job.Accepted, error) {
 	return s.once(ctx, r, locked(ctx, campaign.Resume))
 }
 
-// locked is a move under the campaign's lock.
+// locked makes a change of state run under the campaign's lock.
 func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) error) func(pgx.Tx, uuid.UUID) error {
 	return func(tx pgx.Tx, id uuid.UUID) error {
 		if err := campaign.Lock(ctx, tx, id); err != nil {
@@ -87,8 +87,7 @@ func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) e
 	}
 }
 
-// once does what a request asks for, once per idempotency key, and answers with
-// the campaign as it is then.
+// once runs do once per idempotency key. The answer is the campaign after it.
 func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (job.Accepted, error) {
 	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		if err := do(tx, r.CampaignID); err != nil {
@@ -100,8 +99,8 @@ func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id
 }
 
 // Patch changes what the campaign's state allows: everything while it is pending;
-// while it is active the name, a higher limit and a later end; afterwards the
-// name. It returns the campaign as it is then.
+// the name, a higher limit and a later end while it is active; only the name after
+// that. It returns the campaign after the change.
 func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(ctx, tx, id); err != nil {
@@ -142,5 +141,5 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	if now.State == campaign.Active {
 		return campaign.Amend(ctx, tx, now.ID, p)
 	}
-	return campaign.Rename(ctx, tx, now.ID, *p.Name) // a patch has a field, and every other one is fixed
+	return campaign.Rename(ctx, tx, now.ID, *p.Name) // not nil: a patch has at least one field, and all others are fixed
 }

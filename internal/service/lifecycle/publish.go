@@ -18,8 +18,8 @@ import (
 // secretSize is the length in bytes of a draw's secret.
 const secretSize = 32
 
-// Publish publishes a pending campaign. From then on rules and commitment are
-// public and cannot change; the secret stays sealed with key until the draw.
+// Publish publishes a pending campaign. From then on its rules and commitment are
+// public and cannot change. The secret stays encrypted with key until the draw.
 func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
@@ -53,7 +53,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 	return campaign.Activate(ctx, tx, id, bound)
 }
 
-// commit draws a fresh secret and binds rules and secret together.
+// commit makes a random secret and the commitment to rules and secret.
 func commit(c campaign.Campaign, prizes []campaign.Prize, key seal.Key) (campaign.Commitment, error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {

@@ -15,17 +15,17 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// decision is what becomes of an order: it is sold, refused, or put off.
+// decision is the outcome of an order: it is sold, refused, or put off.
 type decision struct {
 	order   *order
 	bought  purchase.Purchase // when it is sold
-	picked  []*inventory.Free // the positions of it
+	picked  []*inventory.Free // the positions that are sold
 	refusal error
-	putOff  bool // its wallet is locked by somebody else
+	putOff  bool // another transaction has locked its wallet
 }
 
-// allocation is what orders share while they are decided, one after the other:
-// each sees what those before it have got.
+// allocation is what orders share while they are decided, one after the other. Each
+// order sees what those before it have got.
 type allocation struct {
 	*inputs
 	payers *payers
@@ -34,8 +34,8 @@ type allocation struct {
 	used   map[uuid.UUID]bool // holds, by the orders so far
 }
 
-// allocate decides orders in the order of arrival: the first ones get what there
-// is, each all it asks for or nothing.
+// allocate decides orders in order of arrival. Each gets all the positions it wants
+// or none.
 func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) ([]decision, error) {
 	stock, err := in.findStock(ctx, tx, orders, payers)
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	}
 	switch {
 	case refusal == nil:
-	case errors.Is(refusal, wallet.ErrBroken), fault.CodeOf(refusal) != fault.InternalError: // of a broken wallet the order would never be done
+	case errors.Is(refusal, wallet.ErrBroken), fault.CodeOf(refusal) != fault.InternalError: // an order on a broken wallet could never succeed
 		return decision{order: o, refusal: refusal}, nil
 	default:
 		return decision{}, refusal
@@ -92,7 +92,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	return decision{order: o, bought: bought, picked: picked}, nil
 }
 
-// pick chooses what an order asks for, or returns why it cannot have it.
+// pick chooses the positions of an order, or returns why it cannot have them.
 func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 	if o.Selection.HoldID != uuid.Nil {
 		h, err := a.usable(o)
@@ -101,15 +101,15 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 		}
 		return a.stock.Kept(h)
 	}
-	limit, has := a.campaigns[o.campaignID].PurchaseLimit, a.has[o.buyer()]+a.bought[o.buyer()] // what a hold keeps is counted already
+	limit, has := a.campaigns[o.campaignID].PurchaseLimit, a.has[o.buyer()]+a.bought[o.buyer()] // has includes held positions
 	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
 	return a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, nil)
 }
 
-// usable returns the hold that an order wants to buy, or why it cannot. To
-// anybody but its owner it does not exist.
+// usable returns the hold that an order buys, or why it cannot. For a user who does
+// not own it, a hold does not exist.
 func (a *allocation) usable(o *order) (inventory.Hold, error) {
 	h, ok := a.holds[o.Selection.HoldID]
 	switch {
@@ -121,7 +121,7 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 	return h, h.CheckActive()
 }
 
-// purchaseOf is the purchase that an order and its positions make.
+// purchaseOf makes the purchase of an order and its positions.
 func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Purchase {
 	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
 		Currency: currency, PaymentMethod: o.Payment.Method}

@@ -21,32 +21,32 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// Cancellation is what a cancellation job carries: which purchase, and who wants
-// it back.
+// Cancellation is the payload of a cancellation job: which purchase to cancel, for
+// whom and why.
 type Cancellation struct {
 	PurchaseID uuid.UUID `json:"purchase_id"`
 	By         string    `json:"by"` // role:client, and /user when one was signed in
 	Reason     string    `json:"reason,omitempty"`
-	AnyTime    bool      `json:"any_time,omitempty"` // the policy's deadline is no bar, as for operators
+	AnyTime    bool      `json:"any_time,omitempty"` // ignore the policy's deadline, as for operators
 }
 
-// Cancelled is what a succeeded cancellation job answers.
+// Cancelled is the result of a succeeded cancellation job.
 type Cancelled struct {
 	PurchaseID uuid.UUID        `json:"purchase_id"`
 	State      purchase.State   `json:"state"`
 	Positions  []ResultPosition `json:"positions"` // free again
-	Amount     money.Amount     `json:"amount"`    // to be given back by whoever collected it
+	Amount     money.Amount     `json:"amount"`    // refunded to the wallet, or for the app to refund
 	Currency   string           `json:"currency"`
 }
 
-// Cancel settles a cancellation job in one transaction: the purchase is
-// cancelled, its positions are free, and counters and the user's limit with them.
-// What cannot be cancelled settles the job as failed. job.ErrSettled means that
-// there is nothing left to do. It waits for the campaign, and at most walletWait
-// for the wallet that gets the money back.
+// Cancel settles a cancellation job in one transaction: it cancels the purchase,
+// frees its positions and refunds the wallet that paid. When the purchase cannot be
+// cancelled the job fails. job.ErrSettled means that the job is final already. Cancel
+// waits for the campaign, and at most walletWait for the wallet.
 //
-// The campaign's lock makes it take turns with sales: it comes before the sale
-// that freezes the campaign, which then freezes nothing, or after it, and is refused.
+// The campaign's lock makes cancellations and sales take turns. After a cancellation a
+// position is free, so the next sale may not sell out the campaign. After the sale that
+// freezes the campaign, a cancellation is refused.
 func (s *Seller) Cancel(ctx context.Context, ref job.Ref, walletWait time.Duration) (job.Outcome, error) {
 	var outcome job.Outcome
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
@@ -78,31 +78,31 @@ func (s *Seller) Cancel(ctx context.Context, ref job.Ref, walletWait time.Durati
 	return outcome, nil
 }
 
-// isRefusal tells an answer to who asked from what went wrong with the asking.
+// isRefusal reports whether err refuses the cancellation; other errors are failures.
 func isRefusal(err error) bool {
 	f, ok := errors.AsType[*fault.Error](err)
 	return ok && (f.Code == fault.NotFound || f.Code == fault.StateConflict)
 }
 
-// cancellation is a queued cancellation job with what it is decided on.
+// cancellation is a queued cancellation job with all that its decision needs.
 type cancellation struct {
 	Cancellation
 	jobID    uuid.UUID
 	campaign campaign.State
 	until    *time.Time // the policy's deadline
-	late     bool       // it was accepted when the deadline was over
+	late     bool       // it was accepted after the deadline
 	bought   purchase.Purchase
 }
 
 // readCancellation locks the campaign and reads, in later statements, what the
-// job is decided on.
+// decision needs.
 func readCancellation(ctx context.Context, tx pgx.Tx, ref job.Ref) (c cancellation, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
 		return c, err
 	}
 	c.jobID = ref.ID
 	var payload []byte
-	// What counts is when it was asked for, not how long the job waited in the queue.
+	// The deadline applies to the time of the request, not of this transaction.
 	err = tx.QueryRow(ctx, `
 		SELECT j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
 		FROM jobs j
@@ -125,7 +125,7 @@ func readCancellation(ctx context.Context, tx pgx.Tx, ref job.Ref) (c cancellati
 	return c, err
 }
 
-// check says why the purchase cannot be cancelled, or nothing.
+// check returns why the purchase cannot be cancelled, or nil.
 func (c cancellation) check() error {
 	switch {
 	case c.bought.State == purchase.Cancelled:
@@ -144,9 +144,9 @@ func (c cancellation) check() error {
 	return nil
 }
 
-// write cancels the purchase, frees its positions, gives the money back and
-// settles the job, in the order of locks. Every statement must touch exactly the
-// rows it means.
+// write cancels the purchase, frees its positions, refunds the money and settles the
+// job, in the order of locks. Each statement fails when it does not change exactly
+// its rows.
 func (c cancellation) write(ctx context.Context, tx pgx.Tx, refunded *wallet.Book) (job.Outcome, error) {
 	p, n := c.bought, len(c.bought.Items)
 	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: purchase.Cancelled, Positions: resultPositions(p.Items),

@@ -1,24 +1,30 @@
-// Package sale sells positions: one transaction settles many purchase jobs of
-// any number of campaigns.
+// Package sale sells positions: a [Seller] settles many purchase jobs, of any number
+// of campaigns, in one transaction.
 //
-//		lock ─▶ read ─▶ decide ─▶ find free positions ─▶ allocate ─▶ write ─▶ freeze what is sold out
+//	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ freeze
 //
-//	  - lock: the campaigns, by id, passing over those that another worker has
-//	    (their jobs come back as Busy).
-//	  - read, in later statements: campaigns, the jobs that are still queued, what
-//	    limited users have already.
-//	  - decide in the order of arrival: state, pause, window, limit. A refusal is
-//	    an outcome of its job like a sale is.
-//	  - allocate: each request takes the first free positions by rank, all or nothing.
-//	  - write: positions, purchases, counters and the outcomes of the jobs. Every
-//	    statement must touch exactly the rows it means, or all is rolled back.
-//	  - freeze: the transaction that sells the last position moves the campaign to
-//	    drawing, binds the sold list by its Merkle root and inserts the draw job.
+// These are the steps of [Seller.Sell]:
 //
-// Cancel takes one sale back, while the list is not frozen: it waits for the
-// campaign like a batch does, and is decided on what it finds then.
+//   - lock campaigns: by id. [Wait] says whether to wait for those that another
+//     transaction has locked, or to return their jobs as Busy.
+//   - read, in later statements: campaigns, the jobs that are still queued, and how
+//     many positions their users have where there is a limit.
+//   - end holds: those that are over, so that their positions are free.
+//   - admit: refuse jobs by the state of their campaign. A refusal settles a job, like
+//     a sale does.
+//   - lock wallets: of the jobs that are paid by wallet.
+//   - allocate, in order of arrival: check limit and money, and give each job all it
+//     wants or nothing: the positions of its hold, chosen ones, or the first free ones
+//     by rank.
+//   - write: counters, positions, purchases, money and the outcomes of the jobs. When a
+//     statement does not change exactly its rows, everything is rolled back.
+//   - freeze: when the last position of a campaign is sold, move it to drawing, record
+//     the Merkle root of the sold list and insert the draw job.
 //
-// So a job is final exactly when its effect is committed, whoever delivers it
-// how often. The transaction is READ COMMITTED: the campaign's row lock makes
-// sales of one campaign take turns, and the batch makes a turn worth taking.
+// [Seller.Cancel] takes one purchase back while its campaign is active. [Seller.Expire]
+// gives back positions that were reserved and not paid in time.
+//
+// A job is final exactly when its effect is committed, no matter how often it is
+// delivered. The transactions are READ COMMITTED: the row lock of a campaign makes its
+// sales take turns.
 package sale

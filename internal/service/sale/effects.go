@@ -16,7 +16,7 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// effects is what a transaction writes, and reports once it is committed.
+// effects is what a transaction writes, and the report that is valid after its commit.
 type effects struct {
 	changes   campaign.Changes
 	sales     []inventory.Sale
@@ -25,7 +25,7 @@ type effects struct {
 	report    Report
 }
 
-// effectsOf turns decisions into what is to be written.
+// effectsOf turns decisions into effects.
 func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, error) {
 	e := &effects{changes: make(campaign.Changes), book: payers.book, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
 	for _, h := range in.over {
@@ -73,8 +73,8 @@ func (e *effects) sell(d decision) error {
 	return nil
 }
 
-// write writes everything, in one round trip and in the order of locks. Every
-// statement must touch exactly the rows it means.
+// write writes everything, in one round trip and in the order of locks. Each statement
+// fails when it does not change exactly its rows.
 func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
 	e.changes.Queue(&b)

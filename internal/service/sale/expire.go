@@ -14,13 +14,12 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// Expire gives back the positions of a reservation that was not paid in time:
-// the purchase and its job fail with reservation-expired, and positions,
-// counters and the user's limit are free again, in one transaction. It returns
-// the settled job, or false when there was nothing to expire any more.
+// Expire frees the positions of a reservation that was not paid in time. In the same
+// transaction the purchase and its job fail with reservation-expired. It returns the
+// settled job, or false when the reservation was paid or released in the meantime.
 //
-// It is for purchases without a provider's payment. One with a payment may have
-// been paid after all, and is released only when the provider says it was not.
+// It is for purchases without a payment at a provider. When there is such a payment,
+// only the provider can say that it was not paid.
 func (s *Seller) Expire(ctx context.Context, e purchase.Expired) (outcome job.Outcome, expired bool, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(ctx, tx, e.CampaignID); err != nil {

@@ -17,9 +17,9 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// freeze ends the sale of every campaign whose last position is sold by now: it
-// is drawing, the sold list is bound by its root, and there is a draw job. That
-// happens once in the life of a campaign, so its round trips do not matter.
+// freeze ends the sale of every campaign whose last position this transaction sells:
+// it moves the campaign to drawing, records the root of the sold list and inserts the
+// draw job. It happens once per campaign, so its round trips do not matter.
 func (s *Seller) freeze(ctx context.Context, tx pgx.Tx, in *inputs, out *effects) ([]outbox.Message, error) {
 	var messages []outbox.Message
 	for _, id := range slices.SortedFunc(maps.Keys(out.changes), uuidv7.Compare) {

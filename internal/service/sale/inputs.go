@@ -14,15 +14,14 @@ import (
 	"triprize/internal/store/job"
 )
 
-// inputs is what a transaction has locked and read. Once it is read nothing
-// changes it.
+// inputs is what a transaction has locked and read. Allocation does not change it.
 type inputs struct {
 	campaigns map[uuid.UUID]*campaign.Status
 	orders    []*order                     // in the order of arrival
-	busy      []job.Ref                    // jobs whose campaign somebody else has locked
+	busy      []job.Ref                    // jobs whose campaign another transaction has locked
 	has       map[buyer]int                // positions of users, in campaigns with a purchase limit
-	over      []inventory.Over             // holds whose time is over; has does not count them
-	holds     map[uuid.UUID]inventory.Hold // that orders name, once what is over has ended
+	over      []inventory.Over             // holds that are over; has does not count them after endHolds
+	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 }
 
 // buyer is a user in a campaign.
@@ -33,7 +32,7 @@ type buyer struct {
 
 func (o *order) buyer() buyer { return buyer{o.campaignID, o.UserID} }
 
-// users names who is behind the orders.
+// users returns the user of each order.
 func (in *inputs) users() []string {
 	users := make([]string, len(in.orders))
 	for i, o := range in.orders {
@@ -42,9 +41,9 @@ func (in *inputs) users() []string {
 	return users
 }
 
-// lockCampaigns locks the campaigns of jobs and reads everything that does not
-// depend on what the orders say, in one round trip. The lock is a statement of
-// its own; those after it see what was committed before it was granted.
+// lockCampaigns locks the campaigns of jobs and reads everything that does not depend
+// on the content of the orders, in one round trip. The lock is a statement of its own;
+// those after it see what was committed before it was granted.
 func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
 	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[buyer]int), holds: make(map[uuid.UUID]inventory.Hold)}
 	jobs, campaigns := make([]uuid.UUID, len(refs)), make([]uuid.UUID, 0, 1)
@@ -68,15 +67,15 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	return in, nil
 }
 
-// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued, by arrival.
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued, in order of arrival.
 const queuedSQL = `
 	SELECT j.id, j.campaign_id, j.payload FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	WHERE j.state = 'queued' ORDER BY j.accepted_at, j.id`
 
-// hasSQL counts what the users behind the jobs $1 uuid[] have in their campaigns,
-// where the campaign has a limit. "user_id = ANY" would filter the whole campaign;
-// this asks the index once per user.
+// hasSQL counts the positions of the users of jobs $1 uuid[], in campaigns that have a
+// limit. It makes one index look-up per user; "user_id = ANY" would filter the whole
+// campaign.
 const hasSQL = `
 	SELECT u.campaign_id, u.user_id, p.n
 	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
@@ -106,8 +105,9 @@ func (in *inputs) scanHas(rows pgx.Rows) error {
 	return err
 }
 
-// keepLocked keeps only orders whose campaign is locked, or that have no campaign
-// at all: those are refused. Holds of other campaigns are not ours to end.
+// keepLocked moves orders whose campaign is not locked to busy. Orders whose campaign
+// does not exist stay, to be refused. It also drops the holds of campaigns that are not
+// locked or not active: this transaction must not end them.
 func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
 	in.orders = slices.DeleteFunc(in.orders, func(o *order) bool {
 		busy := in.campaigns[o.campaignID] != nil && !locked[o.campaignID]
@@ -122,14 +122,14 @@ func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
 	})
 }
 
-// endHolds ends the holds that are over, so that what they kept is free, and then
-// reads those that orders name.
+// endHolds ends the holds that are over, so that their positions are free, and then
+// reads the holds that orders name.
 func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
 	if len(in.over) > 0 {
 		inventory.QueueExpire(&b, in.over)
 		for _, h := range in.over {
-			if who := (buyer{h.CampaignID, h.UserID}); in.has[who] > 0 { // 0: nobody asks
+			if who := (buyer{h.CampaignID, h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
 				in.has[who] -= h.Size
 			}
 		}
@@ -152,7 +152,7 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// admit refuses the orders that no free position could help, whatever others buy.
+// admit refuses orders that cannot be served, no matter which positions are free.
 func (in *inputs) admit() (admitted []*order, refused []decision) {
 	for _, o := range in.orders {
 		if err := in.check(o); err != nil {
@@ -164,7 +164,8 @@ func (in *inputs) admit() (admitted []*order, refused []decision) {
 	return admitted, refused
 }
 
-// check says what can never be, and then what the campaign's state forbids.
+// check returns why an order cannot be served: first a wrong selection, then the state
+// of the sale.
 func (in *inputs) check(o *order) error {
 	c := in.campaigns[o.campaignID]
 	if c == nil {

@@ -13,43 +13,44 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// Order is what a purchase job carries: who wants what, and how it is paid.
+// Order is the payload of a purchase job: who buys what, and how it is paid.
 type Order struct {
 	UserID    string    `json:"user_id"`
 	Selection Selection `json:"selection"`
 	Payment   Payment   `json:"payment"`
 }
 
-// Selection asks for positions, all or nothing: chosen or random free ones, or
-// those that a hold keeps.
+// Selection is the positions that an order wants, all or nothing: chosen or random
+// free ones, or those of a hold.
 type Selection struct {
 	inventory.Selection
 	HoldID uuid.UUID `json:"hold_id,omitzero"`
 }
 
-// Random asks for a number of free positions of a layer; layer 0 is anywhere.
+// Random selects a number of free positions of a layer; layer 0 means any layer.
 func Random(layer, quantity int) Selection {
 	return Selection{Selection: inventory.Selection{Layer: layer, Quantity: quantity}}
 }
 
-// Chosen asks for the positions that are named.
+// Chosen selects the given positions.
 func Chosen(positions ...triangle.Position) Selection {
 	return Selection{Selection: inventory.Selection{Positions: positions}}
 }
 
-// FromHold asks for what a hold keeps.
+// FromHold selects the positions of a hold.
 func FromHold(id uuid.UUID) Selection { return Selection{HoldID: id} }
 
 // selectionAt is the JSON pointer of an order's selection.
 const selectionAt = "/selection"
 
-// Payment says how the purchase is paid. With purchase.External the app has the money.
+// Payment says how the purchase is paid. With purchase.External the app collects the
+// money.
 type Payment struct {
 	Method    purchase.PaymentMethod `json:"method"`
 	Reference string                 `json:"reference,omitempty"`
 }
 
-// Result is what a succeeded purchase job answers.
+// Result is the result of a succeeded purchase job.
 type Result struct {
 	PurchaseID uuid.UUID        `json:"purchase_id"`
 	Positions  []ResultPosition `json:"positions"`

@@ -19,11 +19,11 @@ import (
 // payers are the wallets that pay for the orders of a transaction.
 type payers struct {
 	book    *wallet.Book         // nil: no order is paid by wallet
-	wallets map[*order]uuid.UUID // of orders that are paid by wallet; none: the buyer has no wallet
+	wallets map[*order]uuid.UUID // of orders that are paid by wallet; missing when the buyer has no wallet
 }
 
-// lockWallets locks the wallets of orders that are paid by wallet. Those that
-// somebody else has locked are waited for or busy, as wait says.
+// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
+// wait for those that another transaction has locked, or to treat them as busy.
 func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, wait Wait) (*payers, error) {
 	p := &payers{wallets: make(map[*order]uuid.UUID)}
 	owners := make(map[wallet.Owner][]*order)
@@ -59,15 +59,14 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, w
 	return p, err
 }
 
-// busy tells whether somebody else has the wallet of an order.
+// busy reports whether another transaction has locked the wallet of an order.
 func (p *payers) busy(o *order) bool {
 	id, ok := p.wallets[o]
 	return ok && slices.Contains(p.book.Busy(), id)
 }
 
-// charge takes what a purchase costs from its buyer's wallet, and notes the
-// ledger entry as its reference. Purchases of one user see what those before
-// them have spent. Another payment method has nothing to be charged.
+// charge takes the price of a purchase from its buyer's wallet and sets the ledger
+// entry as the payment reference. It does nothing for other payment methods.
 func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, error) {
 	if bought.PaymentMethod != purchase.Wallet {
 		return bought, nil
@@ -86,18 +85,18 @@ func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, 
 	return bought, nil
 }
 
-// paymentReference names the movement that pays for a purchase: one job, one payment.
+// paymentReference identifies the payment of a purchase: there is one per job.
 func paymentReference(jobID uuid.UUID) wallet.Reference {
 	return wallet.Reference{Text: "purchase:" + jobID.String()}
 }
 
-// refundReference names the movement that gives back what a purchase cost: once.
+// refundReference identifies the refund of a purchase: there is one per purchase.
 func refundReference(purchaseID uuid.UUID) wallet.Reference {
 	return wallet.Reference{Text: "refund:" + purchaseID.String()}
 }
 
-// refund credits a cancelled purchase to the wallet that paid for it, for which
-// it waits at most so long. The book is to be written with the rest.
+// refund credits a cancelled purchase to the wallet that paid for it. It waits at most
+// limit for the wallet. The caller writes the book.
 func refund(ctx context.Context, tx pgx.Tx, bought purchase.Purchase, limit time.Duration) (*wallet.Book, error) {
 	owner := wallet.Owner{ID: bought.UserID, Currency: bought.Currency}
 	found, err := wallet.Find(ctx, tx, []wallet.Owner{owner})
@@ -113,7 +112,7 @@ func refund(ctx context.Context, tx pgx.Tx, bought purchase.Purchase, limit time
 		return nil, err
 	}
 	_, err = book.Refund(id, wallet.Movement{Amount: bought.Amount, Reference: reference, Description: "cancelled purchase " + bought.ID.String()})
-	if fault.CodeOf(err) == fault.InvalidRequest { // there is no room for it
+	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return nil, fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
 	}
 	if err != nil {

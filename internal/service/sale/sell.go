@@ -27,40 +27,40 @@ func NewSeller(db postgres.Beginner, keepJobs time.Duration) *Seller {
 // Wait says what Sell waits for when another transaction has it locked.
 type Wait struct {
 	campaigns postgres.LockMode
-	wallets   time.Duration // 0: for no wallet
+	wallets   time.Duration // at most, for each wallet; 0: no wait
 }
 
 var (
-	// SkipLocked waits for nothing. It is for jobs of any campaigns: one slow
-	// campaign holds up no other, and nobody can wait for us while we wait for them.
+	// SkipLocked never waits. It is for jobs of several campaigns: one slow campaign
+	// does not delay the others, and there can be no deadlock.
 	SkipLocked = Wait{campaigns: postgres.SkipLocked}
-	// WaitForCampaign takes its turn at the campaign. It is for jobs of one campaign:
-	// those of several would all wait for the slowest.
+	// WaitForCampaign waits for the campaign, but for no wallet. It is for jobs of one
+	// campaign: jobs of several would all wait for the slowest.
 	WaitForCampaign = Wait{campaigns: postgres.WaitForLocks}
 )
 
-// WaitForWallets waits for the campaign, and then for each wallet at most so
-// long, while the campaign stands still. When one is not free by then nothing is
-// sold. It is for jobs of one campaign.
+// WaitForWallets waits for the campaign, and then at most limit for each wallet, while
+// nothing else can be sold in the campaign. When a wallet is not free by then, nothing
+// is sold. It is for jobs of one campaign.
 func WaitForWallets(limit time.Duration) Wait {
 	return Wait{campaigns: postgres.WaitForLocks, wallets: limit}
 }
 
-// Report tells what became of a batch.
+// Report is the outcome of a batch.
 type Report struct {
 	Settled  []job.Outcome    // jobs made final by this batch
-	Busy     []job.Ref        // jobs whose campaign or wallet somebody else has locked: try again
-	Messages []outbox.Message // for draw jobs, to be dispatched
+	Busy     []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
+	Messages []outbox.Message // of draw jobs, to be dispatched
 	Sold     int              // positions
-	Broken   []error          // of jobs that failed because their wallet is broken: somebody must look at it
+	Broken   []error          // of jobs that failed because their wallet is broken: an operator must look at it
 
 	HoldsUsed      int // by purchases of this batch
-	HoldsReclaimed int // that were over before any sweep had ended them
+	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
-// Sell settles purchase jobs in one transaction. Jobs that are final already, or
-// do not exist, are passed over. What is locked elsewhere and not waited for makes
-// jobs Busy.
+// Sell settles purchase jobs in one transaction. It ignores jobs that are final already
+// or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
+// to wait, or not longer.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
 	var report Report
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {

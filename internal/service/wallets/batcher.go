@@ -10,18 +10,16 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Batcher gathers commands that come one by one into batches.
+// Batcher gathers single commands into batches.
 type Batcher struct {
 	lanes *batch.Lanes[Command, job.Done]
 }
 
 const (
-	// lanes is how many batches are under way at once. The commands that take from
-	// a wallet are always in the same lane, so a process never competes with itself
-	// for it.
+	// lanes is the number of concurrent batches. A command runs in the lane of its first
+	// wallet, so two lanes of a process compete only for wallets that receive transfers.
 	lanes = 4
-	// drain is how long commands whose clients were cut off are still carried out at
-	// shutdown.
+	// drain is how long Close still carries out commands that are waiting.
 	drain = 2 * time.Second
 )
 
@@ -31,8 +29,8 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}, e.Do)}
 }
 
-// Do carries out a command together with others. A refusal is in the job's
-// problem, or in Err when it was not recorded.
+// Do carries out a command together with others. A recorded refusal is the problem of
+// the job; any other refusal is in Err.
 func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	by := c.Request.ID
 	if wallets := c.Action.wallets(); len(wallets) > 0 {
@@ -41,5 +39,5 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	return b.lanes.Of(by).Do(ctx, c)
 }
 
-// Close finishes the commands at hand.
+// Close finishes the commands that are waiting.
 func (b *Batcher) Close() { b.lanes.Close() }

@@ -11,23 +11,24 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// Command is one request and what it asks for.
+// Command is one request with its action.
 type Command struct {
 	Request job.Request // its client is the scope of references
 	Action  Action
-	OwnerID string // if not empty, the wallet that is opened, debited or held from must be this owner's
+	OwnerID string // if not empty, the wallet that is opened, or the first of the action, must be this user's
 }
 
 // Action is one of Open, Credit, Debit, Transfer, Authorize, Capture and Void.
 type Action interface {
-	// wallets returns those it touches, the one whose owner must agree first.
+	// wallets returns the wallets of the action; the first is the one that pays, if one does.
 	wallets() []uuid.UUID
-	// want adds what else it has to be decided on.
+	// want adds what else the action needs to read.
 	want(w *wallet.Wanted, scope string)
+	// do decides the action and returns the answer's body.
 	do(s *session, scope string) (body any, err error)
 }
 
-// Open makes a wallet, with a first credit if an initial balance is given.
+// Open makes a wallet, with a first credit if it has an initial balance.
 type Open struct {
 	wallet.Owner
 	InitialBalance money.Amount
@@ -52,7 +53,7 @@ type Transfer struct {
 	Details
 }
 
-// Authorize holds money in a wallet, at most for TTL.
+// Authorize holds money in a wallet for at most TTL.
 type Authorize struct {
 	Wallet uuid.UUID
 	TTL    time.Duration
@@ -65,18 +66,18 @@ type Capture struct {
 	Details
 }
 
-// Void gives back what an authorization holds; its amount is not looked at.
+// Void gives back what an authorization holds; its amount is ignored.
 type Void struct {
 	Wallet, Authorization uuid.UUID
 	Details
 }
 
-// Details are what every command on a wallet can say.
+// Details are what all actions except Open have in common.
 type Details struct {
 	Amount      money.Amount
 	Reference   string // optional; unique among those of the client
 	Description string // optional
-	IfVersion   *int64 // refuse unless the wallet that is credited, debited or held from has this version
+	IfVersion   *int64 // refuse unless the first wallet of the action has this version
 }
 
 func (d Details) movement(scope string) wallet.Movement {
@@ -113,8 +114,8 @@ func (a Void) want(w *wallet.Wanted, scope string) {
 	a.Details.want(w, scope)
 }
 
-// check refuses what no wallet could be opened with; the wallet is made before
-// anything else is decided.
+// check refuses an invalid Open. It runs before the wallet is made, because a wallet
+// that is made cannot be refused.
 func (a Open) check() error {
 	if err := a.Owner.Check(); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (a Open) do(s *session, _ string) (any, error) {
 		exists.About = made.ID.String()
 		return nil, exists
 	}
-	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next one it is there already
+	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next command the wallet exists
 	if a.InitialBalance > 0 {
 		if _, err := s.book.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Description: a.Description}); err != nil {
 			return nil, err
@@ -174,7 +175,7 @@ func (a Void) do(s *session, scope string) (any, error) {
 	return s.documents.Authorization(voided), err
 }
 
-// wallet answers with a wallet as it is after the command, not after the batch.
+// wallet returns the body of a wallet as it is after this command, not after the batch.
 func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 	if err != nil {
 		return nil, err

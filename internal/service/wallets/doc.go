@@ -1,17 +1,17 @@
-// Package wallets carries out commands on wallets, each exactly once per
-// idempotency key, many in one transaction.
+// Package wallets carries out commands on wallets, each exactly once per idempotency
+// key. A [Batcher] gathers commands; an [Executor] carries out a batch in one
+// transaction.
 //
 //	claim keys ─▶ create wallets ─▶ lock wallets ─▶ read ─▶ decide, one by one ─▶ write ─▶ record answers
 //
-// Callers bring a batch: whatever commands have gathered, on any number of
-// wallets, in the order in which they came. The order decides who gets the last of
-// the money. One command that is refused fails alone. Every batch takes its locks
-// in the same order (keys, new wallets by owner, wallets by id), so that batches
-// never deadlock.
+// A batch has commands on any number of wallets, in order of arrival. The order decides
+// which command gets the last money. A command that is refused does not affect the
+// others. Every batch takes its locks in the same order (keys, new wallets by owner,
+// wallets by id), so batches cannot deadlock.
 //
-// A wallet that several commands of a batch are about is hot: others are likely
-// to want it too. For those, and for those only, the Executor asks for a lock in
-// Redis first, so that batches of several processes wait there and not in
-// Postgres, each with a connection. It goes on without when it gets none: the
-// row's lock makes them take turns, and the version decides.
+// A wallet in several commands of a batch is hot: batches of other processes probably
+// need it too. For hot wallets only, the Executor takes a lock in Redis first. So the
+// batches of several processes wait there, and do not each hold a connection to
+// Postgres. Without that lock the Executor goes on: the row lock and the version in
+// package wallet are what guards the money.
 package wallets

@@ -17,17 +17,17 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// tries is how often a batch is tried that loses races. Under the rows' locks it
-// loses none but for a reference that two use at once.
+// tries is how often a batch is tried when it loses a race. Under the row locks that
+// only happens when two transactions use the same reference.
 const tries = 3
 
-// Options are what an Executor can do without.
+// Options of an Executor. The zero value is valid.
 type Options struct {
-	Acquire  lock.AcquireFunc // locks in Redis for hot wallets; nil: the rows' locks are enough
+	Acquire  lock.AcquireFunc // takes locks in Redis for hot wallets; nil: row locks only
 	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
 }
 
-// Documents make the bodies that commands are answered with.
+// Documents make the bodies of answers.
 type Documents struct {
 	Wallet        func(wallet.Wallet) any
 	Transfer      func(wallet.Entry) any
@@ -57,19 +57,19 @@ func NewExecutor(db pool, documents Documents, options Options) *Executor {
 	return &Executor{db: db, documents: documents, options: options}
 }
 
-// Counts is what an Executor has met since it was made.
+// Counts is what an Executor has counted since it was made.
 type Counts struct {
-	Lost     int64 // races that were lost, and tried again
-	Unlocked int64 // batches that went on without the Redis lock they asked for
+	Lost     int64 // attempts that lost a race
+	Unlocked int64 // batches that did not get the lock in Redis and went on without
 }
 
-// Counts returns them.
+// Counts returns the counts so far.
 func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load(), Unlocked: e.unlocked.Load()} }
 
-// Do carries out commands in the order in which they came, in one transaction,
-// and returns one outcome for each: the answer that was recorded under its key
-// now or earlier, or an Err that leaves the key free. An error of Do itself is
-// for all: nothing was done, or, after a commit that failed, it is unknown.
+// Do carries out commands in order, in one transaction, and returns one outcome for
+// each: the answer recorded under its key, now or earlier, or an Err that leaves the key
+// free. An error of Do itself is for all commands: nothing was done, or, when the commit
+// failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
 	defer e.lockHot(ctx, commands)()
 	requests := make([]job.Request, len(commands))
@@ -77,7 +77,7 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 		requests[i] = c.Request
 	}
 	done, err := e.try(ctx, commands, requests, postgres.WaitForLocks)
-	if postgres.IsLockTimeout(err) { // somebody keeps a wallet locked: commands on others need not wait for it
+	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		done, err = e.try(ctx, commands, requests, postgres.SkipLocked)
 	}
 	if err != nil {
@@ -86,8 +86,8 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 	return done, nil
 }
 
-// try is Do, waiting for wallets or passing over those that somebody has locked:
-// their commands leave their keys free.
+// try is Do with a lock mode. With postgres.SkipLocked, commands on locked wallets are
+// refused and leave their keys free.
 func (e *Executor) try(ctx context.Context, commands []Command, requests []job.Request, mode postgres.LockMode) ([]job.Done, error) {
 	var err error
 	for range tries {
@@ -114,7 +114,7 @@ func (e *Executor) try(ctx context.Context, commands []Command, requests []job.R
 // rowWait bounds how long a batch waits for a wallet.
 const rowWait = time.Second
 
-// errBusy answers commands on a wallet that somebody else does not let go of.
+// errBusy answers commands on a wallet that another transaction keeps locked.
 var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
 // session is what the commands of one transaction share.
@@ -124,8 +124,8 @@ type session struct {
 	opened    map[wallet.Owner]wallet.Created
 }
 
-// execute is the transaction: it locks wallets, decides commands in order, and
-// writes what they come to.
+// execute is the transaction: it locks wallets, decides commands in order, and writes
+// the results.
 func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode) ([]job.Answer, error) {
 	s := &session{documents: e.documents}
 	var err error
@@ -165,7 +165,7 @@ func (s *session) answer(c Command) job.Answer {
 	return job.Answer{Body: body}
 }
 
-// wanted is everything that commands are about.
+// wanted is everything that commands need to read.
 func (s *session) wanted(commands []Command) (want wallet.Wanted) {
 	for _, c := range commands {
 		want.Wallets = append(want.Wallets, c.Action.wallets()...)
@@ -179,8 +179,8 @@ func (s *session) wanted(commands []Command) (want wallet.Wanted) {
 	return want
 }
 
-// open makes the wallets that commands open. What a command says must be sound
-// before that: a wallet that was made cannot be refused any more.
+// open makes the wallets that commands open. It skips commands that will be refused,
+// because a wallet that is made stays.
 func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]wallet.Created, error) {
 	var owners []wallet.Owner
 	for _, c := range commands {
@@ -197,7 +197,7 @@ func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]
 
 func owns(c Command, ownerID string) bool { return c.OwnerID == "" || c.OwnerID == ownerID }
 
-// checkOwner refuses a command on somebody else's wallet like one on none.
+// checkOwner refuses a command on another user's wallet as if the wallet did not exist.
 func (s *session) checkOwner(c Command) error {
 	if a, ok := c.Action.(Open); ok {
 		if !owns(c, a.Owner.ID) {
@@ -213,7 +213,7 @@ func (s *session) checkOwner(c Command) error {
 	return err
 }
 
-// touched names the wallets of commands.
+// touched returns the ids of the wallets of commands.
 func touched(commands []Command) []string {
 	var names []string
 	for _, c := range commands {

@@ -11,16 +11,16 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// Expired is what a run of the sweep came to.
+// Expired is the result of Expire.
 type Expired struct {
-	Authorizations int
-	Visited        []uuid.UUID // wallets that were looked at, whatever came of it
-	PassedOver     int         // of these: somebody has them locked, or they are broken
+	Authorizations int         // that were ended
+	Visited        []uuid.UUID // wallets that were tried
+	PassedOver     int         // of these: wallets that are locked or broken
 }
 
-// Expire gives back what wallets, but for those in except, hold for at most limit
-// authorizations whose time is over. Wallets that somebody has locked are left for
-// the next time. Any number of sweeps may run at once.
+// Expire finds at most limit authorizations that are over, in wallets that are not in
+// except, and ends all that are over in those wallets. It skips wallets that another
+// transaction has locked. Any number of calls may run at once.
 func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (done Expired, err error) {
 	due, err := wallet.FindDue(ctx, e.db, except, limit)
 	if err != nil || len(due) == 0 {
@@ -44,7 +44,7 @@ func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done Expired, err 
 	done.Visited = due
 	for _, id := range due {
 		n, err := book.ExpireDue(id)
-		if err != nil { // a wallet that is busy, or broken, holds up no other
+		if err != nil { // busy or broken: go on with the others
 			done.PassedOver++
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// lockHot asks for the locks of the wallets that several of the commands touch,
-// and returns how to give them back. Without them the batch waits in Postgres.
+// lockHot takes the locks in Redis of the wallets that several of the commands touch,
+// and returns how to release them. It goes on without when it cannot get them in time.
 func (e *Executor) lockHot(ctx context.Context, commands []Command) (release func()) {
 	names := hot(commands)
 	if e.options.Acquire == nil || len(names) == 0 {
@@ -24,8 +24,8 @@ func (e *Executor) lockHot(ctx context.Context, commands []Command) (release fun
 	return release
 }
 
-// hot names the locks of the wallets that more than one command touches, in the
-// order of their ids.
+// hot returns the names of the locks of wallets that more than one command touches, in
+// the order of their ids.
 func hot(commands []Command) []string {
 	count := make(map[uuid.UUID]int, len(commands))
 	for _, c := range commands {

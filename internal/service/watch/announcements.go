@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Announcements is the Redis channel on which workers say which jobs are final.
-// A message is the ids, 16 bytes each. It wakes waiters early and proves
-// nothing: who hears it reads the job, and who misses it polls.
+// Announcements is the channel in Redis on which workers and sweeps say which jobs are
+// final. A message is a list of ids, 16 bytes each. It only wakes waiters early: they
+// read the job in Postgres, and poll in case they miss a message.
 type Announcements struct {
 	rdb     redis.UniversalClient
 	channel string
@@ -20,7 +20,7 @@ func NewAnnouncements(rdb redis.UniversalClient, namespace string) *Announcement
 	return &Announcements{rdb: rdb, channel: namespace + ":jobs-final"}
 }
 
-// Publish says, inside a pipeline of the caller's, that jobs are final.
+// Publish adds to the caller's pipeline a message that jobs are final.
 func (a *Announcements) Publish(ctx context.Context, pipe redis.Pipeliner, ids []uuid.UUID) {
 	message := make([]byte, 0, len(ids)*len(uuid.UUID{}))
 	for _, id := range ids {
@@ -29,7 +29,7 @@ func (a *Announcements) Publish(ctx context.Context, pipe redis.Pipeliner, ids [
 	pipe.Publish(ctx, a.channel, message)
 }
 
-// parseAnnouncement reads the ids of a message; a torn one has none.
+// parseAnnouncement returns the ids of a message, or none when its length is wrong.
 func parseAnnouncement(message string) []uuid.UUID {
 	const size = len(uuid.UUID{})
 	if len(message)%size != 0 {

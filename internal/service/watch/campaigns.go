@@ -12,17 +12,16 @@ import (
 	"triprize/internal/store/campaign"
 )
 
-// Campaigns tells any number of clients of one process how campaigns stand. It costs
-// one query per interval for all campaigns that somebody here watches, none when
-// nobody does, and one more when campaigns come to be watched: whoever comes
-// while a query is under way shares the next. Redis is not needed. While Postgres
-// is away nothing is told, and everything that changed afterwards.
+// Campaigns tells any number of clients of one process the progress of campaigns. It
+// makes one query per interval for all campaigns with subscriptions, and one more when
+// new subscriptions find no fresh snapshot. It does not need Redis. While Postgres is
+// down it says nothing; afterwards it passes on what has changed.
 type Campaigns struct {
 	db       postgres.DB
 	interval time.Duration
 	logger   *slog.Logger
-	arrived  chan struct{} // somebody waits for a first snapshot
-	away     bool          // the last query failed; Run's own
+	arrived  chan struct{} // a subscription waits for its first snapshot
+	failing  bool          // the last query failed; only Run uses it
 
 	mu      sync.Mutex
 	watched map[uuid.UUID]*watched
@@ -43,22 +42,21 @@ func NewCampaigns(db postgres.DB, interval time.Duration, logger *slog.Logger) *
 	return &Campaigns{db: db, interval: interval, logger: logger, arrived: make(chan struct{}, 1), watched: make(map[uuid.UUID]*watched)}
 }
 
-// Subscription is an interest in one campaign. Stop it when done.
+// Subscription follows one campaign. Call Stop when done.
 type Subscription struct {
 	watch *Campaigns
 	id    uuid.UUID
-	news  chan campaign.Progress // one place: the newest, until it is taken
+	news  chan campaign.Progress // has room for one: the newest, until the subscriber takes it
 
-	// Of the watch, under its lock: the version put into news last, and the
-	// version that the subscriber has for certain.
+	// Guarded by the lock of Campaigns: the version last put into news, and the
+	// version that the subscriber has certainly received.
 	put, got string
 }
 
-// Subscribe registers an interest in a campaign. The first snapshot comes at
-// once: one that is at most two intervals old, or from a query made for it.
-// seen is the version that the subscriber has already, if any: it is told nothing
-// until the campaign stands otherwise. Of a campaign that does not exist nothing
-// is ever told.
+// Subscribe starts to follow a campaign. The first snapshot comes at once: it is at most
+// two intervals old, or read for this subscription. seen is the version that the
+// subscriber has already, if any: it gets nothing until the version differs. It never
+// gets anything about a campaign that does not exist.
 func (w *Campaigns) Subscribe(id uuid.UUID, seen string) *Subscription {
 	s := &Subscription{watch: w, id: id, news: make(chan campaign.Progress, 1), put: seen, got: seen}
 	w.mu.Lock()
@@ -75,7 +73,7 @@ func (w *Campaigns) Subscribe(id uuid.UUID, seen string) *Subscription {
 	}
 	select {
 	case w.arrived <- struct{}{}:
-	default: // Run knows already
+	default: // Run has a signal already
 	}
 	return s
 }
@@ -84,12 +82,12 @@ func (w *Campaigns) isFresh(c *watched) bool {
 	return !c.readAt.IsZero() && time.Since(c.readAt) < 2*w.interval
 }
 
-// Progress delivers a campaign.Progress whenever the campaign stands otherwise than in
-// the last one taken. One that is not taken is replaced by the next, or withdrawn
-// when the campaign stands again as the subscriber knows it.
+// Progress delivers a campaign.Progress whenever the campaign differs from the last one
+// taken. A newer one replaces one that is not taken yet. When the campaign returns to
+// what the subscriber has, the one not taken is withdrawn.
 func (s *Subscription) Progress() <-chan campaign.Progress { return s.news }
 
-// Stop ends the interest; stopping twice does no harm.
+// Stop ends the subscription; stopping twice is safe.
 func (s *Subscription) Stop() {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
@@ -103,11 +101,11 @@ func (s *Subscription) Stop() {
 	}
 }
 
-// offer puts a snapshot where the subscriber finds it. It never waits: only the
-// watch puts something there, and under its lock.
+// offer puts a snapshot into news. It never blocks, because only offer sends to news,
+// under the lock of Campaigns, after it has emptied it.
 func (s *Subscription) offer(latest campaign.Progress) {
 	select {
-	case <-s.news: // not taken: what the subscriber has is what it had
+	case <-s.news: // not taken: the subscriber has what it had before
 	default:
 		s.got = s.put
 	}
@@ -117,11 +115,11 @@ func (s *Subscription) offer(latest campaign.Progress) {
 	}
 }
 
-// Watching returns how many campaigns are watched.
+// Watching returns how many campaigns have subscriptions.
 func (w *Campaigns) Watching() int { return len(w.ids(func(*watched) bool { return true })) }
 
-// Run reads the watched campaigns until ctx ends. All queries are made here, one
-// after the other, so that nobody is told something older than before.
+// Run reads the campaigns with subscriptions until ctx ends. It makes all queries one
+// after the other, so that no subscriber gets something older than before.
 func (w *Campaigns) Run(ctx context.Context) {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
@@ -159,14 +157,14 @@ func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
 	defer cancel()
 	list, err := campaign.ReadProgress(limited, w.db, ids)
 	if err != nil {
-		if !w.away && ctx.Err() == nil {
-			w.away = true
+		if !w.failing && ctx.Err() == nil {
+			w.failing = true
 			w.logger.Warn("watched campaigns cannot be read; trying again", "error", err)
 		}
 		return
 	}
-	if w.away {
-		w.away = false
+	if w.failing {
+		w.failing = false
 		w.logger.Info("watched campaigns are read again")
 	}
 	w.mu.Lock()
@@ -174,7 +172,7 @@ func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
 	for _, latest := range list {
 		c := w.watched[latest.CampaignID]
 		if c == nil {
-			continue // the last one has left in the meantime
+			continue // its last subscription has ended in the meantime
 		}
 		c.latest, c.readAt = latest, began
 		for s := range c.subscriptions {

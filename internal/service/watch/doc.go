@@ -1,9 +1,9 @@
-// Package watch tells many at once what happens to jobs and campaigns, for the
-// price of a few: clients that wait for a job, and streams that follow a campaign.
+// Package watch tells many clients of one process what happens to jobs and campaigns,
+// with few queries: clients that wait for a job, and streams that follow a campaign.
 //
-// [Announcements] say in Redis that jobs are final; [Jobs] wakes those of this
-// process who wait for one. An announcement may be lost, so jobs that are waited
-// for are also read at an interval, all in one query. [Campaigns] reads the
-// campaigns that are followed at an interval, all in one query too, and passes on
-// what has changed.
+// [Announcements] is the channel in Redis that says which jobs are final; [Jobs] wakes
+// the clients that wait for them. An announcement can be lost, so Jobs also reads the
+// jobs at an interval, all in one query. [Campaigns] reads all campaigns that clients
+// follow in one query per interval, and passes on what has changed. This package never
+// writes to Postgres.
 package watch

@@ -16,10 +16,10 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Jobs lets any number of clients of one process wait for jobs. It costs one
-// Redis subscription, one read per announcement for the jobs that somebody here
-// waits for, and one read per interval for all of them in case an announcement
-// was missed: often while Redis is away, seldom otherwise.
+// Jobs lets any number of clients of one process wait for jobs. It has one subscription
+// in Redis, and reads the announced jobs that have waiters. In case an announcement was
+// lost it also reads all jobs that have waiters: at every interval while Redis is down,
+// otherwise at every eighth.
 type Jobs struct {
 	db            postgres.DB
 	announcements *Announcements
@@ -31,16 +31,16 @@ type Jobs struct {
 	waiters map[uuid.UUID][]*Waiter
 }
 
-// seldom is how many intervals pass between two reads while announcements arrive.
-const seldom = 8
+// pollEvery is how many intervals pass between two polls while the subscription works.
+const pollEvery = 8
 
-// readTimeout bounds one read of jobs that are waited for.
+// readTimeout bounds one read of jobs.
 const readTimeout = 5 * time.Second
 
-// listenTimeout is the silence after which the subscription is checked.
+// listenTimeout is how long the subscription may be silent before it is checked.
 const listenTimeout = 5 * time.Second
 
-// Waiter waits for one job. Stop it when done.
+// Waiter waits for one job. Call Stop when done.
 type Waiter struct {
 	watch *Jobs
 	id    uuid.UUID
@@ -52,8 +52,8 @@ func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duratio
 	return &Jobs{db: db, announcements: announcements, interval: interval, logger: logger, waiters: make(map[uuid.UUID][]*Waiter)}
 }
 
-// Waiter registers an interest in a job. Register before the job can become
-// final, or read it once afterwards, and no announcement is missed.
+// Waiter registers a waiter for a job. Call it before the job can become final, or read
+// the job once after the call: then no announcement is missed.
 func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
 	waiter := &Waiter{watch: w, id: id, final: make(chan job.Job, 1)}
 	w.mu.Lock()
@@ -65,7 +65,7 @@ func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
 // Final delivers the job once it is final.
 func (w *Waiter) Final() <-chan job.Job { return w.final }
 
-// Stop ends the interest.
+// Stop removes the waiter.
 func (w *Waiter) Stop() {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *Waiter) Stop() {
 	}
 }
 
-// Waiting returns how many jobs are waited for.
+// Waiting returns how many jobs have waiters.
 func (w *Jobs) Waiting() int { return len(w.all()) }
 
 // Run listens and polls until ctx ends.
@@ -101,14 +101,14 @@ func (w *Jobs) Run(ctx context.Context) {
 		case ids := <-heard:
 			w.deliver(ctx, w.wanted(drain(heard, ids)))
 		case <-ticker.C:
-			if tick++; tick%seldom == 0 || !w.listening.Load() {
+			if tick++; tick%pollEvery == 0 || !w.listening.Load() {
 				w.deliver(ctx, w.all())
 			}
 		}
 	}
 }
 
-// drain adds to ids what else was heard in the meantime.
+// drain adds to ids those of the announcements that have arrived in the meantime.
 func drain(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
 	for len(ids) < 1024 {
 		select {
@@ -121,15 +121,15 @@ func drain(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// listen passes on what is announced. The client library reconnects and
-// subscribes again by itself.
+// listen passes on announcements. The client library reconnects and subscribes again by
+// itself.
 func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 	subscription := w.announcements.rdb.Subscribe(ctx, w.announcements.channel)
-	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not heed the context
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with the context
 	defer func() { _ = subscription.Close() }()
 	for ctx.Err() == nil {
 		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
-		if isTimeout(err) { // silence: is anybody there?
+		if isTimeout(err) { // silence: check the connection
 			err = subscription.Ping(ctx)
 			message = nil
 		}
@@ -160,7 +160,7 @@ func isTimeout(err error) bool {
 	return ok && network.Timeout()
 }
 
-// wanted returns those of the ids that somebody here waits for, each once.
+// wanted returns those of the ids that have waiters, each once.
 func (w *Jobs) wanted(ids []uuid.UUID) []uuid.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +208,7 @@ func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 		for _, waiter := range w.waiters[j.ID] {
 			select {
 			case waiter.final <- j:
-			default: // it has been told already
+			default: // it has the job already
 			}
 		}
 	}
