@@ -18,9 +18,9 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// connection is one keep-alive connection to the api that posts purchases and holds. It is
-// written by hand because it shares two cores with what it measures: net/http
-// would cost as much as the api itself.
+// connection is one keep-alive connection to the api that posts purchases and holds.
+// It writes HTTP by hand because it shares the machine with what it measures:
+// net/http would cost as much CPU as the api.
 type connection struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -30,14 +30,14 @@ type connection struct {
 	head []byte // the headers that are the same in every request
 }
 
-// answer is what came back. body is overwritten by the next answer.
+// answer is one HTTP answer. The next answer on the connection overwrites body.
 type answer struct {
 	status int
 	job    uuid.UUID // from the Location header; zero: none
 	body   []byte
 }
 
-// answerTimeout is well above the wait that requests ask for.
+// answerTimeout is well above the Prefer: wait of requests.
 const answerTimeout = 60 * time.Second
 
 func dial(ctx context.Context, address, key string) (*connection, error) {
@@ -54,19 +54,19 @@ func dial(ctx context.Context, address, key string) (*connection, error) {
 			"\r\nContent-Type: application/json\r\nPrefer: wait=30\r\nIdempotency-Key: ")}, nil
 }
 
-// The bodies of purchases; the zeros are the user's.
+// The bodies of purchases. The zeros are replaced by the user's id.
 const (
-	paidOutside = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
-	paidByPurse = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"wallet"}}`
+	paidExternally = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
+	paidByWallet   = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"wallet"}}`
 )
 
-// purchase buys one position under a fresh key and waits for the final answer:
-// for a user nobody has heard of, or, with an owner, for one who pays by wallet.
+// purchase buys one position with a fresh key and waits for the final answer. It buys
+// for a new user, or, when owner is not empty, for that owner of a wallet.
 func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) {
 	const user = len(`{"user_id":"user-`)
-	body := paidOutside
+	body := paidExternally
 	if owner != "" {
-		body = paidByPurse
+		body = paidByWallet
 	}
 	c.begin(campaign, "/purchases", len(body))
 	c.out = append(c.out, body[:user]...)
@@ -79,7 +79,7 @@ func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) 
 	return c.send()
 }
 
-// hold asks to hold a position for a user nobody has heard of, under a fresh key.
+// hold requests a hold of a position for a new user, with a fresh key.
 func (c *connection) hold(campaign uuid.UUID, at triangle.Position) (answer, error) {
 	const user, size = `{"user_id":"user-`, 32
 	rest := `","positions":[{"layer":` + strconv.Itoa(at.Layer) + `,"column":` + strconv.Itoa(at.Column) + `}]}`
@@ -90,7 +90,7 @@ func (c *connection) hold(campaign uuid.UUID, at triangle.Position) (answer, err
 	return c.send()
 }
 
-// begin writes the head of a request of so many bytes.
+// begin writes the head of a request whose body has length bytes.
 func (c *connection) begin(campaign uuid.UUID, path string, length int) {
 	c.out = append(c.out[:0], "POST /v1/campaigns/"...)
 	c.out = append(c.out, campaign.String()...)
@@ -102,7 +102,7 @@ func (c *connection) begin(campaign uuid.UUID, path string, length int) {
 	c.out = append(c.out, "\r\n\r\n"...)
 }
 
-// send sends what was written and reads the answer.
+// send sends the request in out and reads the answer.
 func (c *connection) send() (answer, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return answer{}, err
@@ -113,7 +113,8 @@ func (c *connection) send() (answer, error) {
 	return c.read()
 }
 
-// appendID appends 128 random bits in hex, as spread over an index as the keys of real clients.
+// appendID appends 128 random bits in hex: keys of real clients are as random, which
+// matters for the index.
 func (c *connection) appendID(out []byte) []byte {
 	var id [16]byte
 	_, _ = c.ids.Read(id[:]) // never fails
@@ -126,7 +127,7 @@ var (
 	errNoLength   = errors.New("an answer without Content-Length")
 )
 
-// read reads one answer: status line, the two headers that matter, body.
+// read reads one answer: the status line, the two headers that are used, and the body.
 func (c *connection) read() (a answer, err error) {
 	line, err := c.line()
 	if err != nil {

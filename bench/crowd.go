@@ -11,41 +11,41 @@ import (
 	"github.com/google/uuid"
 )
 
-// crowd is many buyers at once, each with a connection of its own, who buy one
-// position after the other and wait for the final answer each time.
+// crowd is many concurrent buyers. Each has a connection of its own, buys one position
+// after the other, and waits for each final answer.
 type crowd struct {
 	address   string
 	key       string
 	campaigns []uuid.UUID // bought from in turn
 	size      int
-	requests  int64         // in all; 0: until the window is over
-	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is another stranger's
-	every     time.Duration // from one order of a buyer to its next, at least; 0: at once
+	requests  int64         // of all buyers together; 0: no limit until the window is over
+	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is for a new user
+	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
 }
 
 // outcome is how a request ended.
 type outcome int
 
 const (
-	succeeded outcome = iota
-	soldOut           // a final refusal
-	late              // 202: not final within the wait
-	refused           // 503: overloaded, nothing promised
-	strange           // anything else
+	succeeded  outcome = iota
+	soldOut            // a final refusal
+	late               // 202: not final within the wait
+	refused            // 503: overloaded, nothing promised
+	unexpected         // anything else
 	outcomes
 )
 
-// observed is what one buyer, or the crowd, has seen.
+// observed is what one buyer, or the whole crowd, has seen.
 type observed struct {
-	whole    [outcomes]int             // of the whole run: what the database is held against
+	whole    [outcomes]int             // in the whole run: compared with the database
 	measured [outcomes]int             // while the window was open
 	took     [outcomes][]time.Duration // of the measured ones
 	bought   []uuid.UUID               // jobs that were answered as succeeded
-	unlike   []string                  // what strange answers looked like
+	samples  []string                  // what unexpected answers looked like
 	refusal  time.Time                 // the first final refusal
 }
 
-// buyer is one of the crowd.
+// buyer is one buyer of a crowd.
 type buyer struct {
 	observed
 	crowd   *crowd
@@ -55,7 +55,7 @@ type buyer struct {
 }
 
 // run lets the crowd buy until the window is over or all requests are made, and
-// returns what it saw. onSoldOut is called at every final refusal.
+// returns what it has seen. It calls onSoldOut at every final refusal.
 func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *observed {
 	var tickets atomic.Int64
 	buyers := make([]*buyer, c.size)
@@ -65,8 +65,8 @@ func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *observed 
 		buyers[i] = b
 		group.Go(func() {
 			if err := b.buy(ctx); err != nil && ctx.Err() == nil {
-				b.unlike = append(b.unlike, err.Error())
-				b.whole[strange]++
+				b.samples = append(b.samples, err.Error())
+				b.whole[unexpected]++
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func (b *buyer) buy(ctx context.Context) error {
 	return nil
 }
 
-// note counts one answer. An answer counts for the window in which it arrives.
+// note counts one answer. It is measured when it arrives while the window is open.
 func (b *buyer) note(a answer, took time.Duration) {
 	o := a.outcome()
 	b.whole[o]++
@@ -122,9 +122,9 @@ func (b *buyer) note(a answer, took time.Duration) {
 			b.refusal = time.Now()
 		}
 		b.soldOut()
-	case strange:
-		if len(b.unlike) < 3 {
-			b.unlike = append(b.unlike, fmt.Sprintf("%d %s", a.status, a.body))
+	case unexpected:
+		if len(b.samples) < 3 {
+			b.samples = append(b.samples, fmt.Sprintf("%d %s", a.status, a.body))
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (a answer) outcome() outcome {
 	case a.status == 503:
 		return refused
 	default:
-		return strange
+		return unexpected
 	}
 }
 
@@ -157,16 +157,16 @@ func (t *observed) add(other *observed) {
 		t.took[o] = append(t.took[o], other.took[o]...)
 	}
 	t.bought = append(t.bought, other.bought...)
-	t.unlike = append(t.unlike, other.unlike...)
+	t.samples = append(t.samples, other.samples...)
 	if t.refusal.IsZero() || !other.refusal.IsZero() && other.refusal.Before(t.refusal) {
 		t.refusal = other.refusal
 	}
 }
 
-// strangeness says what nobody expected, once each kind of outcome is counted.
-func (t *observed) strangeness() []string {
-	if t.whole[strange] == 0 {
+// unexpectedAnswers describes the unexpected answers, if there are any.
+func (t *observed) unexpectedAnswers() []string {
+	if t.whole[unexpected] == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d unexpected answers, such as: %s", t.whole[strange], t.unlike[0])}
+	return []string{fmt.Sprintf("%d unexpected answers, such as: %s", t.whole[unexpected], t.samples[0])}
 }

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// connections is the crowd of the documents: 500 buyers at once.
+// connections is the number of concurrent buyers in the documents.
 const connections = 500
 
-// crowdedSale is the whole path, from the HTTP request to the commit of the
-// purchase and back, through the real binaries.
+// crowdedSale measures purchases through the real binaries, from the HTTP request to
+// the final answer.
 type crowdedSale struct {
 	offer   func(measured time.Duration) offer
 	workers int
-	payers  int // users with wallets that pay in turn; 0: the apps collect the money
+	payers  int // users with wallets who pay in turn; 0: purchases are paid externally
 }
 
-func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, err := s.openSale(ctx, c.offer(measured))
+func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, err := s.openSale(ctx, c.offer(measured))
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	if err := fund(ctx, v.db, owners(c.payers)); err != nil {
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	if err := fund(ctx, sys.db, owners(c.payers)); err != nil {
 		return r, err
 	}
-	if err := v.serve(ctx, c.workers); err != nil {
+	if err := sys.serve(ctx, c.workers); err != nil {
 		return r, err
 	}
-	v.payers = c.payers
-	w := &window{meter: v.meter()}
-	seen, err := v.rush(ctx, w, measured)
+	sys.payers = c.payers
+	w := &window{meter: sys.meter()}
+	seen, err := sys.runCrowd(ctx, w, measured)
 	if err != nil {
 		return r, err
 	}
@@ -43,16 +43,16 @@ func (c crowdedSale) run(ctx context.Context, s *stage, measured time.Duration) 
 	r.note("not final/s", perSecond(seen.measured[late], w.elapsed))
 	r.note("refused/s", perSecond(seen.measured[refused], w.elapsed))
 	r.noteUsage(w, seen.measured[succeeded])
-	r.wrong, err = v.finish(ctx, seen)
+	r.wrong, err = sys.finish(ctx, seen)
 	return r, err
 }
 
-// rush lets a crowd loose on all campaigns of the venue for one window, which
+// runCrowd lets a crowd buy from all campaigns of the system for one window. The window
 // ends early when positions run out.
-func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*observed, error) {
+func (sys *system) runCrowd(ctx context.Context, w *window, measured time.Duration) (*observed, error) {
 	var once sync.Once
 	out := make(chan struct{})
-	c := &crowd{address: v.address, key: v.stage.appKey, campaigns: v.campaigns, size: connections, payers: v.payers}
+	c := &crowd{address: sys.address, key: sys.setup.appKey, campaigns: sys.campaigns, size: connections, payers: sys.payers}
 	var seen *observed
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() { once.Do(func() { close(out) }) }) })
@@ -61,10 +61,10 @@ func (v *venue) rush(ctx context.Context, w *window, measured time.Duration) (*o
 	return seen, err
 }
 
-// finish stops the processes and holds the database against what the crowd saw.
-func (v *venue) finish(ctx context.Context, seen *observed) ([]string, error) {
-	wrong := append(seen.strangeness(), v.dismiss()...)
-	found, err := v.verify(ctx, expectation{bought: seen.whole[succeeded], jobs: seen.bought,
-		open: seen.whole[late] + seen.whole[refused] + seen.whole[strange]})
+// finish stops the processes and compares the database with what the crowd has seen.
+func (sys *system) finish(ctx context.Context, seen *observed) ([]string, error) {
+	wrong := append(seen.unexpectedAnswers(), sys.stop()...)
+	found, err := sys.verify(ctx, expectation{bought: seen.whole[succeeded], jobs: seen.bought,
+		open: seen.whole[late] + seen.whole[refused] + seen.whole[unexpected]})
 	return append(wrong, found...), err
 }

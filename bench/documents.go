@@ -20,23 +20,23 @@ import (
 //go:embed documents.sql
 var documentsSchema string
 
-// documents is the purchase transaction of the documents as they wrote it:
-// statement by statement, from as many connections as they recommend, all on
-// one campaign. Nothing is tried again after a failure; neither do they.
+// documents measures the purchase transaction of the documents as they describe it:
+// statement by statement, on as many connections as they recommend, all on one
+// campaign. Like there, a failed attempt is not repeated.
 type documents struct{ isolation string }
 
 const (
 	documentsTemplate    = "template_documents"
 	documentsConnections = 50
-	documentsLayers      = 50     // their longest base
-	documentsUsers       = 20_000 // buyers take turns; there is no limit to run into
-	documentsPerSecond   = 1_000  // more than they sell
+	documentsLayers      = 50     // the longest base there
+	documentsUsers       = 20_000 // buyers in turn; there is no purchase limit
+	documentsPerSecond   = 1_000  // more than this transaction sells
 )
 
-// makeDocuments makes their schema with one campaign. A triangle of base 50 would
-// be sold out within seconds, so its layers are longer here. That is all the
-// same to the transaction: it picks from one layer.
-func (s *stage) makeDocuments(ctx context.Context, measured time.Duration) error {
+// makeDocuments makes the schema of the documents with one campaign. A triangle of base
+// 50 would be sold out within seconds, so the layers are longer here. The transaction
+// picks from one layer, so this does not change it.
+func (s *setup) makeDocuments(ctx context.Context, measured time.Duration) error {
 	return s.makeTemplate(ctx, documentsTemplate, func(db *pgxpool.Pool) error {
 		if _, err := db.Exec(ctx, documentsSchema); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (s *stage) makeDocuments(ctx context.Context, measured time.Duration) error
 	})
 }
 
-// client is one of the connections and what became of its attempts.
+// client is one of the concurrent buyers, with the outcomes of its attempts.
 type client struct {
 	pool      *pgxpool.Pool
 	isolation string
@@ -61,19 +61,19 @@ type client struct {
 
 	committed, inWindow, aborted, timedOut, empty int
 	took                                          []time.Duration
-	strange                                       error
+	unexpected                                    error
 }
 
-func (d documents) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
+func (d documents) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
 	if err := s.makeDocuments(ctx, measured); err != nil {
 		return r, err
 	}
-	v, err := s.openVenue(ctx, documentsTemplate)
+	sys, err := s.openSystem(ctx, documentsTemplate)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	settings := v.settings.Postgres
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	settings := sys.settings.Postgres
 	settings.MaxConnections = documentsConnections
 	pool, err := postgres.Open(ctx, settings, "documents")
 	if err != nil {
@@ -84,7 +84,7 @@ func (d documents) run(ctx context.Context, s *stage, measured time.Duration) (r
 	if err != nil {
 		return r, err
 	}
-	w := &window{meter: v.meter()}
+	w := &window{meter: sys.meter()}
 	var group sync.WaitGroup
 	for _, c := range clients {
 		group.Go(func() { c.buyUntilOver(ctx, w) })
@@ -94,7 +94,7 @@ func (d documents) run(ctx context.Context, s *stage, measured time.Duration) (r
 	if err != nil {
 		return r, err
 	}
-	return d.sum(ctx, v, w, clients)
+	return d.sum(ctx, sys, w, clients)
 }
 
 func (d documents) clients(ctx context.Context, pool *pgxpool.Pool) ([]*client, error) {
@@ -118,8 +118,8 @@ func (d documents) clients(ctx context.Context, pool *pgxpool.Pool) ([]*client, 
 	return clients, nil
 }
 
-// sum adds up what the clients saw and holds the database against it.
-func (d documents) sum(ctx context.Context, v *venue, w *window, clients []*client) (r result, err error) {
+// sum adds up what the clients have seen and compares it with the database.
+func (d documents) sum(ctx context.Context, sys *system, w *window, clients []*client) (r result, err error) {
 	var all client
 	for _, c := range clients {
 		all.committed += c.committed
@@ -128,18 +128,18 @@ func (d documents) sum(ctx context.Context, v *venue, w *window, clients []*clie
 		all.timedOut += c.timedOut
 		all.empty += c.empty
 		all.took = append(all.took, c.took...)
-		all.strange = errors.Join(all.strange, c.strange)
+		all.unexpected = errors.Join(all.unexpected, c.unexpected)
 	}
 	r = newResult(all.inWindow, w.elapsed, all.took)
 	r.note("aborted/s", perSecond(all.aborted, w.elapsed))
 	r.note("lock timeouts/s", perSecond(all.timedOut, w.elapsed))
 	r.note("layer empty/s", perSecond(all.empty, w.elapsed))
 	r.noteUsage(w, all.inWindow)
-	if all.strange != nil {
-		r.wrong = append(r.wrong, "unexpected error: "+all.strange.Error())
+	if all.unexpected != nil {
+		r.wrong = append(r.wrong, "unexpected error: "+all.unexpected.Error())
 	}
 	var completed int
-	err = v.db.QueryRow(ctx, `SELECT count(*) FROM purchases WHERE status = 'completed'`).Scan(&completed)
+	err = sys.db.QueryRow(ctx, `SELECT count(*) FROM purchases WHERE status = 'completed'`).Scan(&completed)
 	if err == nil && completed != all.committed {
 		r.wrong = append(r.wrong, fmt.Sprintf("%d purchases are completed, %d were answered", completed, all.committed))
 	}
@@ -169,7 +169,7 @@ func (c *client) buyUntilOver(ctx context.Context, w *window) {
 		case errors.Is(err, errLayerEmpty):
 			c.empty += one
 		default:
-			c.strange = err
+			c.unexpected = err
 		}
 	}
 }

@@ -14,9 +14,8 @@ var (
 	errLimit      = errors.New("purchase limit exceeded")
 )
 
-// purchase is purchasePosition of the documents. The payment itself costs
-// nothing here; the look whether a draw is due, which follows it there, is left
-// out. Both are to their favour.
+// purchase is purchasePosition of the documents. The payment costs nothing here, and
+// the check whether a draw is due is left out. Both make the documents faster.
 func (c *client) purchase(ctx context.Context, user uuid.UUID, layer int, request string) error {
 	position, err := c.allocate(ctx, user, layer, request)
 	if err != nil {
@@ -46,7 +45,7 @@ func (c *client) allocate(ctx context.Context, user uuid.UUID, layer int, reques
 	defer conn.Release()
 	position, err := c.inTransaction(ctx, conn, user, layer, request)
 	if err != nil {
-		_, _ = conn.Exec(ctx, `ROLLBACK`) // a connection that cannot is closed by the pool
+		_, _ = conn.Exec(ctx, `ROLLBACK`) // when that fails the pool closes the connection
 	}
 	return position, err
 }

@@ -14,19 +14,18 @@ import (
 
 const (
 	enqueuers = 32
-	// taskConcurrency and taskPoll are what a worker of ours asks of asynq.
+	// taskConcurrency and taskPoll are the settings of a Triprize worker for asynq.
 	taskConcurrency = 128
 	taskPoll        = 5 * time.Millisecond
-	// backlog bounds how far the enqueuers run ahead. Without a bound they keep
-	// Redis so busy that the one goroutine that dequeues hardly gets a turn; with
-	// it both sides go as fast as the pair can.
+	// backlog bounds the tasks in the queue. Without a bound the enqueuers keep Redis so
+	// busy that the only goroutine that dequeues is slowed down.
 	backlog   = 1024
 	emptyTask = "empty"
 )
 
-// runEmptyTasks lets asynq alone move tasks that do nothing: enqueued by many
-// goroutines, one task each, while one server processes them.
-func runEmptyTasks(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
+// runEmptyTasks measures asynq alone, with tasks that do nothing: many goroutines
+// enqueue them one by one, and one server processes them.
+func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
 	opts, err := redis.ParseURL(s.stack.Redis.URL())
 	if err != nil {
 		return r, err
@@ -78,7 +77,7 @@ func runEmptyTasks(ctx context.Context, s *stage, measured time.Duration) (r res
 
 // enqueueUntilOver enqueues as long as the window lasts and the queue has room.
 func enqueueUntilOver(ctx context.Context, c *asynq.Client, w *window, ahead chan<- struct{}) error {
-	room := time.NewTicker(taskPoll) // so that the end of the window is noticed
+	room := time.NewTicker(taskPoll) // wakes the loop to see the end of the window
 	defer room.Stop()
 	for !w.isOver() && ctx.Err() == nil {
 		select {

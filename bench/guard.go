@@ -21,23 +21,23 @@ import (
 	"triprize/internal/store/apikey"
 )
 
-// gcPercent is what the api runs with (boot).
+// gcPercent is the GC percentage that package boot sets for the api.
 const gcPercent = 300
 
-// guarded is how many requests are checked at once, as many as there are connections.
+// guarded is how many requests are checked at once: as many as there are connections.
 const guarded = 500
 
-// runGuard does to a purchase's request, over and over, what the api does before
-// its handler: know the API key, check path, headers and body against the
-// contract, and ask the rate limit of its user. Each request has another user. Its
-// rate says which share of a purchase's cost that is.
-func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, err := s.openSale(ctx, hot(measured))
+// runGuard measures what the api does with a purchase before its handler: verify the
+// API key, check path, headers and body against the contract, and apply the rate limit
+// of the user. Each request has another user. The rate shows which share of the cost of
+// a purchase this is.
+func runGuard(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, err := s.openSale(ctx, hot(measured))
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-guard")
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-guard")
 	if err != nil {
 		return r, err
 	}
@@ -48,7 +48,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	}
 	rdb := redis.NewClient(opts)
 	defer func() { err = errors.Join(err, rdb.Close()) }()
-	limiter := ratelimit.New(rdb, v.settings.Redis.Namespace, v.settings.Limits, nil)
+	limiter := ratelimit.New(rdb, sys.settings.Redis.Namespace, sys.settings.Limits, nil)
 	defer limiter.Close()
 	key, err := apikey.Create(ctx, pool, apikey.App, "guarded")
 	if err != nil {
@@ -59,7 +59,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 		return r, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	keys := apikey.NewVerifier(pool, v.settings.API.KeyCacheTTL)
+	keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL)
 	w := &window{meter: &meter{groups: s.groups()}}
 	var checked atomic.Int64
 	failures := make(chan error, guarded)
@@ -67,7 +67,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	for range guarded {
 		group.Go(func() {
 			for !w.isOver() && ctx.Err() == nil {
-				if err := pass(ctx, keys, key, operation, limiter, v.campaigns[0]); err != nil {
+				if err := pass(ctx, keys, key, operation, limiter, sys.campaigns[0]); err != nil {
 					failures <- err
 					return
 				}
@@ -92,7 +92,7 @@ func runGuard(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	return r, nil
 }
 
-// pass brings one request through.
+// pass runs all checks on one request.
 func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *openapi.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
 	known, err := keys.Verify(ctx, key)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"triprize/internal/platform/devstack"
 )
 
-// holdCrowd is five hundred who want one position at the same moment, and then
-// the next five hundred, with the lock in Redis or without.
+// holdCrowd measures 500 concurrent requests to hold the same position, again and again,
+// with the lock in Redis or without.
 type holdCrowd struct{ locks bool }
 
-// Names of figures, each for one crowd.
+// Names of figures; each value is for one crowd.
 const (
 	transactionsOfCrowd = "transactions a crowd"
 	rowsOfCrowd         = "rows written a crowd"
@@ -29,39 +29,40 @@ const (
 	postgresOfCrowd     = "µs of postgres' cpu a crowd"
 )
 
-// crowds is more than come in the longest measurement.
+// crowds is the number of campaigns, one for each crowd: more than the longest
+// measurement needs.
 const crowds = 400
 
 func wanted() offer { return offer{"template_wanted", slices.Repeat([]int{4}, crowds)} }
 
-func (h holdCrowd) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, err := s.openSale(ctx, wanted())
+func (h holdCrowd) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, err := s.openSale(ctx, wanted())
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	before, err := v.activity(ctx)
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	before, err := sys.activity(ctx)
 	if err != nil {
 		return r, err
 	}
-	if err := v.serveAlone(ctx, "TRIPRIZE_LOCKS_ENABLED="+strconv.FormatBool(h.locks)); err != nil {
+	if err := sys.serveAPI(ctx, "TRIPRIZE_LOCKS_ENABLED="+strconv.FormatBool(h.locks)); err != nil {
 		return r, err
 	}
-	everybody, err := v.gather(ctx)
+	clients, err := sys.dialAll(ctx)
 	if err != nil {
 		return r, err
 	}
-	seen, w := &holdTally{}, &window{meter: v.meter()}
-	took, latencies, done := storms(ctx, everybody, v.campaigns, w, measured, seen)
-	for _, c := range everybody {
+	seen, w := &holdResults{}, &window{meter: sys.meter()}
+	took, latencies, done := runCrowds(ctx, clients, sys.campaigns, w, measured, seen)
+	for _, c := range clients {
 		_ = c.conn.Close() // nothing is on its way
 	}
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	}
 	r = newResult(len(latencies), w.elapsed, latencies)
-	r.wrong = append(seen.strangeness(), v.dismiss()...) // what connections did is counted when they end
-	after, err := v.activity(ctx)
+	r.wrong = append(seen.unexpectedAnswers(), sys.stop()...) // the database counts when connections end
+	after, err := sys.activity(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -73,47 +74,47 @@ func (h holdCrowd) run(ctx context.Context, s *stage, measured time.Duration) (r
 		r.note(postgresOfCrowd, w.cores("postgres")*w.elapsed.Seconds()*1e6/float64(n))
 	}
 	r.noteUsage(w, len(latencies))
-	odd, err := v.heldOnce(ctx, v.campaigns[:done])
+	odd, err := sys.heldOnce(ctx, sys.campaigns[:done])
 	if err != nil {
 		return r, err
 	}
 	if seen.made != done {
 		odd = append(odd, fmt.Sprintf("%d of %d crowds' positions were given away", seen.made, done))
 	}
-	found, err := v.verify(ctx, expectation{})
+	found, err := sys.verify(ctx, expectation{})
 	r.wrong = append(append(r.wrong, odd...), found...)
 	return r, err
 }
 
-// serveAlone starts nothing but an api.
-func (v *venue) serveAlone(ctx context.Context, env ...string) (err error) {
-	if v.address, err = devstack.FreeAddress(); err != nil {
+// serveAPI starts an api and nothing else.
+func (sys *system) serveAPI(ctx context.Context, env ...string) (err error) {
+	if sys.address, err = devstack.FreeAddress(); err != nil {
 		return err
 	}
-	v.fleet = &devstack.Fleet{BinDir: v.stage.binaries, LogDir: v.dir, Env: append(env, config.FileVariable+"="+v.settingsFile()),
+	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(env, config.FileVariable+"="+sys.settingsFile()),
 		Logger: slog.New(slog.DiscardHandler)}
-	if _, err := v.fleet.StartAPI(v.address); err != nil {
+	if _, err := sys.fleet.StartAPI(sys.address); err != nil {
 		return err
 	}
-	return devstack.AwaitHTTP(ctx, "http://"+v.address+"/readyz")
+	return devstack.AwaitHTTP(ctx, "http://"+sys.address+"/readyz")
 }
 
-// gather opens everybody's connection.
-func (v *venue) gather(ctx context.Context) (everybody []*connection, err error) {
+// dialAll opens the connections of all clients.
+func (sys *system) dialAll(ctx context.Context) (clients []*connection, err error) {
 	for range connections {
-		c, err := dial(ctx, v.address, v.stage.appKey)
+		c, err := dial(ctx, sys.address, sys.setup.appKey)
 		if err != nil {
 			return nil, err
 		}
-		everybody = append(everybody, c)
+		clients = append(clients, c)
 	}
-	return everybody, nil
+	return clients, nil
 }
 
-// storms sends everybody for one position of each campaign, one campaign after
-// the other, and returns how long each crowd took and each request of theirs
-// while the window was open, and how many crowds there were in all.
-func storms(ctx context.Context, everybody []*connection, campaigns []uuid.UUID, w *window, measured time.Duration, seen *holdTally) (took, latencies []time.Duration, done int) {
+// runCrowds lets all clients request the same position of a campaign, one campaign
+// after the other. It returns how long each crowd and each request took while the window
+// was open, and how many crowds there were in the whole run.
+func runCrowds(ctx context.Context, clients []*connection, campaigns []uuid.UUID, w *window, measured time.Duration, seen *holdResults) (took, latencies []time.Duration, done int) {
 	start, closed := time.Now(), func() {}
 	for _, id := range campaigns {
 		if !w.isOpen() && time.Since(start) >= warmUp(measured) {
@@ -122,9 +123,9 @@ func storms(ctx context.Context, everybody []*connection, campaigns []uuid.UUID,
 		if ctx.Err() != nil || time.Since(start) >= warmUp(measured)+measured {
 			break
 		}
-		begun, of := time.Now(), make([]time.Duration, len(everybody))
+		begun, of := time.Now(), make([]time.Duration, len(clients))
 		var all sync.WaitGroup
-		for i, c := range everybody {
+		for i, c := range clients {
 			all.Go(func() {
 				a, err := c.hold(id, triangle.Position{Layer: 3, Column: 2})
 				if err != nil {
@@ -144,23 +145,23 @@ func storms(ctx context.Context, everybody []*connection, campaigns []uuid.UUID,
 	return took, latencies, done
 }
 
-// activity is what a database has been asked to do so far.
+// activity is what a database has done so far.
 type activity struct{ transactions, rows int }
 
-// settled is how long the counters of a database must stand still to be believed;
-// they are written when connections end.
+// settled is how long the counters of a database must stay the same to be final: they
+// are written when connections end.
 const settled = 500 * time.Millisecond
 
-// activity reads what the venue's database has done, once that stands still.
-func (v *venue) activity(ctx context.Context) (now activity, err error) {
+// activity reads the counters of the system's database when they no longer change.
+func (sys *system) activity(ctx context.Context) (now activity, err error) {
 	for last := (activity{-1, -1}); ; last = now {
-		err = v.db.QueryRow(ctx, `
+		err = sys.db.QueryRow(ctx, `
 			SELECT xact_commit + xact_rollback, tup_inserted + tup_updated + tup_deleted
 			FROM pg_stat_database WHERE datname = current_database()`).Scan(&now.transactions, &now.rows)
 		if err != nil {
 			return now, fmt.Errorf("activity: %w", err)
 		}
-		if now.rows == last.rows && now.transactions-last.transactions <= 2 { // our own look
+		if now.rows == last.rows && now.transactions-last.transactions <= 2 { // this query itself
 			return now, nil
 		}
 		if wait(ctx, settled, nil); ctx.Err() != nil {

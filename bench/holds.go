@@ -14,8 +14,8 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// A moderate load: a hold every 10 ms and a purchase every 5 ms, as far as they
-// are answered in time.
+// A moderate load: a hold every 10 ms and a purchase every 5 ms, while answers are
+// fast enough.
 const (
 	holders   = 20
 	holdEvery = 200 * time.Millisecond // from one hold of a holder to its next
@@ -25,16 +25,16 @@ const (
 
 var codeTaken = []byte(`"code":"position-taken"`)
 
-// holdTally is what was seen of holds.
-type holdTally struct {
-	mu     sync.Mutex
-	took   []time.Duration // of the holds that were made while the window was open
-	made   int             // of the whole run
-	taken  int             // refused, as the position is gone
-	unlike []string        // other answers
+// holdResults are the answers to requests for holds.
+type holdResults struct {
+	mu      sync.Mutex
+	took    []time.Duration // of the holds that were made while the window was open
+	made    int             // of the whole run
+	taken   int             // refused, because the position is taken
+	samples []string        // other answers
 }
 
-func (t *holdTally) note(a answer, took time.Duration, measured bool) {
+func (t *holdResults) note(a answer, took time.Duration, measured bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -46,38 +46,38 @@ func (t *holdTally) note(a answer, took time.Duration, measured bool) {
 	case a.status == 409 && bytes.Contains(a.body, codeTaken):
 		t.taken++
 	default:
-		t.unlike = append(t.unlike, fmt.Sprintf("%d %s", a.status, a.body))
+		t.samples = append(t.samples, fmt.Sprintf("%d %s", a.status, a.body))
 	}
 }
 
-// strangeness says what nobody expected.
-func (t *holdTally) strangeness() []string {
-	if len(t.unlike) == 0 {
+// unexpectedAnswers describes the unexpected answers, if there are any.
+func (t *holdResults) unexpectedAnswers() []string {
+	if len(t.samples) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d unexpected answers to holds, such as: %s", len(t.unlike), t.unlike[0])}
+	return []string{fmt.Sprintf("%d unexpected answers to holds, such as: %s", len(t.samples), t.samples[0])}
 }
 
-// runHolds lets users hold chosen positions of a campaign that others buy from,
-// at a moderate load: how long until a hold is answered.
-func runHolds(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, err := s.openSale(ctx, hot(measured))
+// runHolds measures how long the answer to a hold takes at a moderate load: users hold
+// chosen positions of a campaign while others buy from it.
+func runHolds(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, err := s.openSale(ctx, hot(measured))
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	if err := v.serve(ctx, 1); err != nil {
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	if err := sys.serve(ctx, 1); err != nil {
 		return r, err
 	}
-	c := &crowd{address: v.address, key: s.appKey, campaigns: v.campaigns, size: shoppers, every: shopEvery}
-	w := &window{meter: v.meter()}
+	c := &crowd{address: sys.address, key: s.appKey, campaigns: sys.campaigns, size: shoppers, every: shopEvery}
+	w := &window{meter: sys.meter()}
 	var seen *observed
-	holds := &holdTally{}
+	holds := &holdResults{}
 	var group sync.WaitGroup
 	group.Go(func() { seen = c.run(ctx, w, func() {}) })
 	for range holders {
 		group.Go(func() {
-			if err := v.holdOn(ctx, w, holds, hot(measured).baseLengths[0]); err != nil && ctx.Err() == nil {
+			if err := sys.holdUntilOver(ctx, w, holds, hot(measured).baseLengths[0]); err != nil && ctx.Err() == nil {
 				holds.note(answer{body: []byte(err.Error())}, 0, false)
 			}
 		})
@@ -91,15 +91,15 @@ func runHolds(ctx context.Context, s *stage, measured time.Duration) (r result, 
 	r.note("purchases/s", perSecond(seen.measured[succeeded], w.elapsed))
 	r.note("taken", float64(holds.taken))
 	r.noteUsage(w, len(holds.took)+seen.measured[succeeded])
-	found, err := v.finish(ctx, seen)
-	r.wrong = append(holds.strangeness(), found...)
+	found, err := sys.finish(ctx, seen)
+	r.wrong = append(holds.unexpectedAnswers(), found...)
 	return r, err
 }
 
-// holdOn holds one random position after the other, each for another user, until
+// holdUntilOver holds one random position after the other, each for another user, until
 // the window is over.
-func (v *venue) holdOn(ctx context.Context, w *window, holds *holdTally, base int) error {
-	c, err := dial(ctx, v.address, v.stage.appKey)
+func (sys *system) holdUntilOver(ctx context.Context, w *window, holds *holdResults, base int) error {
+	c, err := dial(ctx, sys.address, sys.setup.appKey)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (v *venue) holdOn(ctx context.Context, w *window, holds *holdTally, base in
 	defer stop()
 	for !w.isOver() {
 		start := time.Now()
-		a, err := c.hold(v.campaigns[0], randomPosition(base))
+		a, err := c.hold(sys.campaigns[0], randomPosition(base))
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (v *venue) holdOn(ctx context.Context, w *window, holds *holdTally, base in
 	return nil
 }
 
-// randomPosition is any position of a triangle, each as likely as another.
+// randomPosition returns a random position of a triangle; all are equally likely.
 func randomPosition(base int) triangle.Position {
 	for {
 		at := triangle.Position{Layer: 1 + rand.IntN(base), Column: 1 + rand.IntN(base)}
@@ -128,10 +128,10 @@ func randomPosition(base int) triangle.Position {
 	}
 }
 
-// heldOnce says what is wrong when a position that many wanted is not held once.
-func (v *venue) heldOnce(ctx context.Context, campaigns []uuid.UUID) ([]string, error) {
+// heldOnce checks that each of the campaigns has exactly one hold.
+func (sys *system) heldOnce(ctx context.Context, campaigns []uuid.UUID) ([]string, error) {
 	var odd int
-	err := v.db.QueryRow(ctx, `
+	err := sys.db.QueryRow(ctx, `
 		SELECT count(*) FROM unnest($1::uuid[]) AS c (id)
 		WHERE 1 <> (SELECT count(*) FROM holds WHERE campaign_id = c.id)`, campaigns).Scan(&odd)
 	if err != nil || odd == 0 {

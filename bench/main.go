@@ -1,10 +1,10 @@
-// Command bench measures Triprize side by side with what it is compared with:
-// the documents' purchase transaction, asynq alone, and the sale transaction
-// alone. README.md says what each row of its table means.
+// Command bench measures Triprize and what it is compared with: the purchase transaction
+// of the documents, asynq alone, and the sale transaction alone. README.md explains each
+// row of its table.
 //
-// Everything runs on private servers that it starts and stops itself, with the
-// default durability. It never judges a speed: the status is 1 only when an
-// answer or a database was wrong, or when something could not be run at all.
+// It starts private servers with default durability and stops them at the end. Speed
+// never makes it fail: the exit status is 1 when an answer or a database was wrong, or
+// when a scenario could not run, and 2 for wrong arguments.
 package main
 
 import (
@@ -72,8 +72,8 @@ func parse(args []string) (options, error) {
 	return opts, nil
 }
 
-// ignoreSettings forgets settings of an installation that the shell may carry:
-// what is measured are the defaults.
+// ignoreSettings removes settings of Triprize from the environment: the defaults are
+// measured.
 func ignoreSettings() {
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") {
@@ -82,14 +82,14 @@ func ignoreSettings() {
 	}
 }
 
-// errWrong means that the measurements stand, but something was wrong with what was measured.
+// errWrong means that all scenarios ran, but an answer or a database was wrong.
 var errWrong = errors.New("something was WRONG, see above")
 
-// run measures every scenario in every round, one after the other, so that all
-// of them see the same good and bad minutes of the machine.
+// run measures every scenario in every round, so that changes in the speed of the
+// machine affect all of them.
 func run(ctx context.Context, opts options, out, progress io.Writer) (err error) {
 	fmt.Fprintln(progress, "starting private servers and building the binaries …")
-	s, err := openStage(ctx)
+	s, err := openSetup(ctx)
 	if err != nil {
 		return err
 	}

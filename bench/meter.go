@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// meter reads how much processor time groups of processes have used, so that a
-// table says who was busy. It knows Linux's /proc; elsewhere it shows nothing.
+// meter reads how much CPU time groups of processes have used. It reads /proc of Linux;
+// on other systems it shows nothing.
 type meter struct{ groups []group }
 
-// group is processes that count as one, each with its children when they do its work.
+// group is processes that count as one, with their children.
 type group struct {
 	name string
 	pids []int
@@ -42,7 +42,7 @@ func (m *meter) read() map[string]time.Duration {
 	return used
 }
 
-// since returns the cores each group has used on average since before.
+// since returns how many cores each group has used on average since before.
 func (m *meter) since(before map[string]time.Duration, elapsed time.Duration) []figure {
 	if m == nil || elapsed <= 0 {
 		return nil
@@ -68,8 +68,8 @@ const (
 	cpuStolen = cpuOf + stolen
 )
 
-// machine is everything that ran here, other people's work included; stolen is
-// what a hypervisor gave to other machines while we had something to run.
+// machine is everything that ran on this machine, other people's work included. stolen
+// is CPU time that a hypervisor gave to other machines while this one had work.
 const (
 	machine = "machine"
 	stolen  = "stolen"
@@ -94,9 +94,9 @@ func wholeMachine() (busy, stolen time.Duration) {
 	return ticks[1] + ticks[2] + ticks[3] + ticks[6] + ticks[7], ticks[8]
 }
 
-// children returns the children of every process of the groups but of this
-// program: its children are groups of their own. The processes of Postgres'
-// sessions are children of its first one.
+// children returns the children of every process of the groups except this program,
+// whose children are groups of their own. The sessions of Postgres are children of its
+// first process.
 func (m *meter) children() map[int][]int {
 	of := make(map[int][]int)
 	for _, g := range m.groups {
@@ -120,7 +120,7 @@ func (m *meter) children() map[int][]int {
 	return of
 }
 
-// processorTime returns what a process has used, and its ended children, in user and system mode.
+// processorTime returns the user and system time of a process and its ended children.
 func processorTime(pid int) (time.Duration, error) {
 	fields := stat(fmt.Sprintf("/proc/%d/stat", pid))
 	if fields == nil {
@@ -128,7 +128,7 @@ func processorTime(pid int) (time.Duration, error) {
 	}
 	first, last := 11, 15 // utime and stime, then those of ended children
 	if pid == os.Getpid() {
-		last = 13 // ours are groups of their own
+		last = 13 // the children of this program are groups of their own
 	}
 	var total time.Duration
 	for _, field := range fields[first:last] {
@@ -141,8 +141,8 @@ func processorTime(pid int) (time.Duration, error) {
 	return total, nil
 }
 
-// stat returns the fields of a stat file from the third one, the state, or nil.
-// The second, a name in parentheses, can contain anything.
+// stat returns the fields of a stat file after the second, or nil. The second field is a
+// name in parentheses, which can contain spaces.
 func stat(file string) []string {
 	data, err := os.ReadFile(file)
 	if err != nil {

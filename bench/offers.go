@@ -23,16 +23,16 @@ type offer struct {
 	baseLengths []int
 }
 
-// mostPerSecond is more than any scenario sells here. Should a machine be
-// faster, the measurement ends when the positions do.
+// mostPerSecond is more positions than any scenario sells. On a faster machine the
+// measurement ends when the positions are sold.
 const mostPerSecond = 15_000
 
-// needed is how many positions a scenario that measures for so long may sell.
+// needed is how many positions a scenario with this measured time can sell.
 func needed(measured time.Duration) int {
 	return int((warmUp(measured) + measured).Seconds() * mostPerSecond)
 }
 
-// hot is one campaign that everybody wants.
+// hot is one campaign that all buyers buy from.
 func hot(measured time.Duration) offer {
 	return offer{"template_hot", []int{baseLengthFor(needed(measured), triangle.MaxBaseLength)}}
 }
@@ -47,7 +47,8 @@ func hundred(measured time.Duration) offer {
 	return o
 }
 
-// baseLengthFor returns the shortest base of a triangle with so many positions, or the longest allowed.
+// baseLengthFor returns the shortest base of a triangle with at least positions
+// positions, but at most longest.
 func baseLengthFor(positions, longest int) int {
 	for base := int(math.Sqrt(2 * float64(positions))); ; base++ {
 		if base >= longest {
@@ -59,9 +60,9 @@ func baseLengthFor(positions, longest int) int {
 	}
 }
 
-// publish publishes campaigns directly: the limit on their size is one of the
-// HTTP door's, the tables allow more.
-func (s *stage) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
+// publish publishes campaigns without the API: its settings limit their size, and the
+// tables allow more.
+func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
 	key, err := seal.ParseKey(s.drawKey)
 	if err != nil {
 		return err

@@ -16,21 +16,21 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// agedWallet measures how soon one command on a wallet is answered, one after the
-// other, when the wallet has so many events.
+// agedWallet measures how long a command takes on a wallet that has many events already,
+// with one command after the other.
 type agedWallet struct{ events int }
 
-func (a agedWallet) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
+func (a agedWallet) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
 	name := fmt.Sprintf("template_aged_%d", a.events)
 	if err := s.makeTemplate(ctx, name, func(db *pgxpool.Pool) error { return a.fill(ctx, db) }); err != nil {
 		return r, err
 	}
-	v, err := s.openVenue(ctx, name)
+	sys, err := s.openSystem(ctx, name)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-wallet")
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-wallet")
 	if err != nil {
 		return r, err
 	}
@@ -60,11 +60,11 @@ func (a agedWallet) run(ctx context.Context, s *stage, measured time.Duration) (
 	}
 	r = newResult(len(took), measured, took)
 	r.note("events before", float64(a.events))
-	r.wrong = v.unsound(ctx)
+	r.wrong = sys.violations(ctx)
 	return r, nil
 }
 
-// fill gives one wallet its events, as so many credits of 1 would have left them.
+// fill gives one wallet its events, as if they came from credits of 1.
 func (a agedWallet) fill(ctx context.Context, db *pgxpool.Pool) error {
 	if err := fund(ctx, db, owners(1)); err != nil {
 		return err

@@ -15,7 +15,7 @@ type claim struct {
 	of     string // the figure that is compared; empty: the rate
 }
 
-// claims are the targets that these scenarios can speak to.
+// claims are the targets that these scenarios measure.
 var claims = []claim{
 	{"triprize-http / documents-rr", "at least 30 now, 60 in the end", "triprize-http", "documents-rr", ""},
 	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc", ""},
@@ -58,8 +58,8 @@ func (r result) figure(name string) float64 {
 	return 0
 }
 
-// ratios works out the claims whose scenarios were run. A ratio is taken within
-// each round, where both sides had the same weather, and then the median of those.
+// ratios computes the claims whose scenarios were run. It divides within each round,
+// where the machine was about equally fast for both sides, and takes the median.
 func (r *report) ratios() []ratio {
 	list := []ratio{}
 	for _, c := range claims {
@@ -84,7 +84,7 @@ func (r *report) ratios() []ratio {
 	return list
 }
 
-// divide returns 0 where there is no ratio, because nothing was done in the round.
+// divide returns 0 when b is 0, because nothing was done in the round.
 func divide(a, b float64) float64 {
 	if b == 0 {
 		return 0

@@ -75,7 +75,7 @@ func (r *report) row(name string) *row {
 	return r.Scenarios[i]
 }
 
-// of returns one number of each round.
+// of returns one value for each round.
 func (r *row) of(value func(result) float64) []float64 {
 	values := make([]float64, len(r.rounds))
 	for i, one := range r.rounds {
@@ -112,7 +112,7 @@ func (r *row) figures(name string) (values []float64) {
 	return values
 }
 
-// print works everything out and writes it.
+// print computes medians and ratios and writes the report.
 func (r *report) print(out io.Writer) error {
 	for _, one := range r.Scenarios {
 		one.work()
@@ -138,7 +138,7 @@ func (r *report) print(out io.Writer) error {
 	return r.printRatios(out)
 }
 
-// latency leaves out what a scenario does not measure.
+// latency formats a latency; 0 means that the scenario does not measure it.
 func latency(ms float64) string {
 	if ms == 0 {
 		return "–"

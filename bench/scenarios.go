@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// scenario is one row of the table. run prepares what it needs, warms up,
-// measures for about the given time, checks what came of it and cleans up.
+// scenario is one row of the table. run prepares what it needs, warms up, measures for
+// about the given time, checks the results and cleans up.
 type scenario struct {
 	name string
-	run  func(ctx context.Context, s *stage, measured time.Duration) (result, error)
+	run  func(ctx context.Context, s *setup, measured time.Duration) (result, error)
 }
 
-// scenarios in the order of a round: what is compared stands close together.
+// scenarios are in the order of a round. Those that are compared follow each other.
 var scenarios = []scenario{
 	{"documents-rr", documents{isolation: "REPEATABLE READ"}.run},
 	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
@@ -49,21 +49,21 @@ func names() []string {
 
 // result is what one scenario measured in one round.
 type result struct {
-	PerSecond float64  // of what the scenario is about
-	P50       float64  // ms, like the next two
-	P95       float64  //
-	P99       float64  //
-	Figures   []figure // beside the point, but worth knowing
-	wrong     []string // what must not be, whatever the speed
+	PerSecond float64  // of what the scenario counts
+	P50       float64  // ms
+	P95       float64  // ms
+	P99       float64  // ms
+	Figures   []figure // further numbers
+	wrong     []string // errors in answers or in the database
 }
 
-// figure is a further number of a scenario.
+// figure is a further number of a scenario, with its name.
 type figure struct {
 	Name  string
 	Value float64
 }
 
-// newResult works out a rate and the quantiles of a measurement.
+// newResult computes the rate and the quantiles of a measurement. It sorts took.
 func newResult(done int, elapsed time.Duration, took []time.Duration) result {
 	slices.Sort(took)
 	return result{PerSecond: perSecond(done, elapsed),
@@ -74,9 +74,9 @@ func (r *result) note(name string, value float64) {
 	r.Figures = append(r.Figures, figure{name, value})
 }
 
-// noteUsage notes who used how many cores while the window was open, and what
-// one of the n things done cost all of ours together. On a machine that others
-// use too, that cost is steadier than any rate.
+// noteUsage notes how many cores each group used while the window was open, and the CPU
+// time of all our processes for each of the n things done. On a shared machine that time
+// varies less than any rate.
 func (r *result) noteUsage(w *window, n int) {
 	var ours float64
 	for _, f := range w.cpu {
@@ -90,7 +90,7 @@ func (r *result) noteUsage(w *window, n int) {
 	r.Figures = append(r.Figures, w.cpu...)
 }
 
-// quantile returns the value below which p percent of the sorted ones lie.
+// quantile returns the value that p percent of the sorted values lie below.
 func quantile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

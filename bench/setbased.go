@@ -19,29 +19,29 @@ import (
 
 const (
 	saleBatch     = 256            // the default of worker.batch_size
-	acceptedAhead = 16 * saleBatch // jobs made at a time, while the clock stands still
+	acceptedAhead = 16 * saleBatch // jobs made at a time; that time is not measured
 )
 
-// runSetBased sells on one hot campaign through sale.Sell alone: one goroutine,
-// full batches, of jobs that were accepted while the clock stood still. It is
-// what the whole system could do if everything around the sale cost nothing.
-func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, err := s.openSale(ctx, hot(measured))
+// runSetBased measures sale.Seller.Sell alone, on one hot campaign: one goroutine, full
+// batches, of jobs whose making is not measured. It is what the whole system could do if
+// everything around the sale cost nothing.
+func runSetBased(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, err := s.openSale(ctx, hot(measured))
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-sale")
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-sale")
 	if err != nil {
 		return r, err
 	}
 	defer pool.Close()
-	seller := sale.NewSeller(pool, v.settings.Retention.Jobs)
+	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs)
 
 	var jobs []job.Ref
 	sell := func() (sold int, took time.Duration, err error) {
 		if len(jobs) == 0 {
-			if jobs, err = acceptPurchases(ctx, pool, v.campaigns[0], acceptedAhead); err != nil {
+			if jobs, err = acceptPurchases(ctx, pool, sys.campaigns[0], acceptedAhead); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -72,11 +72,11 @@ func runSetBased(ctx context.Context, s *stage, measured time.Duration) (r resul
 	}
 	r = newResult(soldInTime, clock, took)
 	r.note("batch", saleBatch)
-	r.wrong, err = v.verify(ctx, expectation{bought: sold, unsettled: len(jobs)})
+	r.wrong, err = sys.verify(ctx, expectation{bought: sold, unsettled: len(jobs)})
 	return r, err
 }
 
-// acceptPurchases makes purchase jobs, each of another user, as the HTTP door does.
+// acceptPurchases makes purchase jobs, each for another user, as the api does.
 func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, n int) ([]job.Ref, error) {
 	requests, refs := make([]job.Request, n), make([]job.Ref, n)
 	for i := range requests {

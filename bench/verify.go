@@ -9,17 +9,17 @@ import (
 	"triprize/internal/maintenance/audit"
 )
 
-// expectation is what the database must agree with.
+// expectation is what must be in the database.
 type expectation struct {
 	bought    int         // purchases that were answered as succeeded
 	jobs      []uuid.UUID // their jobs, when they are known
 	open      int         // requests without a final answer: each may have bought or not
-	unsettled int         // jobs that nobody was asked to settle
+	unsettled int         // jobs that were made and never sold
 }
 
-// unsound returns what the audit finds.
-func (v *venue) unsound(ctx context.Context) (wrong []string) {
-	violations, err := audit.Check(ctx, v.db, violationsShown)
+// violations returns what the audit finds.
+func (sys *system) violations(ctx context.Context) (wrong []string) {
+	violations, err := audit.Check(ctx, sys.db, violationsShown)
 	if err != nil {
 		return []string{"audit: " + err.Error()}
 	}
@@ -32,13 +32,13 @@ func (v *venue) unsound(ctx context.Context) (wrong []string) {
 // violationsShown bounds how many rows of one broken invariant are reported.
 const violationsShown = 3
 
-// verify returns what is wrong with the database: a broken invariant, a
-// position that was sold and not paid for or the other way round, a buyer who
-// was told of a purchase that is not there, an accepted job that was forgotten.
-func (v *venue) verify(ctx context.Context, want expectation) (wrong []string, err error) {
-	wrong = v.unsound(ctx)
+// verify returns what is wrong with the database: a broken invariant, different numbers
+// of sold positions and purchases, an answer without its purchase, or an accepted job
+// that is not final.
+func (sys *system) verify(ctx context.Context, want expectation) (wrong []string, err error) {
+	wrong = sys.violations(ctx)
 	var completed, sold, unsettled, kept int
-	err = v.db.QueryRow(ctx, `
+	err = sys.db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM purchases WHERE state = 'completed'),
 		       (SELECT sum(positions_sold) FROM campaigns),
 		       (SELECT count(*) FROM jobs WHERE state NOT IN ('succeeded', 'failed')),

@@ -21,26 +21,26 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// callers is how many commands on wallets are asked for at once, each by
-// somebody who waits for the answer before the next.
-const callers = 256
+// callerCount is the number of concurrent callers of commands. Each waits for the answer
+// before its next command.
+const callerCount = 256
 
 // walletCommands measures commands on wallets: in batches, as the api gathers
 // them, or as one transaction each.
 type walletCommands struct {
 	wallets  int // 1: credits on one hot wallet; more: transfers between two of them
 	alone    bool
-	batchers int  // how many processes' worth of batchers share the work; 0: one
-	locked   bool // they queue up in Redis for hot wallets, as processes do by default
+	batchers int  // how many batchers share the work, like that many processes; 0: one
+	locked   bool // batchers take locks in Redis for hot wallets, as processes do by default
 }
 
-func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duration) (r result, err error) {
-	v, ids, err := s.openWallets(ctx, c.wallets)
+func (c walletCommands) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+	sys, ids, err := s.openWallets(ctx, c.wallets)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, v.close(ctx)) }()
-	pool, err := postgres.Open(ctx, v.settings.Postgres, "triprize-bench-wallets")
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-wallets")
 	if err != nil {
 		return r, err
 	}
@@ -50,7 +50,7 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 	for i := range executors {
 		var options wallets.Options
 		if c.locked {
-			options.Acquire = lock.New([]redis.UniversalClient{s.redis}, v.name, v.settings.Locks, prometheus.NewRegistry()).AcquireFunc()
+			options.Acquire = lock.New([]redis.UniversalClient{s.redis}, sys.name, sys.settings.Locks, prometheus.NewRegistry()).AcquireFunc()
 		}
 		executor := newExecutor(pool, options)
 		executors[i] = executor
@@ -64,23 +64,23 @@ func (c walletCommands) run(ctx context.Context, s *stage, measured time.Duratio
 			}
 			continue
 		}
-		batcher := wallets.NewBatcher(executor, v.settings.Wallets)
+		batcher := wallets.NewBatcher(executor, sys.settings.Wallets)
 		defer batcher.Close()
 		doers[i] = batcher.Do
 	}
-	w := &window{meter: v.meter()}
-	done, took, failures := ask(ctx, w, measured, func(ctx context.Context) error { return c.once(ctx, doers[rand.IntN(len(doers))], ids) })
+	w := &window{meter: sys.meter()}
+	done, took, failures := callUntilOver(ctx, w, measured, func(ctx context.Context) error { return c.once(ctx, doers[rand.IntN(len(doers))], ids) })
 	r = newResult(done, w.elapsed, took)
 	for _, e := range executors {
 		r.note("races lost", float64(e.Counts().Lost))
 		r.note("batches without the lock", float64(e.Counts().Unlocked))
 	}
 	r.noteUsage(w, done)
-	r.wrong = append(failures, v.unsound(ctx)...)
+	r.wrong = append(failures, sys.violations(ctx)...)
 	return r, ctx.Err()
 }
 
-// newExecutor returns an executor that answers with the least that can be said.
+// newExecutor returns an executor whose answers are only ids.
 func newExecutor(db *pgxpool.Pool, options wallets.Options) *wallets.Executor {
 	return wallets.NewExecutor(db, wallets.Documents{
 		Wallet:        func(w wallet.Wallet) any { return w.ID },
@@ -89,7 +89,7 @@ func newExecutor(db *pgxpool.Pool, options wallets.Options) *wallets.Executor {
 	}, options)
 }
 
-// once makes one command of a fresh key.
+// once makes one command with a fresh key.
 func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallets.Details{Amount: 1}
 	var action wallets.Action = wallets.Credit{Wallet: ids[0], Details: details}
@@ -108,12 +108,12 @@ func (c walletCommands) once(ctx context.Context, do func(context.Context, walle
 	return err
 }
 
-// ask lets the callers ask until the window is over. It returns how many commands
-// were done while it was open, how long they took, and what failed.
-func ask(ctx context.Context, w *window, measured time.Duration, once func(ctx context.Context) error) (done int, took []time.Duration, failures []string) {
+// callUntilOver lets all callers make commands until the window is over. It returns how
+// many commands were done while it was open, how long they took, and what failed.
+func callUntilOver(ctx context.Context, w *window, measured time.Duration, once func(ctx context.Context) error) (done int, took []time.Duration, failures []string) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	for range callers {
+	for range callerCount {
 		group.Go(func() {
 			var mine []time.Duration
 			for !w.isOver() && ctx.Err() == nil {
@@ -138,24 +138,24 @@ func ask(ctx context.Context, w *window, measured time.Duration, once func(ctx c
 	return len(took), took, failures[:min(len(failures), violationsShown)]
 }
 
-// openWallets opens a venue with so many wallets, each with money.
-func (s *stage) openWallets(ctx context.Context, n int) (v *venue, ids []uuid.UUID, err error) {
+// openWallets opens a system with n wallets, each with money.
+func (s *setup) openWallets(ctx context.Context, n int) (sys *system, ids []uuid.UUID, err error) {
 	name := fmt.Sprintf("template_wallets_%d", n)
 	err = s.makeTemplate(ctx, name, func(db *pgxpool.Pool) error { return fund(ctx, db, owners(n)) })
 	if err != nil {
 		return nil, nil, err
 	}
-	if v, err = s.openVenue(ctx, name); err != nil {
+	if sys, err = s.openSystem(ctx, name); err != nil {
 		return nil, nil, err
 	}
-	found, err := wallet.Find(ctx, v.db, owners(n))
+	found, err := wallet.Find(ctx, sys.db, owners(n))
 	if err != nil {
-		return nil, nil, errors.Join(err, v.close(ctx))
+		return nil, nil, errors.Join(err, sys.close(ctx))
 	}
 	for _, id := range found {
 		ids = append(ids, id)
 	}
-	return v, ids, nil
+	return sys, ids, nil
 }
 
 func owners(n int) []wallet.Owner {
@@ -166,11 +166,11 @@ func owners(n int) []wallet.Owner {
 	return list
 }
 
-// ownerName has the length of the users that crowds make up.
+// ownerName returns a user of the same length as the users of other purchases.
 func ownerName(i int) string { return fmt.Sprintf("user-%032d", i) }
 
-// plenty is more than anybody spends here.
-const plenty = 1_000_000_000
+// startBalance is more than any wallet spends.
+const startBalance = 1_000_000_000
 
 // fund opens a wallet for each owner, with money.
 func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
@@ -179,7 +179,7 @@ func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
 		n := min(len(owners), 256)
 		commands := make([]wallets.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = wallets.Command{Action: wallets.Open{Owner: o, InitialBalance: plenty},
+			commands[i] = wallets.Command{Action: wallets.Open{Owner: o, InitialBalance: startBalance},
 				Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
 		}
 		if _, err := executor.Do(ctx, commands); err != nil {

@@ -11,12 +11,12 @@ const longestWarmUp = time.Second
 
 func warmUp(measured time.Duration) time.Duration { return min(measured, longestWarmUp) }
 
-// window is the measured part of a run. Whoever produces load counts what ends
-// while the window is open, and stops when it is over.
+// window is the measured part of a run. Producers of load count what ends while the
+// window is open, and stop when it is over.
 type window struct {
 	phase   atomic.Int32
 	elapsed time.Duration // how long it was open; read it when it is over
-	cpu     []figure      // cores that each group of processes used meanwhile
+	cpu     []figure      // cores that each group of processes used while it was open
 	meter   *meter        // nil: none
 }
 
@@ -29,9 +29,9 @@ const (
 func (w *window) isOpen() bool { return w.phase.Load() == opened }
 func (w *window) isOver() bool { return w.phase.Load() == over }
 
-// pass lets the warm-up go by, opens the window, and closes it after the
-// measured time. It closes earlier when enough says that there is nothing left
-// to measure, or when ctx ends, whose error it returns.
+// pass waits for the warm-up, opens the window, and closes it after the measured time.
+// It closes earlier when enough is closed, because there is nothing left to measure, or
+// when ctx ends; then it returns the error of ctx.
 func (w *window) pass(ctx context.Context, measured time.Duration, enough <-chan struct{}) error {
 	wait(ctx, warmUp(measured), enough)
 	closed := w.open()

@@ -20,10 +20,10 @@ import (
 	"triprize/internal/store/apikey"
 )
 
-// stage is what all scenarios share: private servers, the binaries, and
-// template databases. Each measurement gets a fresh copy of a template, so that
-// no round finds what an earlier one left behind.
-type stage struct {
+// setup is what all scenarios share: private servers, the binaries, and template
+// databases. Each measurement gets a fresh copy of a template, so that earlier rounds do
+// not affect it.
+type setup struct {
 	stack    *devstack.Stack
 	redis    *redis.Client
 	binaries string
@@ -33,15 +33,16 @@ type stage struct {
 	copies   int
 }
 
-// patience bounds statements of the bench's own: filling a template, an audit.
-const patience = 10 * time.Minute
+// statementTimeout bounds the statements of this program, such as filling a template or
+// the audit.
+const statementTimeout = 10 * time.Minute
 
-func openStage(ctx context.Context) (*stage, error) {
+func openSetup(ctx context.Context) (*setup, error) {
 	stack, err := devstack.Start(ctx, devstack.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{stack: stack, drawKey: seal.NewKey(), made: make(map[string]bool)}
+	s := &setup{stack: stack, drawKey: seal.NewKey(), made: make(map[string]bool)}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -49,7 +50,7 @@ func openStage(ctx context.Context) (*stage, error) {
 }
 
 // prepare builds the binaries and makes the template of all Triprize databases.
-func (s *stage) prepare(ctx context.Context) error {
+func (s *setup) prepare(ctx context.Context) error {
 	opts, err := redis.ParseURL(s.stack.Redis.URL())
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (s *stage) prepare(ctx context.Context) error {
 	})
 }
 
-func (s *stage) close() error {
+func (s *setup) close() error {
 	if s.redis != nil {
 		_ = s.redis.Close() // the server is next
 	}
@@ -87,7 +88,7 @@ func (s *stage) close() error {
 const migrated = "template_migrated"
 
 // makeTemplate makes a database and fills it, once.
-func (s *stage) makeTemplate(ctx context.Context, name string, fill func(db *pgxpool.Pool) error) error {
+func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgxpool.Pool) error) error {
 	if s.made[name] {
 		return nil
 	}
@@ -114,7 +115,7 @@ func (s *stage) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 }
 
 // settings returns the defaults, for one database.
-func (s *stage) settings(database, file string) (config.Settings, error) {
+func (s *setup) settings(database, file string) (config.Settings, error) {
 	text := "postgres: {url: '" + s.stack.Postgres.URL(database) + "'}\n" +
 		"redis: {url: '" + s.stack.Redis.URL() + "', namespace: '" + database + "'}\n" +
 		"draw: {secret_key: '" + s.drawKey + "'}\n"
@@ -124,29 +125,29 @@ func (s *stage) settings(database, file string) (config.Settings, error) {
 	return config.Load(file)
 }
 
-// open opens a pool that may take its time.
-func (s *stage) open(ctx context.Context, database string) (*pgxpool.Pool, error) {
+// open opens a pool for long statements.
+func (s *setup) open(ctx context.Context, database string) (*pgxpool.Pool, error) {
 	settings, err := s.settings(database, filepath.Join(s.stack.Dir, "bench.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = patience, patience
+	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = statementTimeout, statementTimeout
 	return postgres.Open(ctx, settings.Postgres, "triprize-bench")
 }
 
-// copyDatabase makes a database like origin, and then writes everything out, so
-// that no measurement pays for the one before it. The first change of each page
-// after that costs a whole page of log, as it does after any checkpoint.
-func (s *stage) copyDatabase(ctx context.Context, origin, name string) error {
+// copyDatabase makes a copy of the database origin. The checkpoint after it writes all
+// changes out, so that a measurement does not pay for earlier ones. As after any
+// checkpoint, the first change of a page then logs the whole page.
+func (s *setup) copyDatabase(ctx context.Context, origin, name string) error {
 	return s.administer(ctx,
 		"CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{origin}.Sanitize(), "CHECKPOINT")
 }
 
-func (s *stage) dropDatabase(ctx context.Context, name string) error {
+func (s *setup) dropDatabase(ctx context.Context, name string) error {
 	return s.administer(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
 }
 
-func (s *stage) administer(ctx context.Context, statements ...string) error {
+func (s *setup) administer(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, s.stack.Postgres.URL("postgres"))
 	if err != nil {
 		return err
@@ -161,6 +162,6 @@ func (s *stage) administer(ctx context.Context, statements ...string) error {
 }
 
 // groups are the processes that every scenario shares; load is this program.
-func (s *stage) groups() []group {
+func (s *setup) groups() []group {
 	return []group{{"postgres", []int{s.stack.Postgres.PID()}}, {"redis", []int{s.stack.Redis.PID()}}, {"load", []int{os.Getpid()}}}
 }
