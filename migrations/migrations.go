@@ -4,7 +4,7 @@ package migrations
 
 import "embed"
 
-// Files holds every NNNNN_name.sql of this folder.
+// Files has the SQL files of this folder. The number at the front of a name is its version.
 //
 //go:embed *.sql
 var Files embed.FS

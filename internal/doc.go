@@ -1,0 +1,2 @@
+// Package internal has no code. It only holds the checks of the whole source tree.
+package internal
