@@ -121,7 +121,7 @@ func (sys *system) stop() (wrong []string) {
 	for _, kind := range [][]*devstack.Child{sys.fleet.APIs, sys.fleet.Workers, sys.fleet.Schedulers} {
 		for _, c := range kind {
 			if c.PID() == 0 {
-				wrong = append(wrong, c.Name+" has ended by itself: "+sys.logTail(c.Name))
+				wrong = append(wrong, c.Name+" has ended too early: "+sys.logTail(c.Name))
 			}
 		}
 	}

@@ -24,7 +24,7 @@ var invariants = []invariant{
 		FROM positions s LEFT JOIN holds h ON h.id = s.hold_id
 		WHERE s.state = 'held'
 		  AND (h.state, h.campaign_id, h.user_id, h.expires_at) IS DISTINCT FROM ('active', s.campaign_id, s.user_id, s.expires_at)`},
-	{"an active hold keeps exactly its positions, and another none", `
+	{"an active hold keeps exactly its positions, and an ended hold none", `
 		SELECT format('hold %s is %s with %s positions and keeps %s', h.id, h.state, h.size, k.n)
 		FROM holds h CROSS JOIN LATERAL (
 			SELECT count(*) AS n, count(*) FILTER (WHERE p.layer IS NOT NULL) AS listed

@@ -23,7 +23,7 @@ func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 	err := s.batches(func(limit int) (int, error) {
 		released, err := campaign.ReleaseStale(ctx, s.db, s.settings.Draw.Lease, limit)
 		for _, id := range released {
-			s.logger.Warn("execution lock taken away from a silent worker", "campaign", id)
+			s.logger.Warn("execution lock released: its worker no longer renewed it", "campaign", id)
 		}
 		counts["released"] += len(released)
 		return len(released), err
@@ -43,7 +43,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 				return err
 			}
 			for _, id := range stuck {
-				s.logger.Warn("a campaign was not drawn; it gets a new draw job", "campaign", id)
+				s.logger.Warn("campaign not drawn; making a new draw job", "campaign", id)
 				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "/"+uuid.NewString(), s.settings.Retention.Jobs))
 				if err != nil {
 					return err

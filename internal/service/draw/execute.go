@@ -36,7 +36,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
 	if lost := execution.Release(release, d.db); lost != nil && !errors.Is(lost, campaign.ErrFenced) {
-		d.logger.Warn("execution lock not released; it runs out by itself", "campaign", ref.CampaignID, "error", lost)
+		d.logger.Warn("execution lock not released; it ends with its lease", "campaign", ref.CampaignID, "error", lost)
 	}
 	return job.Outcome{}, err
 }

@@ -34,7 +34,7 @@ var (
 	// SkipLocked never waits. It is for jobs of several campaigns: one slow campaign
 	// does not delay the others, and there can be no deadlock.
 	SkipLocked = Wait{campaigns: postgres.SkipLocked}
-	// WaitForCampaign waits for the campaign, but for no wallet. It is for jobs of one
+	// WaitForCampaign waits for the campaign, but not for wallets. It is for jobs of one
 	// campaign: jobs of several would all wait for the slowest.
 	WaitForCampaign = Wait{campaigns: postgres.WaitForLocks}
 )

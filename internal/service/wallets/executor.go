@@ -108,7 +108,7 @@ func (e *Executor) try(ctx context.Context, commands []Command, requests []job.R
 		}
 		e.lost.Add(1)
 	}
-	return nil, fault.Wrap(fault.Unavailable, err, "too many others move this money; retry with the same Idempotency-Key")
+	return nil, fault.Wrap(fault.Unavailable, err, "too many concurrent changes; retry with the same Idempotency-Key")
 }
 
 // rowWait bounds how long a batch waits for a wallet.

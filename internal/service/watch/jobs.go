@@ -135,7 +135,7 @@ func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 		}
 		if err != nil {
 			if w.listening.Swap(false) && ctx.Err() == nil {
-				w.logger.Warn("announcements of final jobs are not heard; polling", "error", err)
+				w.logger.Warn("no subscription to announcements of final jobs; polling", "error", err)
 			}
 			select {
 			case <-ctx.Done():

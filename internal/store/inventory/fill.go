@@ -13,8 +13,8 @@ import (
 	"triprize/internal/domain/triangle"
 )
 
-// Fill creates the positions of a campaign, each with the price of its layer
-// (prices[0] is layer 1) and a rank from a fresh secret permutation.
+// Fill makes the positions of a campaign, each with the price of its layer
+// (prices[0] is layer 1) and a rank from a new secret permutation.
 func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, prices []money.Amount) error {
 	ranks := permutation(triangle.Count(len(prices)))
 	rows := make([][]any, 0, len(ranks))
@@ -29,7 +29,7 @@ func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, prices []money.A
 	return nil
 }
 
-// permutation returns 0 … n-1 in an order nobody can predict.
+// permutation returns 0 … n-1 in a secret random order.
 func permutation(n int) []int {
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails

@@ -43,7 +43,7 @@ type Purchase struct {
 	PaymentReference *string
 	State            State
 	Failure          *fault.Code
-	Nonce            [fairdraw.NonceSize]byte // shown to nobody but the owner
+	Nonce            [fairdraw.NonceSize]byte // secret; only its owner may see it
 	CreatedAt        time.Time
 	CompletedAt      *time.Time
 	Cancellation     *Cancellation

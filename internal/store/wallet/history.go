@@ -18,7 +18,7 @@ import (
 // Page is a part of a wallet's history.
 type Page struct {
 	From   int64 // the version to begin with; 0: the newest, or with Upward the oldest
-	Upward bool  // oldest first; otherwise newest first
+	Upward bool  // oldest first instead of newest first
 	Limit  int
 }
 

@@ -97,7 +97,7 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 
 // ErrBroken means that the row of a wallet does not equal the sum of its events.
 // Commands on that wallet fail; those on other wallets go on.
-var ErrBroken = errors.New("wallet: the read model is not what the events add up to")
+var ErrBroken = errors.New("wallet: its row does not equal the sum of its events")
 
 // ErrBusy means that another transaction has locked the wallet.
 var ErrBusy = errors.New("wallet: busy")
