@@ -21,10 +21,10 @@ func (p *place) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
 	return lock, version
 }
 
-// stuckSince makes a campaign look as if it had been sold out a minute ago.
-func (p *place) stuckSince(id uuid.UUID) {
+// stuck makes a campaign look as if it had been sold out two hours ago.
+func (p *place) stuck(id uuid.UUID) {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '1 minute' WHERE id = $1`, id); err != nil {
+	if _, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -39,7 +39,7 @@ func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	_, err := p.db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '11 s' WHERE id = $1`, stale)
+	_, err := p.db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, stale)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	p := newPlace(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(3))
 	ref := fixture.SellOut(t, p.db, id)
-	p.stuckSince(id)
+	p.stuck(id)
 	if got := p.sweep("stuck-draws"); got["found"] != 0 {
 		t.Errorf("its job is on its way: %v", got)
 	}
@@ -79,14 +79,14 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, fixture.Logger(t)).Run(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
-	p.stuckSince(id)
+	p.stuck(id)
 	if got := p.sweep("stuck-draws"); got["found"] != 0 {
 		t.Errorf("a completed campaign: %v", got)
 	}
 	fixture.Sound(t, p.db)
 }
 
-func TestADrawThatSomebodyIsAtIsNotStuck(t *testing.T) {
+func TestADrawThatAWorkerIsAtIsNotStuck(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(3))
@@ -97,7 +97,7 @@ func TestADrawThatSomebodyIsAtIsNotStuck(t *testing.T) {
 	if got := p.sweep("stuck-draws"); got["found"] != 0 {
 		t.Errorf("sold out a moment ago: %v", got)
 	}
-	p.stuckSince(id)
+	p.stuck(id)
 	if _, ok, err := campaign.Claim(t.Context(), p.db, id, time.Minute); err != nil || !ok {
 		t.Fatal(ok, err)
 	}

@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,25 +20,32 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// holdAll runs a worker that takes every task that is enqueued and keeps it
-// until the test ends.
-func (p *place) holdAll(messages []outbox.Message) {
+// hold runs a worker that takes every message, which are enqueued, and keeps it
+// until the test ends. die makes the worker silent; its tasks stay active in asynq.
+func (p *place) hold(messages []outbox.Message) (die func()) {
 	p.t.Helper()
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, uuid.NewString(), config.Worker{HeartbeatInterval: 100 * time.Millisecond, HeartbeatTTL: time.Minute})
+	const worker = "the-worker"
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: fixture.Patience, HeartbeatTTL: 24 * time.Hour})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
 	beating.Go(func() { heartbeat.Run(ctx, fixture.Logger(p.t)) })
-	p.t.Cleanup(func() { end(); beating.Wait() })
+	die = sync.OnceFunc(func() { end(); beating.Wait() })
+	p.t.Cleanup(die)
+	fixture.Eventually(p.t, "the worker is heard", func() bool {
+		n, err := p.rdb.Exists(p.t.Context(), p.settings.Redis.Namespace+":worker:"+worker).Result()
+		return err == nil && n == 1
+	})
 
-	took, release := make(chan struct{}, len(messages)), make(chan struct{})
+	var took atomic.Int64
+	release := make(chan struct{})
 	settings := p.settings.Worker
-	settings.Concurrency, settings.ShutdownTimeout = len(messages)+1, 100*time.Millisecond
+	settings.Concurrency, settings.ShutdownTimeout = len(messages)+1, fixture.Patience
 	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
 		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
 			if err := heartbeat.Started(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}
-			took <- struct{}{}
+			took.Add(1)
 			<-release
 			return nil
 		}})
@@ -45,25 +53,19 @@ func (p *place) holdAll(messages []outbox.Message) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { close(release); server.Shutdown() })
-	for range messages {
-		select {
-		case <-took:
-		case <-time.After(30 * time.Second):
-			p.t.Fatal("a task was not delivered")
-		}
-	}
+	fixture.Eventually(p.t, "every task is delivered", func() bool { return took.Load() >= int64(len(messages)) })
+	return die
 }
 
 func TestMessagesThatWorkersAreAtHideNothingBehindThem(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.batchesOf(10, 2)
 	const held, lost = 45, 15
 	messages := p.accept(held, 1, true)
-	p.holdAll(messages)
+	p.hold(messages)
 	p.accept(lost, 1, false)
-	if _, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = seen_at - interval '1 minute'`); err != nil { // the held ones stay the oldest
+	if _, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = seen_at - interval '2 hours'`); err != nil { // the held ones stay the oldest
 		t.Fatal(err)
 	}
 	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["active"] != held || got["lost"] != lost || got["jobs_reissued"] != lost {
@@ -77,9 +79,7 @@ func TestMessagesThatWorkersAreAtHideNothingBehindThem(t *testing.T) {
 func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = 10, 2
-	p.settings.Sweeps.LostJobsBackoff = 30 * time.Second
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.batchesOf(10, 2)
 	p.accept(50, 1, true)
 	p.age()
 	for run, want := range []int{20, 20, 10, 0} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -31,9 +32,13 @@ type place struct {
 	sweeper  *recovery.Sweeper
 }
 
+// newPlace returns a place where nothing is overdue, stale or stuck for an hour: a
+// test moves what is to be so two hours back.
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	settings := fixture.Settings(t)
+	settings := fixture.Patient(fixture.Settings(t))
+	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Hour, 24*time.Hour
+	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
 	p := &place{t: t, settings: settings, db: fixture.Pool(t, settings), rdb: fixture.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
 	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
@@ -61,25 +66,43 @@ func (p *place) run(name string) (recovery.Report, error) {
 	return recovery.Report{}, nil
 }
 
-// accept accepts n purchase jobs of a campaign that does not exist, in messages of
-// the given size, and enqueues the messages when told to.
+// accept makes n purchase jobs of a campaign that does not exist, with messages for
+// the given number of jobs each, as accepting them makes them; it enqueues the
+// messages when told to.
 func (p *place) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	p.t.Helper()
 	campaign := uuid.New()
-	for done := 0; done < n; done += size {
-		var requests []job.Request
-		for range min(size, n-done) {
-			requests = append(requests, fixture.PurchaseRequest(p.t, campaign, "u", 0, 1))
+	rows, err := p.db.Query(p.t.Context(), `
+		WITH made AS (
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at)
+			SELECT gen_random_uuid(), 'test', $1 || '/' || i, sha256('test'), $2, $1::uuid, 'u', '{}', clock_timestamp() + interval '1 day'
+			FROM generate_series(0, $3 - 1) AS i
+			RETURNING id
+		), numbered AS (
+			SELECT id, (row_number() OVER () - 1) / $4 AS message FROM made
+		)
+		INSERT INTO outbox_messages (id, kind, jobs)
+		SELECT gen_random_uuid(), $2, array_agg(id) FROM numbered GROUP BY message
+		RETURNING id, jobs`, campaign.String(), string(job.KindPurchase), n, size)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var id uuid.UUID
+	var jobs []uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&id, &jobs}, func() error {
+		m := outbox.Message{ID: id, Kind: job.KindPurchase, Delivery: 1}
+		for _, j := range jobs {
+			m.Jobs = append(m.Jobs, job.Ref{ID: j, CampaignID: campaign})
 		}
-		_, made, err := outbox.Accept(p.t.Context(), p.db, requests)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		messages = append(messages, made...)
+		messages = append(messages, m)
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
 	}
 	if enqueue {
-		for _, r := range messages {
-			if err := outbox.Enqueue(p.t.Context(), p.client, r); err != nil {
+		for _, m := range messages {
+			if err := outbox.Enqueue(p.t.Context(), p.client, m); err != nil {
 				p.t.Fatal(err)
 			}
 		}
@@ -87,10 +110,10 @@ func (p *place) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	return messages
 }
 
-// age makes every message look as if it had been seen a minute ago.
+// age makes every message look as if it had been seen two hours ago.
 func (p *place) age() {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
+	if _, err := p.db.Exec(p.t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '2 hours'`); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -134,18 +157,21 @@ func TestALostMessageIsIssuedAgain(t *testing.T) {
 	fixture.Sound(t, p.db)
 }
 
+// The backlog is larger than a batch of the sweep.
 func TestABacklogIsNotDoubled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const jobs, size = 20_000, 10
+	p.batchesOf(50, 40)
+	const jobs, size = 2_000, 10
 	p.accept(jobs, size, true)
 	for range 3 {
 		p.age()
 		var sweeps sync.WaitGroup // two at once do no harm either
 		for range 2 {
 			sweeps.Go(func() {
-				if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["jobs_reissued"] != 0 {
-					t.Errorf("got %v", got)
+				report, err := p.run("lost-jobs")
+				if err != nil || report.Counts["lost"] != 0 || report.Counts["jobs_reissued"] != 0 {
+					t.Errorf("%+v, %v", report, err)
 				}
 			})
 		}
@@ -159,13 +185,14 @@ func TestABacklogIsNotDoubled(t *testing.T) {
 func TestABacklogThatRedisForgotIsIssuedAgainInBundles(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.accept(5_000, 1, false)
+	p.batchesOf(400, 40)
+	p.accept(1_000, 1, false)
 	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 5_000 || got["jobs_reissued"] != 5_000 {
+	if got := p.sweep("lost-jobs"); got["lost"] != 1_000 || got["jobs_reissued"] != 1_000 {
 		t.Errorf("got %v", got)
 	}
-	if n := p.pending(); n > 5_000/outbox.MaxJobs+20 {
-		t.Errorf("%d tasks for 5000 jobs", n)
+	if n, want := p.pending(), 2+2+1; n != want { // of 400, 400 and 200 jobs; a message is for 256 at most
+		t.Errorf("%d tasks for 1000 jobs, want %d", n, want)
 	}
 	fixture.Sound(t, p.db)
 }
@@ -187,49 +214,16 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	}
 }
 
-// hold runs a worker that takes one task and keeps it.
-func (p *place) hold(heartbeat *queue.Heartbeat) (letGo func()) {
-	p.t.Helper()
-	took, release := make(chan struct{}), make(chan struct{})
-	settings := p.settings.Worker
-	settings.ShutdownTimeout = 100 * time.Millisecond
-	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
-		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
-			if err := heartbeat.Started(ctx, task.ID); err != nil {
-				p.t.Error(err)
-			}
-			close(took)
-			<-release
-			return nil
-		}})
-	if err := server.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	select {
-	case <-took:
-	case <-time.After(20 * time.Second):
-		p.t.Fatal("the task was not delivered")
-	}
-	return sync.OnceFunc(func() { close(release); server.Shutdown() })
-}
-
 func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.accept(2, 2, true)
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, "worker-1", config.Worker{HeartbeatInterval: 50 * time.Millisecond, HeartbeatTTL: 500 * time.Millisecond})
-	alive, die := context.WithCancel(context.Background())
-	var beating sync.WaitGroup
-	beating.Go(func() { heartbeat.Run(alive, fixture.Logger(t)) })
-	letGo := p.hold(heartbeat)
-	defer letGo()
+	die := p.hold(p.accept(2, 2, true))
 	p.age()
 	if got := p.sweep("lost-jobs"); got["active"] != 1 || got["lost"] != 0 {
 		t.Errorf("with a live worker: %v", got)
 	}
-	die() // the heart stops; the task stays active in asynq
-	beating.Wait()
-	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_reissued"] != 2 {
+	die()
+	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_reissued"] != 2 { // being seen active has not put it off
 		t.Errorf("with a dead worker: %v", got)
 	}
 	if n := p.delivery(); n != 2 {
@@ -241,6 +235,28 @@ func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing
 	}
 	if got := p.sweep("lost-jobs"); got["looked_at"] != 1 {
 		t.Errorf("the death made the next look later: %v", got)
+	}
+}
+
+// A killed worker leaves three things behind, which end at the same time, counted
+// from its death at the latest: its heartbeat; the backoff of the message, which was
+// last seen before the worker took it; and its claims on the jobs. The next run of
+// the sweep issues the message again. A new delivery that still finds a claim is
+// tried again after the first delay of the queue.
+func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
+	t.Parallel()
+	const (
+		promise = 15 * time.Second
+		retry   = 1250 * time.Millisecond // the first delay of package queue, with its jitter
+		forward = time.Second             // how often package queue looks for tasks whose delay is over
+	)
+	s := fixture.Defaults(t)
+	over := max(s.Worker.HeartbeatTTL, s.Sweeps.LostJobsBackoff, s.Idempotency.ClaimTTL)
+	if worst := over + s.Sweeps.LostJobsInterval + retry + forward + s.Worker.PollInterval; worst > promise {
+		t.Errorf("it takes up to %s", worst)
+	}
+	if s.Worker.MaxDeliveries < 2 {
+		t.Error("a job that was delivered once is given up")
 	}
 }
 
