@@ -28,8 +28,8 @@ func (d disturbedOnce) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &disturbedTx{Tx: tx, disturb: d.disturb, batches: 2}, err
 }
 
-// Somebody who changes rows without the campaign's lock makes the cancellation
-// fail as a whole.
+// A writer that changes rows without the campaign's lock makes the cancellation fail
+// as a whole.
 func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -59,8 +59,8 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 	}
 }
 
-// A job whose purchase is of another campaign than the one it locks is a defect,
-// and no answer.
+// A job whose purchase is of another campaign than the one it locks is a defect: it
+// fails without an answer.
 func TestACancellationKeepsToTheCampaignItLocks(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -130,9 +130,9 @@ func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
 	draft, limit := fixture.Draft(5), 4
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
-	desk := fixture.Holds(t, db, nil, nil)
-	over := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(5, 1), at(5, 2)))
-	held := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(4, 1), at(4, 2)))
+	service := fixture.Holds(t, db, nil, nil)
+	over := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(5, 1), at(5, 2)))
+	held := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 1), at(4, 2)))
 	fixture.EndHold(t, db, over) // two held, and two that count no more
 	jobs := fixture.Settle(t, db,
 		fixture.PurchaseRequest(t, id, "a", 3, 1),

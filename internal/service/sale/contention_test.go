@@ -28,16 +28,12 @@ func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 		if err := campaign.Lock(t.Context(), tx, busy); err != nil {
 			return err
 		}
-		start := time.Now()
-		report, err := seller.Sell(t.Context(), refs, sale.SkipLocked)
+		report, err := seller.Sell(t.Context(), refs, sale.SkipLocked) // one that waited would wait for ever
 		if err != nil {
 			return err
 		}
 		if len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Settled) != 1 {
 			t.Errorf("report: %+v", report)
-		}
-		if took := time.Since(start); took > 2*time.Second { // lock_timeout is 3 s
-			t.Errorf("it waited %s", took)
 		}
 		return nil
 	})
@@ -52,7 +48,7 @@ func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 
 func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := fixture.Patient(fixture.Settings(t))
 	settings.Postgres.LockTimeout = 200 * time.Millisecond
 	db := fixture.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
@@ -74,18 +70,18 @@ func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(20))
-	var refs []job.Ref
-	for i := range 300 {
-		refs = append(refs, fixture.Accept(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint(i), 0, 1))...)
+	id := fixture.Campaign(t, db, fixture.Draft(12))
+	var requests []job.Request
+	for i := range 100 {
+		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint(i), 0, 1))
 	}
+	refs := fixture.Accept(t, db, requests...)
 	var workers sync.WaitGroup
 	for w := range 6 {
 		workers.Go(func() {
-			for start := 0; start < len(refs); start += 20 { // every worker is given every job
-				from := (start + w*50) % len(refs)
-				_, err := fixture.Seller(db).Sell(t.Context(), refs[from:min(from+20, len(refs))], sale.WaitForCampaign)
-				if err != nil && !postgres.IsTransient(err) {
+			for start := 0; start < len(refs); start += 10 { // every worker is given every job
+				from := (start + w*30) % len(refs)
+				if _, err := fixture.Seller(db).Sell(t.Context(), refs[from:from+10], sale.WaitForCampaign); err != nil {
 					t.Error(err)
 				}
 			}
@@ -100,13 +96,13 @@ func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 			t.Errorf("job %s is %s, %+v", ref.ID, j.State, j.Problem)
 		}
 	}
-	if succeeded != 210 {
-		t.Errorf("%d jobs succeeded for 210 positions", succeeded)
+	if succeeded != 78 {
+		t.Errorf("%d jobs succeeded for 78 positions", succeeded)
 	}
 	fixture.Sound(t, db)
 }
 
-// Somebody who changes positions without the campaign's lock breaks the rule of
+// A writer that changes positions without the campaign's lock breaks the rule of
 // package campaign. The batch must then fail rather than sell a position twice.
 func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 	t.Parallel()

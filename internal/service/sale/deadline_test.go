@@ -2,28 +2,28 @@ package sale_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
-// What is due is read once: a hold that is not over then is bought wholly, however
-// long the rest takes, and one that is over is not, though somebody extends it.
+// A batch reads once which holds are over. A hold that was not over then is bought
+// wholly, however long the rest takes. One that was over is not bought, even if it
+// is extended meanwhile.
 func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	due := fixture.Hold(t, desk, fixture.HoldRequest(id, "due", at(1, 1), at(2, 2)))
-	last := fixture.Hold(t, desk, fixture.HoldRequest(id, "last", at(3, 1), at(3, 2)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1), at(2, 2)))
+	last := fixture.Hold(t, service, fixture.HoldRequest(id, "last", at(3, 1), at(3, 2)))
 	refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "last", last.ID), fixture.HeldRequest(t, id, "due", due.ID),
 		fixture.ChosenRequest(t, id, "other", at(3, 1)), fixture.ChosenRequest(t, id, "other", at(2, 2)))
 	fixture.EndHold(t, db, due)
@@ -43,7 +43,7 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 		ended <- sold{report, err}
 	}()
-	waiting(t, db)
+	fixture.AwaitBlocked(t, db, 1)
 	fixture.EndHoldMeanwhile(t, db, last)
 	if now := fixture.HoldNow(t, db, last.ID); now.State != inventory.HoldExpired || now.EndedAt != nil {
 		t.Fatalf("it is %+v", now)
@@ -61,53 +61,68 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Its holder and others meet at the deadline, round after round.
+// The holder and another buyer both wait for the campaign. The database's clock
+// decides when they have it, and not when they came.
 func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk, id := fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(20))
-	holders, others := 0, 0
-	for round := range 40 {
-		h := fixture.Hold(t, desk, fixture.HoldRequest(id, "holder", free(t, db, id)[:3]...))
+	service, id := fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(8))
+	for name, c := range map[string]struct{ holderFirst, over bool }{
+		"the holder comes first, in time": {true, false}, "the holder comes first, and it is over": {true, true},
+		"the other comes first, in time": {false, false}, "the other comes first, and it is over": {false, true},
+	} {
+		h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", free(t, db, id)[:3]...))
 		mine := fixture.Accept(t, db, fixture.HeldRequest(t, id, "holder", h.ID))
 		theirs := fixture.Accept(t, db, fixture.ChosenRequest(t, id, "other", h.Positions[1].Position))
-		fixture.MoveDeadline(t, db, h, 8*time.Millisecond)
+		order := [][]job.Ref{mine, theirs}
+		if !c.holderFirst {
+			slices.Reverse(order)
+		}
+		locked, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := campaign.Lock(t.Context(), locked, id); err != nil {
+			t.Fatal(err)
+		}
 		var race sync.WaitGroup
-		for i, refs := range [][]job.Ref{mine, theirs} {
+		for i, refs := range order {
 			race.Go(func() {
-				time.Sleep(time.Duration((round*5+i*3)%13) * time.Millisecond)
 				if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
 					t.Error(err)
 				}
 			})
+			fixture.AwaitBlocked(t, db, i+1)
+		}
+		if c.over {
+			fixture.EndHoldMeanwhile(t, db, h)
+		}
+		if err := locked.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		race.Wait()
-		won, lost := fixture.Job(t, db, mine[0].ID), fixture.Job(t, db, theirs[0].ID)
-		now := fixture.HoldNow(t, db, h.ID)
-		switch {
-		case won.Problem == nil:
-			holders++
-			expectGone(t, "the other", lost, 0)
-			if len(bought(t, won)) != 3 || now.State != inventory.HoldUsed {
-				t.Errorf("the holder got %v of %+v", bought(t, won), now)
+		own, others := fixture.Job(t, db, mine[0].ID), fixture.Job(t, db, theirs[0].ID)
+		want := inventory.HoldUsed
+		if c.over {
+			want = inventory.HoldExpired
+			expect(t, name+": the holder", own, fault.HoldExpired)
+			expect(t, name+": the other", others, "", h.Positions[1].Position)
+		} else {
+			expectGone(t, name+": the other", others, 0)
+			if len(bought(t, own)) != 3 {
+				t.Errorf("%s: the holder got %v", name, bought(t, own))
 			}
-		default:
-			expect(t, "the holder", won, fault.HoldExpired)
-			if lost.Problem == nil {
-				others++
-			}
-			if now.State != inventory.HoldExpired {
-				t.Errorf("it is %+v", now)
-			}
+		}
+		if now := fixture.HoldNow(t, db, h.ID); now.State != want {
+			t.Errorf("%s: the hold is %+v", name, now)
 		}
 		fixture.Sound(t, db)
 	}
-	t.Logf("%d times its holder, %d times the other", holders, others)
 }
 
-// Somebody without the lock ends a hold that the batch wants to buy, or to end
-// itself: it has read the hold already, and then waits for the row.
-func TestAHoldThatSomebodyEndsWithoutTheLockStopsTheBatch(t *testing.T) {
+// A writer without the campaign's lock ends a hold that the batch wants to buy, or to
+// end itself. The batch has read the hold already and waits for its row.
+func TestAHoldThatIsEndedWithoutTheLockStopsTheBatch(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for name, over := range map[string]bool{"bought": false, "over": true} {
@@ -129,7 +144,7 @@ func TestAHoldThatSomebodyEndsWithoutTheLockStopsTheBatch(t *testing.T) {
 			_, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 			failed <- err
 		}()
-		waiting(t, db)
+		fixture.AwaitBlocked(t, db, 1)
 		if err := faster.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -137,20 +152,4 @@ func TestAHoldThatSomebodyEndsWithoutTheLockStopsTheBatch(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// waiting waits until a statement waits for a lock of another.
-func waiting(t *testing.T, db *pgxpool.Pool) {
-	t.Helper()
-	for range 1000 {
-		var n int
-		if err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		if n > 0 {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("nobody waits")
 }

@@ -38,8 +38,8 @@ func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Posit
 func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
 	jobs := fixture.Settle(t, db,
 		fixture.ChosenRequest(t, id, "b", at(1, 1), at(3, 1)),
 		fixture.PurchaseRequest(t, id, "c", 3, 2),
@@ -68,12 +68,12 @@ func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
+	id, service := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
 	var holds []inventory.Hold
 	var requests []job.Request
 	for i := range 8 {
 		user := fmt.Sprint("buyer-", i)
-		holds = append(holds, fixture.Hold(t, desk, fixture.HoldAnyRequest(id, user, 0, 2)))
+		holds = append(holds, fixture.Hold(t, service, fixture.HoldAnyRequest(id, user, 0, 2)))
 		requests = append(requests, fixture.HeldRequest(t, id, user, holds[i].ID))
 	}
 	for i, j := range fixture.Settle(t, db, requests...) {
@@ -140,8 +140,8 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	busy, idle := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
-	desk := fixture.Holds(t, db, nil, nil)
-	theirs, ours := fixture.Hold(t, desk, fixture.HoldRequest(busy, "a", at(1, 1))), fixture.Hold(t, desk, fixture.HoldRequest(idle, "a", at(1, 1)))
+	service := fixture.Holds(t, db, nil, nil)
+	theirs, ours := fixture.Hold(t, service, fixture.HoldRequest(busy, "a", at(1, 1))), fixture.Hold(t, service, fixture.HoldRequest(idle, "a", at(1, 1)))
 	fixture.EndHold(t, db, theirs)
 	fixture.EndHold(t, db, ours)
 	refs := fixture.Accept(t, db, fixture.ChosenRequest(t, busy, "b", at(1, 1)), fixture.ChosenRequest(t, idle, "b", at(1, 1)))
@@ -174,9 +174,9 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
-	late := fixture.Hold(t, desk, fixture.HoldRequest(id, "late", at(4, 4)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
+	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(4, 4)))
 	fixture.EndHold(t, db, late)
 	requests := []job.Request{fixture.HeldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
 	for i := range 14 { // 11 are left for them
@@ -209,7 +209,7 @@ func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Somebody has changed positions without the lock: a batch sells no part of a hold.
+// A writer has changed positions without the lock: a batch sells no part of a hold.
 func TestAHoldWhosePositionsMovedStopsTheBatch(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

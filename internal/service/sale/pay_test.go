@@ -106,14 +106,10 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 		fixture.WalletRequest(t, id, "mina", 3, 1), fixture.PurchaseRequest(t, id, "mina", 4, 1))
 	seller := fixture.Seller(db)
 	for _, wait := range []sale.Wait{sale.SkipLocked, sale.WaitForCampaign} {
-		whileLocked(t, db, mina, func() {
-			start := time.Now()
+		whileLocked(t, db, mina, func() { // one that waited would wait for ever
 			report, err := seller.Sell(t.Context(), refs, wait)
 			if err != nil || len(report.Busy) != 2 || report.Busy[0] != refs[0] || report.Busy[1] != refs[2] {
 				t.Errorf("%+v, %v", report, err)
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("it waited %s", took)
 			}
 		})
 	}
@@ -128,7 +124,7 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
+func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
@@ -137,13 +133,9 @@ func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1))
 	seller := fixture.Seller(db)
 	whileLocked(t, db, mina, func() {
-		start := time.Now()
-		report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(250*time.Millisecond))
+		report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(50*time.Millisecond))
 		if err != nil || len(report.Busy) != 2 || len(report.Settled) != 0 || report.Sold != 0 {
 			t.Errorf("%+v, %v", report, err)
-		}
-		if took := time.Since(start); took < 200*time.Millisecond || took > 2*time.Second {
-			t.Errorf("it waited %s", took)
 		}
 		if n := purchases(t, db, id); n != 0 {
 			t.Errorf("%d purchases", n)
@@ -152,7 +144,7 @@ func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
 	done := make(chan sale.Report, 1)
 	whileLocked(t, db, mina, func() {
 		go func() {
-			report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(250*time.Millisecond))
+			report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(walletWait))
 			if err != nil {
 				t.Error(err)
 			}
@@ -166,7 +158,8 @@ func TestOverdueOrdersWaitForTheirWalletAMomentAndGiveUpTogether(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A wallet whose books disagree pays nothing, and holds up nobody.
+// A wallet whose balance is not what its events add up to pays nothing. Orders of
+// others go on.
 func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
