@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
+	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -20,9 +21,14 @@ import (
 )
 
 // extend extends a hold where most extensions are allowed.
-func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, most int) (h inventory.Hold, err error) {
+func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, most int) (inventory.Hold, error) {
 	t.Helper()
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = most })
+	return extendAt(t, fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = most }), id, ttl)
+}
+
+// extendAt extends a hold at a service.
+func extendAt(t *testing.T, service *holds.Service, id uuid.UUID, ttl time.Duration) (h inventory.Hold, err error) {
+	t.Helper()
 	key := uuidv7.New()
 	done, err := service.Extend(t.Context(), job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour}, id, ttl)
 	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
@@ -40,10 +46,10 @@ func release(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (released bool, err e
 func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
-	later, err := extend(t, db, h.ID, 2*time.Minute, 1)
-	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) < 50*time.Second {
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
+	later, err := extend(t, db, h.ID, 20*time.Minute, 1)
+	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) < 10*time.Minute {
 		t.Fatalf("extended: %+v, %v", later, err)
 	}
 	if p, err := inventory.Get(t.Context(), db, id, at(4, 4)); err != nil || !p.ExpiresAt.Equal(later.ExpiresAt) {
@@ -71,9 +77,9 @@ func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
-	others := fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(1, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
+	others := fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(1, 1)))
 	var wins int
 	var mu sync.Mutex
 	var releases sync.WaitGroup
@@ -95,7 +101,7 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 		t.Errorf("%d releases, and it is %+v", wins, got)
 	}
 	expectCounts(t, db, id, 1, 0)
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "c", at(4, 4), at(3, 1))) // has a new owner
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(4, 4), at(3, 1))) // has a new owner
 	if released, err := release(t, db, h.ID); released || err != nil {
 		t.Errorf("a late release: %t, %v", released, err)
 	}
@@ -115,12 +121,12 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// All of them have seen an active hold, and wait for the campaign.
+// All of them have seen an active hold and wait for the campaign.
 func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	locked, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +147,7 @@ func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
 			}
 		})
 	}
-	waiting(t, db, 3)
+	fixture.AwaitBlocked(t, db, 3)
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func (s *Service) createAll(ctx context.Context, requests []Request) ([]job.Done
 
 // create makes holds in one campaign, in one transaction.
 func (s *Service) create(ctx context.Context, requests []Request) ([]job.Done, error) {
-	began := time.Now() // before anything is read
+	began := s.taken.now() // before anything is read
 	var out *effects
 	done, err := job.OnceEach(ctx, s.db, jobsOf(requests), func(tx pgx.Tx, fresh []int) (answers []job.Answer, err error) {
 		mine := make([]Request, len(fresh))

@@ -20,19 +20,19 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// open lets everybody in at once.
+// open is a lock that everybody gets at once.
 func open(context.Context, ...string) (func(), error) { return func() {}, nil }
 
-// together asks desks for holds all at once; asks[i] goes to desks[i % n].
-func together(t *testing.T, desks []*holds.Service, asks []holds.Request) (made []inventory.Hold, refused []error) {
+// together sends requests all at once; requests[i] goes to services[i % n].
+func together(t *testing.T, services []*holds.Service, requests []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
-	made, refused = make([]inventory.Hold, len(asks)), make([]error, len(asks))
+	made, refused = make([]inventory.Hold, len(requests)), make([]error, len(requests))
 	var crowd sync.WaitGroup
 	start := make(chan struct{})
-	for i := range asks {
+	for i := range requests {
 		crowd.Go(func() {
 			<-start
-			made[i], refused[i] = fixture.TryHold(t, desks[i%len(desks)], asks[i])
+			made[i], refused[i] = fixture.TryHold(t, services[i%len(services)], requests[i])
 		})
 	}
 	close(start)
@@ -40,9 +40,9 @@ func together(t *testing.T, desks []*holds.Service, asks []holds.Request) (made 
 	return made, refused
 }
 
-// inOneBatch asks a desk for holds that end up in one transaction, in no
-// particular order: while they come, another one waits for the campaign.
-func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Service, id uuid.UUID, asks []holds.Request) (made []inventory.Hold, refused []error) {
+// inOneBatch sends requests that end up in one transaction, in no particular
+// order: while they come, another one waits for the campaign.
+func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.UUID, requests []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
 	locked, err := db.Begin(t.Context())
 	if err != nil {
@@ -52,10 +52,10 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Service, id uuid.UUI
 		t.Fatal(err)
 	}
 	var crowd sync.WaitGroup
-	crowd.Go(func() { _, _ = desk.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
-	waiting(t, db, 1)
-	crowd.Go(func() { made, refused = together(t, []*holds.Service{desk}, asks) })
-	time.Sleep(800 * time.Millisecond) // the looks are done by then
+	crowd.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
+	fixture.AwaitBlocked(t, db, 1)
+	crowd.Go(func() { made, refused = together(t, []*holds.Service{service}, requests) })
+	fixture.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,40 +63,24 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, desk *holds.Service, id uuid.UUI
 	return made, refused
 }
 
-// waiting waits until so many statements wait for locks of others.
-func waiting(t *testing.T, db *pgxpool.Pool, statements int) {
-	t.Helper()
-	for range 1000 {
-		var n int
-		if err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		if n >= statements {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("there are not %d that wait", statements)
-}
-
-// Desks are processes here: each has lanes and a memory of its own.
+// Every service is like a process: it has lanes and a memory of its own.
 func TestOfManyWhoWantOnePositionExactlyOneGetsIt(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	alone := []*holds.Service{fixture.Holds(t, db, nil, nil)}
 	several := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil)}
 	for _, c := range []struct {
-		desks []*holds.Service
-		n     int
-	}{{alone, 20}, {several, 20}, {alone, 50}, {several, 50}} {
+		services []*holds.Service
+		n        int
+	}{{alone, 30}, {several, 30}} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		asks := make([]holds.Request, c.n)
-		for i := range asks {
-			asks[i] = fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2))
+		requests := make([]holds.Request, c.n)
+		for i := range requests {
+			requests[i] = fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2))
 		}
-		made, refused := together(t, c.desks, asks)
+		made, refused := together(t, c.services, requests)
 		winners := 0
-		for i := range asks {
+		for i := range requests {
 			if refused[i] == nil {
 				winners++
 				if len(made[i].Positions) != 1 {
@@ -118,18 +102,18 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 	t.Parallel()
 	db := fixture.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
-	desks := []*holds.Service{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
+	services := []*holds.Service{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
 	forwards := []triangle.Position{at(2, 1), at(3, 2), at(5, 5), at(6, 1)}
 	backwards := []triangle.Position{at(6, 1), at(5, 5), at(4, 4), at(2, 1)}
-	var asks []holds.Request
-	for i := range 40 {
+	var requests []holds.Request
+	for i := range 20 {
 		user := fmt.Sprint("user-", i)
-		asks = append(asks, fixture.HoldRequest(id, user, forwards...), fixture.HoldRequest(other, user, backwards...),
+		requests = append(requests, fixture.HoldRequest(id, user, forwards...), fixture.HoldRequest(other, user, backwards...),
 			fixture.HoldRequest(id, user, backwards...), fixture.HoldRequest(other, user, forwards...))
 	}
-	made, refused := together(t, desks, asks)
+	made, refused := together(t, services, requests)
 	winners := 0
-	for i := range asks {
+	for i := range requests {
 		if refused[i] != nil {
 			expectCode(t, "a loser", refused[i], fault.PositionTaken)
 			continue
@@ -151,64 +135,66 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	desks := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
+	services := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
 	chosen, random := fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)), fixture.HoldAnyRequest(id, "b", 2, 2)
-	var asks []holds.Request
+	var requests []holds.Request
 	for i := range 40 {
-		ask := chosen
+		request := chosen
 		if i%2 == 1 {
-			ask = random
+			request = random
 		}
-		ask.Job.ID = uuidv7.New() // every request would make a job of its own
-		asks = append(asks, ask)
+		request.Job.ID = uuidv7.New() // every request would make a job of its own
+		requests = append(requests, request)
 	}
-	made, refused := together(t, desks, asks)
-	for i := range asks {
+	made, refused := together(t, services, requests)
+	for i := range requests {
 		if refused[i] != nil || made[i].ID != made[i%2].ID || len(made[i].Positions) != 2 {
 			t.Errorf("answer %d: %+v, %v", i, made[i], refused[i])
 		}
 	}
 	expectCounts(t, db, id, 4, 0)
-	for _, desk := range desks {
+	for _, service := range services {
 		again := chosen
 		again.Job.ID, again.Job.Hash = uuidv7.New(), sha256.Sum256([]byte("another request"))
-		if done, err := desk.Create(t.Context(), again); err != nil || !done.Reused {
+		if done, err := service.Create(t.Context(), again); err != nil || !done.Reused {
 			t.Errorf("the key with another body: %+v, %v", done, err)
 		}
 	}
 	fixture.Sound(t, db)
 }
 
-// A refusal is an answer as well, when it was recorded: the same to all, for good.
+// A recorded refusal is an answer too: whoever sends its key again gets the same.
 func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	made := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2)))
-	ask := fixture.HoldRequest(id, "b", at(3, 2))
-	_, first := fixture.TryHold(t, desk, ask)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
+	request := fixture.HoldRequest(id, "b", at(3, 2))
+	_, first := fixture.TryHold(t, service, request)
 	expectTaken(t, "at first", first, "/positions/0")
 	if _, err := release(t, db, made.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err := fixture.TryHold(t, desk, ask)
+	_, err := fixture.TryHold(t, service, request)
 	expectTaken(t, "when it is free", err, "/positions/0")
-	ask.Job.ID, ask.Job.Key = uuidv7.New(), "a fresh key"
-	fixture.Hold(t, desk, ask)
+	request.Job.ID, request.Job.Key = uuidv7.New(), "a fresh key"
+	fixture.Hold(t, service, request)
 	invalid := fixture.HoldRequest(id, "b", at(9, 9))
-	_, err = fixture.TryHold(t, desk, invalid)
+	_, err = fixture.TryHold(t, service, invalid)
 	expectCode(t, "no such position", err, fault.InvalidRequest)
 	invalid.Positions = []triangle.Position{at(1, 1)}
 	invalid.Job.Hash = sha256.Sum256([]byte("mended"))
-	if _, err := fixture.TryHold(t, desk, invalid); err != nil {
-		t.Errorf("the key of a request that was not valid is not free: %v", err)
+	if _, err := fixture.TryHold(t, service, invalid); err != nil {
+		t.Errorf("the key of an invalid request is not free: %v", err)
 	}
 }
 
-// Both are asked for by one process at the same time, again and again.
-func TestACampaignThatStaysLockedFailsItsOwnAsksOnly(t *testing.T) {
+// One process gets requests for both campaigns at the same time.
+func TestACampaignThatStaysLockedFailsItsOwnRequestsOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	settings := fixture.Patient(fixture.Settings(t))
+	settings.Postgres.LockTimeout = 200 * time.Millisecond
+	db := fixture.Pool(t, settings)
 	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	for stuck[15]%4 != free[15]%4 { // one lane is to serve both
 		stuck = fixture.Campaign(t, db, fixture.Draft(4))
@@ -220,14 +206,12 @@ func TestACampaignThatStaysLockedFailsItsOwnAsksOnly(t *testing.T) {
 	if err := campaign.Lock(t.Context(), locked, stuck); err != nil {
 		t.Fatal(err)
 	}
-	// One of the stuck campaign: a second might come in a batch of its own, when
-	// Postgres has given up the transaction that rests.
-	asks := []holds.Request{fixture.HoldRequest(stuck, "a", at(1, 1)), fixture.HoldRequest(free, "b", at(1, 1)), fixture.HoldRequest(free, "c", at(2, 1))}
-	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, nil, nil)}, asks)
+	requests := []holds.Request{fixture.HoldRequest(stuck, "a", at(1, 1)), fixture.HoldRequest(free, "b", at(1, 1)), fixture.HoldRequest(free, "c", at(2, 1))}
+	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, nil, nil)}, requests)
 	_ = locked.Rollback(t.Context())
 	for i, err := range refused {
 		if (err == nil) != (i > 0) {
-			t.Errorf("ask %d: %v", i, err)
+			t.Errorf("request %d: %v", i, err)
 		}
 	}
 	expectCounts(t, db, free, 2, 0)

@@ -21,85 +21,87 @@ import (
 )
 
 // A process dies right before its commit: nothing of what it did is there, the
-// expired hold it had ended included, and whoever asks again gets all of it.
+// expired hold it had ended included, and the same request gets all of it later.
 func TestADeathBeforeTheCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	late := fixture.Hold(t, desk, fixture.HoldRequest(id, "late", at(2, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(2, 1)))
 	fixture.EndHold(t, db, late)
-	ask := fixture.HoldRequest(id, "dies-"+id.String(), at(2, 1), at(3, 1))
-	alive := failpoint.Set("holds.commit", ask.Job.UserID, func() { panic("the process dies") })
-	_, err := fixture.TryHold(t, desk, ask)
+	request := fixture.HoldRequest(id, "dies-"+id.String(), at(2, 1), at(3, 1))
+	alive := failpoint.Set("holds.commit", request.Job.UserID, func() { panic("the process dies") })
+	_, err := fixture.TryHold(t, service, request)
 	expectCode(t, "of a dead process", err, fault.InternalError)
-	if h := fixture.HoldNow(t, db, late.ID); h.EndedAt != nil || jobs(t, db, ask) != 0 {
+	if h := fixture.HoldNow(t, db, late.ID); h.EndedAt != nil || jobs(t, db, request) != 0 {
 		t.Errorf("the expired hold is %+v", h)
 	}
 	expectCounts(t, db, id, 0, 0)
 	fixture.Sound(t, db)
 	alive()
-	if made := fixture.Hold(t, desk, ask); len(made.Positions) != 2 {
+	if made := fixture.Hold(t, service, request); len(made.Positions) != 2 {
 		t.Errorf("it got %+v", made)
 	}
 	fixture.Sound(t, db)
 }
 
-// What one of a crowd gets the others do not even try for.
+// Requests that come while a transaction runs share the next one.
 func TestACrowdIsServedByOneTransaction(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
+	id, service := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
 	user, began := "counted-"+id.String(), 0
 	defer failpoint.Set("holds.commit", user, func() { began++ })()
-	asks := []holds.Request{fixture.HoldAnyRequest(id, user, 0, 1)}
+	requests := []holds.Request{fixture.HoldAnyRequest(id, user, 0, 1)}
 	for i := range 5 {
-		asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("chooser-", i), at(5, 1), at(i%4+1, 1)), fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 5, 1))
+		requests = append(requests, fixture.HoldRequest(id, fmt.Sprint("chooser-", i), at(5, 1), at(i%4+1, 1)), fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 5, 1))
 	}
-	inOneBatch(t, db, desk, id, asks)
+	inOneBatch(t, db, service, id, requests)
 	if began != 1 {
 		t.Errorf("it took %d transactions", began)
 	}
 	fixture.Sound(t, db)
 }
 
-// One who dies takes nobody along: the others of its transaction are tried again without it.
-func TestABadAskFailsAlone(t *testing.T) {
+// A request that breaks its transaction fails alone: the others are tried again
+// without it.
+func TestABadRequestFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
+	id, service := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
 	bad := "bad-" + id.String()
-	defer failpoint.Set("holds.commit", bad, func() { panic("it does not agree with me") })()
-	var asks []holds.Request
+	defer failpoint.Set("holds.commit", bad, func() { panic("a defect") })()
+	var requests []holds.Request
 	for i := range 15 {
 		user := bad
 		if i%5 != 0 {
 			user = string(rune('a' + i))
 		}
-		asks = append(asks, fixture.HoldAnyRequest(id, user, 0, 1))
+		requests = append(requests, fixture.HoldAnyRequest(id, user, 0, 1))
 	}
-	_, refused := together(t, []*holds.Service{desk}, asks)
+	_, refused := together(t, []*holds.Service{service}, requests)
 	for i, err := range refused {
 		if (err != nil) != (i%5 == 0) {
-			t.Errorf("ask %d: %v", i, err)
+			t.Errorf("request %d: %v", i, err)
 		}
 	}
 	expectCounts(t, db, id, 12, 0)
 	fixture.Sound(t, db)
 }
 
-// The commit takes longer than the hold lasts: when it is over, so is the memory.
+// The commit takes longer than the hold lasts. The position is not remembered as
+// taken when the commit is over.
 func TestAPositionIsNotRememberedBeyondItsDeadlineWhenACommitIsSlow(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	slow := fixture.HoldRequest(id, "slow-"+id.String(), at(3, 2))
-	slow.TTL = 300 * time.Millisecond
-	defer failpoint.Set("holds.commit", slow.Job.UserID, func() { time.Sleep(350 * time.Millisecond) })()
-	made := fixture.Hold(t, desk, slow)
+	slow.TTL = 100 * time.Millisecond
+	defer failpoint.Set("holds.commit", slow.Job.UserID, func() { time.Sleep(slow.TTL + 10*time.Millisecond) })()
+	made := fixture.Hold(t, service, slow)
 	if h := fixture.HoldNow(t, db, made.ID); h.State != inventory.HoldExpired {
 		t.Fatalf("it is %+v", h)
 	}
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 	fixture.Sound(t, db)
 }
 
@@ -126,37 +128,37 @@ func stall(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (letGo func()) {
 func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	due := fixture.Hold(t, desk, fixture.HoldRequest(id, "due", at(1, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1)))
 	last := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "last", at(3, 2)))
 	fixture.EndHold(t, db, due)
 	letGo := stall(t, db, due)
 	refused := make(chan error, 1)
 	go func() {
-		_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "early", at(3, 2)))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "early", at(3, 2)))
 		refused <- err
 	}()
-	waiting(t, db, 1)
+	fixture.AwaitBlocked(t, db, 1)
 	fixture.EndHoldMeanwhile(t, db, last)
 	letGo()
 	expectTaken(t, "by what was not due", <-refused, "/positions/0")
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "next", at(3, 2)))
+	fixture.Hold(t, service, fixture.HoldRequest(id, "next", at(3, 2)))
 	fixture.Sound(t, db)
 }
 
-// Somebody who changes positions, counters or holds without the campaign's lock
-// breaks the rule. Whoever meets that fails rather than keep half of something.
+// A writer that changes positions, counters or holds without the campaign's lock
+// breaks the rule. Every change that meets this fails as a whole.
 func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Holds(t, db, nil, nil)
-	for name, break1 := range map[string]string{
+	service := fixture.Holds(t, db, nil, nil)
+	for name, damage := range map[string]string{
 		"a position lost its hold":   `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
 		"the campaign left the sale": `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
-		if _, err := db.Exec(t.Context(), break1, id); err != nil {
+		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
+		if _, err := db.Exec(t.Context(), damage, id); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := release(t, db, h.ID); !errors.Is(err, postgres.ErrRows) {
@@ -175,11 +177,11 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	}
 }
 
-// The desk has found the position free, and somebody without the lock was faster.
+// The service has found the position free, and a writer without the lock is faster.
 func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	faster, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -189,10 +191,10 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)))
 		refused <- err
 	}()
-	waiting(t, db, 1)
+	fixture.AwaitBlocked(t, db, 1)
 	if err := faster.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -203,20 +205,23 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Nobody decides anything before it has its campaign's lock.
+// No change is decided without the campaign's lock.
 func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := fixture.Patient(fixture.Settings(t))
 	settings.Postgres.LockTimeout = 100 * time.Millisecond
 	db := fixture.Pool(t, settings)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
 		}
 		for what, do := range map[string]func() error{
-			"hold":    func() error { _, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2))); return err },
+			"hold": func() error {
+				_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
+				return err
+			},
 			"extend":  func() error { _, err := extend(t, db, h.ID, time.Minute, 1); return err },
 			"release": func() error { _, err := release(t, db, h.ID); return err },
 			"expire":  func() error { _, _, err := holds.Expire(t.Context(), db, id, 1); return err },

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
@@ -17,15 +18,15 @@ import (
 func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	late := fixture.Hold(t, desk, fixture.HoldRequest(id, "late", at(3, 1), at(3, 2)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(3, 1), at(3, 2)))
 	fixture.EndHold(t, db, late) // and no sweep
 	expectCounts(t, db, id, 0, 0)
 	if h := fixture.HoldNow(t, db, late.ID); h.State != inventory.HoldExpired || h.EndedAt != nil {
-		t.Errorf("before anybody has seen it, it is %+v", h)
+		t.Errorf("before a request has met it, it is %+v", h)
 	}
 
-	mine := fixture.Hold(t, desk, fixture.HoldRequest(id, "next", at(3, 2)))
+	mine := fixture.Hold(t, service, fixture.HoldRequest(id, "next", at(3, 2)))
 	if h := fixture.HoldNow(t, db, late.ID); h.State != inventory.HoldExpired || h.EndedAt == nil {
 		t.Errorf("after its position was taken over it is %+v", h)
 	}
@@ -47,22 +48,22 @@ func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Nobody has tidied up, and whoever comes first meets the expired hold itself.
+// No sweep has run: the next request meets the expired hold itself.
 func TestAnExpiredHoldIsInNobodysWay(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Holds(t, db, nil, nil)
+	service := fixture.Holds(t, db, nil, nil)
 	for what, come := range map[string]func(id uuid.UUID, h inventory.Hold) error{
 		"hold chosen": func(id uuid.UUID, _ inventory.Hold) error {
-			_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(2, 1), at(2, 2)))
+			_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(2, 1), at(2, 2)))
 			return err
 		},
 		"hold all of the layer": func(id uuid.UUID, _ inventory.Hold) error {
-			_, err := fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "b", 2, 2))
+			_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 2, 2))
 			return err
 		},
 		"hold everything": func(id uuid.UUID, _ inventory.Hold) error {
-			_, err := fixture.TryHold(t, desk, fixture.HoldAnyRequest(id, "b", 0, 10))
+			_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 0, 10))
 			return err
 		},
 		"buy chosen": func(id uuid.UUID, _ inventory.Hold) error {
@@ -76,7 +77,7 @@ func TestAnExpiredHoldIsInNobodysWay(t *testing.T) {
 		},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		late := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(2, 1), at(2, 2)))
+		late := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(2, 1), at(2, 2)))
 		fixture.EndHold(t, db, late)
 		if err := come(id, late); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -92,13 +93,13 @@ func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(4))
-	desk := fixture.Holds(t, db, nil, nil)
+	service := fixture.Holds(t, db, nil, nil)
 	for _, user := range []string{"a", "b", "c"} {
-		fixture.EndHold(t, db, fixture.Hold(t, desk, fixture.HoldAnyRequest(other, user, 0, 1)))
+		fixture.EndHold(t, db, fixture.Hold(t, service, fixture.HoldAnyRequest(other, user, 0, 1)))
 	}
 	var all []inventory.Hold // made before any of them is over: a hold made would end it
 	for _, user := range []string{"a", "b", "c", "d"} {
-		all = append(all, fixture.Hold(t, desk, fixture.HoldAnyRequest(id, user, 0, 3)))
+		all = append(all, fixture.Hold(t, service, fixture.HoldAnyRequest(id, user, 0, 3)))
 	}
 	for _, h := range all[:3] {
 		fixture.EndHold(t, db, h)
@@ -121,56 +122,71 @@ func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 	}
 }
 
+// All four wait for the campaign, in several orders. The hold is over when they get
+// it, or it is not.
 func TestOfAnExtensionAReleaseAPurchaseAndASweepAtTheDeadlineOneWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Holds(t, db, nil, nil)
-	id := fixture.Campaign(t, db, fixture.Draft(12))
-	ends := make(map[inventory.HoldState]int)
-	for round := range 30 {
-		h := fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "a", 0, 2))
-		fixture.MoveDeadline(t, db, h, 20*time.Millisecond)
+	service := fixture.Holds(t, db, nil, nil)
+	id := fixture.Campaign(t, db, fixture.Draft(8))
+	for round := range 8 {
+		over := round%2 == 1
+		h := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 2))
 		refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "a", h.ID))
-		var race sync.WaitGroup
-		var mu sync.Mutex
-		var wins []string
-		try := func(name string, do func() (bool, error)) {
-			time.Sleep(time.Duration(10+(round*7+len(name)*3)%20) * time.Millisecond)
-			won, err := do()
-			if err != nil && fault.CodeOf(err) == fault.InternalError {
-				t.Errorf("%s: %v", name, err)
-			}
-			if won && err == nil {
-				mu.Lock()
-				wins = append(wins, name)
-				mu.Unlock()
-			}
-		}
-		race.Go(func() {
-			try("extend", func() (bool, error) { _, err := extend(t, db, h.ID, 5*time.Millisecond, 1); return false, err })
-		})
-		race.Go(func() {
-			try("release", func() (bool, error) { won, err := release(t, db, h.ID); return won, err })
-		})
-		race.Go(func() {
-			try("sweep", func() (bool, error) { n, _, err := holds.Expire(t.Context(), db, id, 10); return n > 0, err })
-		})
-		race.Go(func() {
-			try("buy it", func() (bool, error) {
+		race := []struct {
+			ends inventory.HoldState // what the hold is when this wins
+			do   func() (won bool, err error)
+		}{
+			{inventory.HoldActive, func() (bool, error) { _, err := extendAt(t, service, h.ID, time.Minute); return false, err }},
+			{inventory.HoldReleased, func() (bool, error) { return service.Release(t.Context(), h.ID) }},
+			{inventory.HoldExpired, func() (bool, error) { n, _, err := holds.Expire(t.Context(), db, id, 10); return n > 0, err }},
+			{inventory.HoldUsed, func() (bool, error) {
 				report, err := seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 				return report.HoldsUsed == 1, err
-			})
-		})
-		race.Wait()
-		end := fixture.HoldNow(t, db, h.ID)
-		if j := fixture.Job(t, db, refs[0].ID); !j.State.Final() || (j.Problem == nil) != (end.State == inventory.HoldUsed) {
-			t.Errorf("the purchase is %s, %+v, the hold %+v", j.State, j.Problem, end)
+			}},
 		}
-		if len(wins) > 1 || len(wins) == 1 && end.State != map[string]inventory.HoldState{"release": inventory.HoldReleased, "sweep": inventory.HoldExpired, "buy it": inventory.HoldUsed}[wins[0]] {
-			t.Errorf("won: %v, and it is %+v", wins, end)
+		locked, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := campaign.Lock(t.Context(), locked, id); err != nil {
+			t.Fatal(err)
+		}
+		won := make([]bool, len(race))
+		var all sync.WaitGroup
+		for i := range race {
+			which := (i + round/2) % len(race)
+			all.Go(func() {
+				var err error
+				won[which], err = race[which].do()
+				if err != nil && fault.CodeOf(err) == fault.InternalError {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+			fixture.AwaitBlocked(t, db, i+1)
+		}
+		if over {
+			fixture.EndHoldMeanwhile(t, db, h)
+		}
+		if err := locked.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		end, winners := fixture.HoldNow(t, db, h.ID), 0
+		for i := range race {
+			if won[i] {
+				winners++
+				if end.State != race[i].ends {
+					t.Errorf("round %d: %s won, and the hold is %+v", round, race[i].ends, end)
+				}
+			}
+		}
+		if winners > 1 || winners == 0 && !over || over != (end.State == inventory.HoldExpired) { // a purchase may end one that is over
+			t.Errorf("round %d: %d have won, and the hold is %+v", round, winners, end)
+		}
+		if j := fixture.Job(t, db, refs[0].ID); !j.State.Final() || (j.Problem == nil) != (end.State == inventory.HoldUsed) {
+			t.Errorf("round %d: the purchase is %s, %+v, the hold %+v", round, j.State, j.Problem, end)
 		}
 		fixture.Sound(t, db)
-		ends[end.State]++
 	}
-	t.Logf("ends: %v", ends)
 }

@@ -20,23 +20,23 @@ var errAway = errors.New("there is no such server")
 
 func away(context.Context, ...string) (func(), error) { return nil, errAway }
 
-// hanging is one that does not answer for as long as it may take.
-func hanging(context.Context, ...string) (func(), error) {
-	time.Sleep(100 * time.Millisecond)
-	return nil, errAway
+// stopped is a clock that stands still: what is remembered stays remembered.
+func stopped() func() time.Time {
+	now := time.Now()
+	return func() time.Time { return now }
 }
 
 func TestNoLockerChangesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	for name, locker := range map[string]lock.AcquireFunc{"none": nil, "open": open, "away": away, "hanging": hanging} {
+	for name, locker := range map[string]lock.AcquireFunc{"none": nil, "open": open, "away": away} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		desk := fixture.Holds(t, db, locker, nil)
-		var asks []holds.Request
+		service := fixture.Holds(t, db, locker, nil)
+		var requests []holds.Request
 		for i := range 20 {
-			asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
+			requests = append(requests, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
 		}
-		_, refused := together(t, []*holds.Service{desk}, asks)
+		_, refused := together(t, []*holds.Service{service}, requests)
 		won := 0
 		for _, err := range refused {
 			if err == nil {
@@ -74,36 +74,37 @@ func TestEveryLockIsGivenBack(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &ledger{}
-	desk := fixture.Holds(t, db, l.acquire, nil)
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
+	service := fixture.Holds(t, db, l.acquire, nil)
+	service.SetClock(stopped())
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
 	if want := []string{"position:" + id.String() + ":1/1", "position:" + id.String() + ":3/2"}; !slices.Equal(l.names, want) {
 		t.Errorf("locked: %q", l.names)
 	}
-	fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "a", 0, 1)) // nobody else wants just these
+	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1)) // nobody else wants just these
 	if given := l.given.Load(); given != 1 {
 		t.Errorf("%d locks were given", given)
 	}
-	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2))) // known to be taken: no lock
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2))) // known to be taken: no lock
 	expectTaken(t, "taken", err, "/positions/0")
-	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(9, 1)))
+	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(9, 1)))
 	expectCode(t, "outside", err, fault.InvalidRequest)
 	if given, back := l.given.Load(), l.back.Load(); given != 2 || back != 2 {
 		t.Errorf("%d locks given, %d given back", given, back)
 	}
 }
 
-// Who goes away while it waits for its lock leaves none behind.
+// A client that goes away while it waits for its lock leaves none behind.
 func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &ledger{}
 	ctx, leave := context.WithCancel(t.Context())
-	desk := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
+	service := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
 		leave()
 		return l.acquire(ctx, names...)
 	}, nil)
-	if _, err := desk.Create(ctx, fixture.HoldRequest(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
+	if _, err := service.Create(ctx, fixture.HoldRequest(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if given, back := l.given.Load(), l.back.Load(); given != 1 || back != 1 {
@@ -118,16 +119,16 @@ func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	l := &ledger{}
-	desk := fixture.Holds(t, db, l.acquire, nil)
+	service := fixture.Holds(t, db, l.acquire, nil)
 	for range 5 {
-		fixture.Hold(t, desk, fixture.HoldAnyRequest(id, "a", 0, 1))
+		fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1))
 	}
 	taken := free(t, db, id)[0]
 	for range 3 {
-		ask := fixture.HoldRequest(id, "a", taken)
-		_, err := fixture.TryHold(t, desk, ask)
+		request := fixture.HoldRequest(id, "a", taken)
+		_, err := fixture.TryHold(t, service, request)
 		expectCode(t, "a sixth hold", err, fault.HoldLimitExceeded)
-		if n := jobs(t, db, ask); n != 0 {
+		if n := jobs(t, db, request); n != 0 {
 			t.Error("the refusal was recorded")
 		}
 	}
@@ -136,7 +137,7 @@ func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
 	}
 }
 
-// gate is a locker that lets one in at a time, when so many have come.
+// gate is a locker that lets one in at a time, once so many have come.
 type gate struct {
 	ledger
 	come sync.WaitGroup
@@ -151,23 +152,25 @@ func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
 	return func() { count(); g.one.Unlock() }, nil
 }
 
-// The one who comes first gets the position. The others, when their turn comes,
-// know so without a transaction.
-func TestThoseWhoQueuedInVainAreTurnedAwayAtTheLock(t *testing.T) {
+// The first one gets the position. The others are refused when they get the lock,
+// without a transaction.
+func TestThoseWhoQueuedInVainAreRefusedAtTheLock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	const n = 10
 	g := &gate{}
 	g.come.Add(n)
-	var asks []holds.Request
+	var requests []holds.Request
 	for i := range n {
-		asks = append(asks, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2)))
+		requests = append(requests, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2)))
 	}
-	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, g.acquire, nil)}, asks)
+	service := fixture.Holds(t, db, g.acquire, nil)
+	service.SetClock(stopped())
+	_, refused := together(t, []*holds.Service{service}, requests)
 	recorded := 0
 	for i, err := range refused {
-		if recorded += jobs(t, db, asks[i]); err != nil {
+		if recorded += jobs(t, db, requests[i]); err != nil {
 			expectTaken(t, "a loser", err, "/positions/0")
 		}
 	}
@@ -177,7 +180,7 @@ func TestThoseWhoQueuedInVainAreTurnedAwayAtTheLock(t *testing.T) {
 	expectCounts(t, db, id, 1, 0)
 }
 
-// They are one request, sent again and again: none had an answer when they looked.
+// It is one request, sent again and again: there was no answer yet when they looked.
 func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -185,12 +188,12 @@ func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
 	const n = 6
 	g := &gate{}
 	g.come.Add(n)
-	asks := make([]holds.Request, n)
-	for i := range asks {
-		asks[i] = fixture.HoldRequest(id, "a", at(3, 2))
-		asks[i].Job.Key = "the same"
+	requests := make([]holds.Request, n)
+	for i := range requests {
+		requests[i] = fixture.HoldRequest(id, "a", at(3, 2))
+		requests[i].Job.Key = "the same"
 	}
-	made, refused := together(t, []*holds.Service{fixture.Holds(t, db, g.acquire, nil)}, asks)
+	made, refused := together(t, []*holds.Service{fixture.Holds(t, db, g.acquire, nil)}, requests)
 	for i, err := range refused {
 		if err != nil || made[i].ID != made[0].ID {
 			t.Errorf("answer %d: %+v, %v", i, made[i], err)

@@ -19,13 +19,13 @@ import (
 
 // model is one campaign and what must be true of it.
 type model struct {
-	t     *testing.T
-	rt    *rapid.T
-	db    *pgxpool.Pool
-	desk  *holds.Service
-	id    uuid.UUID
-	base  int
-	limit int // 0: none
+	t       *testing.T
+	rt      *rapid.T
+	db      *pgxpool.Pool
+	service *holds.Service
+	id      uuid.UUID
+	base    int
+	limit   int // 0: none
 
 	owner map[triangle.Position]string // of what is held and sold
 	kept  map[triangle.Position]*held  // what is held, and by which hold

@@ -37,9 +37,9 @@ import (
 func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	desk := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = maxHolds, maxHeld })
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.MaxExtensions = maxHolds, maxHeld, 1 })
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, rt: rt, db: db, desk: desk, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[triangle.Position]string), kept: make(map[triangle.Position]*held)}
+		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[triangle.Position]string), kept: make(map[triangle.Position]*held)}
 		draft := fixture.Draft(m.base)
 		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {
 			draft.PurchaseLimit = &m.limit
@@ -71,16 +71,16 @@ func (m *model) choose() []triangle.Position {
 }
 
 func (m *model) hold() {
-	ask := fixture.HoldRequest(m.id, m.user())
+	request := fixture.HoldRequest(m.id, m.user())
 	if rapid.Bool().Draw(m.rt, "chosen") {
-		ask.Positions = m.choose()
+		request.Positions = m.choose()
 	} else {
-		ask.Layer, ask.Quantity = rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
+		request.Layer, request.Quantity = rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
 	}
-	n, user := max(ask.Quantity, len(ask.Positions)), ask.Job.UserID
+	n, user := max(request.Quantity, len(request.Positions)), request.Job.UserID
 	var want fault.Code
 	switch mine := m.holdsOf(user); {
-	case ask.Layer > 0 && n > ask.Layer:
+	case request.Layer > 0 && n > request.Layer:
 		want = fault.InvalidRequest
 	case m.soldOut(0):
 		want = fault.SoldOut
@@ -89,14 +89,14 @@ func (m *model) hold() {
 	case m.limit > 0 && m.has(user)+n > m.limit:
 		want = fault.PurchaseLimitExceeded
 	default:
-		want = m.available(ask.Layer, ask.Quantity, ask.Positions)
+		want = m.available(request.Layer, request.Quantity, request.Positions)
 	}
-	made, err := fixture.TryHold(m.t, m.desk, ask)
+	made, err := fixture.TryHold(m.t, m.service, request)
 	if m.expect("hold", err, want); err != nil {
 		return
 	}
 	h := &held{Hold: made, state: inventory.HoldActive}
-	m.take("hold", placesOf(made), ask.Layer, ask.Quantity, ask.Positions, user, h)
+	m.take("hold", placesOf(made), request.Layer, request.Quantity, request.Positions, user, h)
 	m.holds = append(m.holds, h)
 }
 
@@ -117,7 +117,7 @@ func (m *model) extend() {
 	if h.state == inventory.HoldActive && h.Extensions == 1 {
 		want = fault.HoldLimitExceeded
 	}
-	extended, err := extend(m.t, m.db, h.ID, 2*time.Minute, 1)
+	extended, err := extendAt(m.t, m.service, h.ID, 20*time.Minute)
 	if m.expect("extend", err, want); err == nil {
 		h.Extensions, h.ExpiresAt = extended.Extensions, extended.ExpiresAt
 	}
@@ -132,7 +132,7 @@ func (m *model) release() {
 	if h.state == inventory.HoldReleased {
 		want = ""
 	}
-	released, err := release(m.t, m.db, h.ID)
+	released, err := m.service.Release(m.t.Context(), h.ID)
 	m.expect("release", err, want)
 	if released != (h.state == inventory.HoldActive) {
 		m.rt.Errorf("released: %t, and it was %s", released, h.state)
@@ -142,7 +142,7 @@ func (m *model) release() {
 	}
 }
 
-// end lets the time of a hold be over. Nobody tidies up.
+// end lets the time of a hold be over. No sweep runs.
 func (m *model) end() {
 	if h := m.any(); h != nil && h.state == inventory.HoldActive {
 		fixture.EndHold(m.t, m.db, h.Hold)

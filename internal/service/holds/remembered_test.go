@@ -6,15 +6,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/triangle"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
 )
 
-// jobs counts the jobs of an ask's key.
-func jobs(t *testing.T, db *pgxpool.Pool, ask holds.Request) (n int) {
+// jobs counts the jobs of a request's key.
+func jobs(t *testing.T, db *pgxpool.Pool, request holds.Request) (n int) {
 	t.Helper()
-	err := db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE client = $1 AND idempotency_key = $2`, ask.Job.Client, ask.Job.Key).Scan(&n)
+	err := db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE client = $1 AND idempotency_key = $2`, request.Job.Client, request.Job.Key).Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,12 +25,13 @@ func jobs(t *testing.T, db *pgxpool.Pool, ask holds.Request) (n int) {
 func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2)))
-	ask := fixture.HoldRequest(id, "b", at(1, 1), at(3, 2))
-	_, err := fixture.TryHold(t, desk, ask)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	service.SetClock(stopped())
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
+	request := fixture.HoldRequest(id, "b", at(1, 1), at(3, 2))
+	_, err := fixture.TryHold(t, service, request)
 	expectTaken(t, "remembered", err, "/positions/1")
-	if n := jobs(t, db, ask); n != 0 {
+	if n := jobs(t, db, request); n != 0 {
 		t.Error("the refusal was recorded")
 	}
 }
@@ -37,40 +39,56 @@ func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	made := fixture.Hold(t, desk, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
-	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
-	if released, err := desk.Release(t.Context(), made.ID); err != nil || !released {
+	if released, err := service.Release(t.Context(), made.ID); err != nil || !released {
 		t.Fatal(released, err)
 	}
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "c", at(1, 1)))
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(1, 1)))
 	fixture.Sound(t, db)
 }
 
-// The hold lasts less than the second for which a taken position is remembered.
+// The hold lasts less than the second for which a taken position is remembered. The
+// clock of the memory stands still until the hold is over, and then has moved by no
+// more than the hold lasts.
 func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	short := fixture.HoldRequest(id, "a", at(3, 2))
-	short.TTL = 700 * time.Millisecond
-	made := fixture.Hold(t, desk, short)
-	_, err := fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	now := time.Now()
+	service.SetClock(func() time.Time { return now })
+	short := func(user string, p triangle.Position) holds.Request {
+		r := fixture.HoldRequest(id, user, p)
+		r.TTL = 300 * time.Millisecond
+		return r
+	}
+	made := fixture.Hold(t, service, short("a", at(3, 2)))
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
 	waitUntil(t, db, made.ExpiresAt)
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(3, 2)))
+	now = now.Add(300 * time.Millisecond)
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 
 	// The same of one that was found, not made, by this process.
 	other := fixture.Holds(t, db, nil, nil)
-	short = fixture.HoldRequest(id, "a", at(4, 4))
-	short.TTL = 700 * time.Millisecond
-	made = fixture.Hold(t, other, short)
-	_, err = fixture.TryHold(t, desk, fixture.HoldRequest(id, "b", at(4, 4)))
-	expectTaken(t, "held by way of another process", err, "/positions/0")
+	fixture.Eventually(t, "a position is found taken before its hold is over", func() bool {
+		made = fixture.Hold(t, other, short("a", at(4, 4)))
+		early, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(4, 4)))
+		if err == nil { // the hold was over: try again
+			if _, err := service.Release(t.Context(), early.ID); err != nil {
+				t.Fatal(err)
+			}
+			return false
+		}
+		expectTaken(t, "held by way of another process", err, "/positions/0")
+		return true
+	})
 	waitUntil(t, db, made.ExpiresAt)
-	fixture.Hold(t, desk, fixture.HoldRequest(id, "b", at(4, 4)))
+	now = now.Add(300 * time.Millisecond)
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(4, 4)))
 	fixture.Sound(t, db)
 }
 
@@ -86,19 +104,19 @@ func waitUntil(t *testing.T, db *pgxpool.Pool, when time.Time) {
 func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id, desk := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	ask := fixture.HoldRequest(id, "a", at(3, 2))
-	made := fixture.Hold(t, desk, ask)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	request := fixture.HoldRequest(id, "a", at(3, 2))
+	made := fixture.Hold(t, service, request)
 	for range 3 {
-		ask.Job.ID = uuidv7.New()
-		if again := fixture.Hold(t, desk, ask); again.ID != made.ID {
+		request.Job.ID = uuidv7.New()
+		if again := fixture.Hold(t, service, request); again.ID != made.ID {
 			t.Errorf("got another hold: %+v", again)
 		}
 	}
 	fixture.EndHold(t, db, made)
 	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "b", at(3, 2)))
-	ask.Job.ID = uuidv7.New()
-	if again := fixture.Hold(t, desk, ask); again.ID != made.ID {
+	request.Job.ID = uuidv7.New()
+	if again := fixture.Hold(t, service, request); again.ID != made.ID {
 		t.Errorf("after its end: %+v", again)
 	}
 	expectCounts(t, db, id, 1, 0)

@@ -14,6 +14,7 @@ import (
 type takenCache struct {
 	mu    sync.Mutex // makes a look and the write after it one step
 	known *lru.Cache[inventory.PositionID, sighting]
+	now   func() time.Time // tests set it
 }
 
 // sighting is what is known of a position.
@@ -32,7 +33,7 @@ const (
 
 func newTakenCache() *takenCache {
 	known, _ := lru.New[inventory.PositionID, sighting](takenMost) // fails only for a size of 0
-	return &takenCache{known: known}
+	return &takenCache{known: known, now: time.Now}
 }
 
 // add remembers that a position is taken: it was read at since or later, and was then
@@ -50,14 +51,14 @@ func (c *takenCache) add(p inventory.PositionID, since time.Time, remaining time
 func (c *takenCache) remove(p inventory.PositionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known.Add(p, sighting{freed: time.Now()})
+	c.known.Add(p, sighting{freed: c.now()})
 }
 
 // among returns the positions of a request that are known to be taken.
 func (c *takenCache) among(r Request) (taken []fault.Field) {
 	for i, p := range r.Positions {
 		at := inventory.PositionID{CampaignID: r.Job.CampaignID, Position: p}
-		if last, ok := c.known.Get(at); ok && time.Now().Before(last.until) {
+		if last, ok := c.known.Get(at); ok && c.now().Before(last.until) {
 			taken = append(taken, inventory.TakenField("", i, p))
 		}
 	}

@@ -15,6 +15,7 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 	t.Parallel()
 	m, campaignID := newTakenCache(), uuid.New()
 	now := time.Now()
+	m.now = func() time.Time { return now }
 	for column, c := range []struct {
 		since     time.Time
 		remaining time.Duration
@@ -29,35 +30,39 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 	} {
 		at := triangle.Position{Layer: 9, Column: column + 1}
 		m.add(inventory.PositionID{CampaignID: campaignID, Position: at}, c.since, c.remaining)
-		ask := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []triangle.Position{{Layer: 1, Column: 1}, at}}}
-		gone := m.among(ask)
+		request := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []triangle.Position{{Layer: 1, Column: 1}, at}}}
+		gone := m.among(request)
 		if (len(gone) == 1) != c.known {
 			t.Errorf("case %d: %v", column, gone)
 		}
 		if len(gone) == 1 && (gone[0].Pointer != "/positions/1" || gone[0].Detail != "position 9/"+string(rune('1'+column))+" is taken") {
 			t.Errorf("it is named %+v", gone[0])
 		}
-		ask.Job.CampaignID = uuid.New()
-		if gone := m.among(ask); len(gone) != 0 {
+		request.Job.CampaignID = uuid.New()
+		if gone := m.among(request); len(gone) != 0 {
 			t.Errorf("in another campaign: %v", gone)
 		}
 	}
 }
 
-// Somebody found it taken, and before that could be noted it was given back.
+// A request found the position taken. It was given back before that could be noted.
 func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
 	t.Parallel()
 	m, p := newTakenCache(), inventory.PositionID{CampaignID: uuid.New(), Position: triangle.Position{Layer: 2, Column: 1}}
-	ask := Request{Job: job.Request{CampaignID: p.CampaignID}, Selection: inventory.Selection{Positions: []triangle.Position{p.Position}}}
+	request := Request{Job: job.Request{CampaignID: p.CampaignID}, Selection: inventory.Selection{Positions: []triangle.Position{p.Position}}}
 	before := time.Now()
+	now := before
+	m.now = func() time.Time { return now }
 	m.add(p, before, time.Hour)
+	now = now.Add(time.Millisecond)
 	m.remove(p)
 	m.add(p, before, time.Hour)
-	if gone := m.among(ask); len(gone) != 0 {
+	if gone := m.among(request); len(gone) != 0 {
 		t.Errorf("an older sighting: %v", gone)
 	}
-	m.add(p, time.Now(), time.Hour)
-	if gone := m.among(ask); len(gone) != 1 {
+	now = now.Add(time.Millisecond)
+	m.add(p, now, time.Hour)
+	if gone := m.among(request); len(gone) != 1 {
 		t.Errorf("a younger sighting: %v", gone)
 	}
 }
