@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-var settings = config.Draw{Lease: 10 * time.Second, Timeout: time.Minute}
+var settings = config.Draw{Lease: time.Hour, Timeout: fixture.Patience}
 
 func newDrawer(t *testing.T, db *pgxpool.Pool) *draw.Drawer {
 	return newDrawerWith(t, db, settings)
@@ -61,7 +61,7 @@ func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 // silence makes the holder of the lock look silent for longer than the lease.
 func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	_, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '11 s' WHERE id = $1`, id)
+	_, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 	db := fixture.DB(t)
 	at := newExecutor(db)
 	stuck, free := made(t, at, 100), made(t, at, 100)
-	crowd := []wallets.Command{
+	batch := []wallets.Command{
 		keyed("1", wallets.Credit{Wallet: stuck, Details: amount(1)}),
 		keyed("2", wallets.Credit{Wallet: free, Details: amount(1)}),
 		keyed("3", wallets.Transfer{From: free, To: stuck, Details: amount(1)}),
@@ -27,7 +27,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, postgres.WaitForLocks); err != nil {
 			return err
 		}
-		done, err := at.Do(t.Context(), crowd)
+		done, err := at.Do(t.Context(), batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, db, free, 101, 0, 2)
-	for i, d := range do(t, at, crowd...) { // with the same keys
+	for i, d := range do(t, at, batch...) { // with the same keys
 		if d.Err != nil || d.Job.Problem != nil {
 			t.Errorf("command %d again: %+v", i, d)
 		}

@@ -56,15 +56,15 @@ func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
 	id := made(t, at, 0)
 	together(8, func(i int) {
 		for left := 125; left > 0; {
-			crowd := make([]wallets.Command, min(left, 1+i*9)) // crowds of 1 to 64
-			for c := range crowd {
-				crowd[c] = command(wallets.Credit{Wallet: id, Details: amount(3)})
+			batch := make([]wallets.Command, min(left, 1+i*9)) // batches of 1 to 64
+			for c := range batch {
+				batch[c] = command(wallets.Credit{Wallet: id, Details: amount(3)})
 			}
-			if _, err := at.Do(t.Context(), crowd); err != nil {
+			if _, err := at.Do(t.Context(), batch); err != nil {
 				t.Error(err)
 				return
 			}
-			left -= len(crowd)
+			left -= len(batch)
 		}
 	})
 	expect(t, db, id, 3000, 0, 1000)
@@ -96,8 +96,8 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Batchs over the same wallets, old and new, and the same keys, in opposite orders.
-func TestOverlappingBatchsInOppositeOrderNeverDeadlock(t *testing.T) {
+// Batches over the same wallets, old and new, and the same keys, in opposite orders.
+func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	at := newExecutor(db)
@@ -108,18 +108,18 @@ func TestOverlappingBatchsInOppositeOrderNeverDeadlock(t *testing.T) {
 	}
 	together(6, func(i int) {
 		for round := range rounds {
-			var crowd []wallets.Command
+			var batch []wallets.Command
 			for n := range count {
 				key, next := fmt.Sprint(round, "/", n), ids[(n+1)%count]
-				crowd = append(crowd, keyed(key, wallets.Transfer{From: ids[n], To: next, Details: amount(1)}),
+				batch = append(batch, keyed(key, wallets.Transfer{From: ids[n], To: next, Details: amount(1)}),
 					command(wallets.Transfer{From: next, To: ids[n], Details: amount(1)}),
 					command(wallets.Open{Owner: wallet.Owner{ID: key, Currency: "JPY"}}))
 			}
 			if i%2 == 1 {
-				slices.Reverse(crowd)
+				slices.Reverse(batch)
 			}
-			if _, err := at.Do(t.Context(), crowd); err != nil {
-				t.Errorf("crowd %d: %v", i, err)
+			if _, err := at.Do(t.Context(), batch); err != nil {
+				t.Errorf("batch %d: %v", i, err)
 				return
 			}
 		}
@@ -134,7 +134,7 @@ func TestOverlappingBatchsInOppositeOrderNeverDeadlock(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Somebody who writes to a wallet without its lock makes a crowd lose the race,
+// Somebody who writes to a wallet without its lock makes a batch lose the race,
 // and it is tried again.
 func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	}
 	done := do(t, at, credit(0, "a"), credit(1, "a"))
 	if codeOf(done[0]) != "" || codeOf(done[1]) != fault.StateConflict {
-		t.Errorf("in one crowd: %+v", done)
+		t.Errorf("in one batch: %+v", done)
 	}
 	if d := do(t, at, credit(1, "a"))[0]; codeOf(d) != fault.StateConflict {
 		t.Errorf("later: %+v", d)
@@ -189,7 +189,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	if d := do(t, at, other)[0]; codeOf(d) != "" {
 		t.Errorf("of another client: %+v", d)
 	}
-	// The same two references from crowds that share no wallet: only the unique
+	// The same two references from batches that share no wallet: only the unique
 	// index is between them. Who loses is tried again and finds them used.
 	won := make([]int, len(ids))
 	together(len(ids), func(i int) {
@@ -199,7 +199,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 		}
 		done, err := at.Do(t.Context(), []wallets.Command{credit(i, first), credit(i, second), credit(i, "")})
 		if err != nil {
-			t.Errorf("crowd %d: %v", i, err)
+			t.Errorf("batch %d: %v", i, err)
 			return
 		}
 		for _, d := range done[:2] {
@@ -208,7 +208,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 			}
 		}
 		if codeOf(done[2]) != "" {
-			t.Errorf("the third of crowd %d: %+v", i, done[2])
+			t.Errorf("the third of batch %d: %+v", i, done[2])
 		}
 	})
 	total := 0

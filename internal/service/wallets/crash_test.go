@@ -40,13 +40,13 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 	db := fixture.DB(t)
 	at := newExecutor(db)
 	a, b := made(t, at, 100), made(t, at, 0)
-	crowd := []wallets.Command{
+	batch := []wallets.Command{
 		keyed("1", wallets.Transfer{From: a, To: b, Details: amount(30)}),
 		keyed("2", wallets.Authorize{Wallet: a, TTL: time.Hour, Details: amount(10)}),
 		keyed("3", wallets.Open{Owner: wallet.Owner{ID: "new", Currency: "JPY"}, InitialBalance: 5}),
 		keyed("4", wallets.Debit{Wallet: a, Details: amount(1000)}),
 	}
-	if !dying(at, t, "wallets.written", a.String(), crowd) {
+	if !dying(at, t, "wallets.written", a.String(), batch) {
 		t.Fatal("it did not die: the test does not test")
 	}
 	expect(t, db, a, 100, 0, 1)
@@ -58,7 +58,7 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 		t.Errorf("%d rows stayed, %v", rows, err)
 	}
 	fixture.Sound(t, db)
-	for i, d := range do(t, at, crowd...) {
+	for i, d := range do(t, at, batch...) {
 		if d.Replayed || d.Err != nil {
 			t.Errorf("command %d after the crash: %+v", i, d)
 		}
@@ -72,8 +72,8 @@ func TestACrashAfterTheCommitIsAnsweredWhenAskedAgain(t *testing.T) {
 	db := fixture.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 100)
-	crowd := []wallets.Command{keyed("k", wallets.Debit{Wallet: id, Details: amount(30)})}
-	if !dying(at, t, "wallets.committed", id.String(), crowd) {
+	batch := []wallets.Command{keyed("k", wallets.Debit{Wallet: id, Details: amount(30)})}
+	if !dying(at, t, "wallets.committed", id.String(), batch) {
 		t.Fatal("it did not die: the test does not test")
 	}
 	expect(t, db, id, 70, 0, 2)

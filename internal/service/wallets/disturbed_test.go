@@ -9,7 +9,7 @@ import (
 )
 
 // disturbed begins transactions of which the first few are disturbed: something
-// changes, without the wallet's lock being asked for, between what a crowd reads
+// changes, without the wallet's lock being asked for, between what a batch reads
 // and what it writes.
 type disturbed struct {
 	*pgxpool.Pool

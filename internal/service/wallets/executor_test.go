@@ -148,11 +148,11 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 		{wallets.Debit{Wallet: a, Details: wallets.Details{Amount: 1, IfVersion: &nine}}, fault.VersionMismatch},
 		{wallets.Transfer{From: a, To: b, Details: amount(40)}, ""},
 	}
-	var crowd []wallets.Command
+	var batch []wallets.Command
 	for _, c := range commands {
-		crowd = append(crowd, command(c.action))
+		batch = append(batch, command(c.action))
 	}
-	for i, d := range do(t, at, crowd...) {
+	for i, d := range do(t, at, batch...) {
 		if codeOf(d) != commands[i].want {
 			t.Errorf("command %d: %q, want %q", i, codeOf(d), commands[i].want)
 		}
@@ -160,7 +160,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 	expect(t, db, a, 0, 0, 3)
 	expect(t, db, b, 40, 0, 1)
 	// A refusal for want of money is an answer: with the same key it stays one.
-	if one(t, at, wallets.Credit{Wallet: a, Details: amount(500)}); codeOf(do(t, at, crowd[0])[0]) != fault.InsufficientFunds {
+	if one(t, at, wallets.Credit{Wallet: a, Details: amount(500)}); codeOf(do(t, at, batch[0])[0]) != fault.InsufficientFunds {
 		t.Error("the refusal was forgotten")
 	}
 	exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, broken)

@@ -69,10 +69,10 @@ func newExecutor(db interface {
 	return wallets.NewExecutor(db, documents, wallets.Options{})
 }
 
-// command is a action under a fresh key.
+// command is an action under a fresh key.
 func command(action wallets.Action) wallets.Command { return keyed(uuid.NewString(), action) }
 
-// keyed is a action under a key; its hash is that of the action.
+// keyed is an action under a key; its hash is that of the action.
 func keyed(key string, action wallets.Action) wallets.Command {
 	return wallets.Command{Action: action, Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
 		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
@@ -89,7 +89,7 @@ func do(t *testing.T, at *wallets.Executor, commands ...wallets.Command) []job.D
 	return done
 }
 
-// one does a action and returns what it came to.
+// one does an action and returns what it came to.
 func one(t *testing.T, at *wallets.Executor, action wallets.Action) job.Done {
 	t.Helper()
 	return do(t, at, command(action))[0]

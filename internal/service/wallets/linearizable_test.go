@@ -62,7 +62,7 @@ var spec = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
 }
 
-// What concurrent clients are told could have been told by a executor who serves
+// What concurrent clients are told could have been told by an executor who serves
 // one at a time, each between its request and its answer.
 func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	together(6, func(client int) {
 		random := rand.New(rand.NewPCG(uint64(client), 7))
 		for range 25 {
-			steps := make([]step, 1+random.IntN(2)) // alone, or in a crowd
+			steps := make([]step, 1+random.IntN(2)) // alone, or in a batch
 			for i := range steps {
 				from := random.IntN(2)
 				steps[i] = step{[]string{"credit", "debit", "debit", "transfer", "read"}[random.IntN(5)], from, 1 - from, money.Amount(1 + random.Int64N(9))}
@@ -119,18 +119,18 @@ func carryOut(t *testing.T, at *wallets.Executor, db postgres.DB, ids [2]uuid.UU
 		}
 		return []outcome{{purse: purse{w.Balance, w.Version}}}
 	}
-	var crowd []wallets.Command
+	var batch []wallets.Command
 	for _, s := range steps {
 		switch s.kind {
 		case "credit":
-			crowd = append(crowd, command(wallets.Credit{Wallet: ids[s.from], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Credit{Wallet: ids[s.from], Details: amount(s.amount)}))
 		case "debit":
-			crowd = append(crowd, command(wallets.Debit{Wallet: ids[s.from], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Debit{Wallet: ids[s.from], Details: amount(s.amount)}))
 		case "transfer":
-			crowd = append(crowd, command(wallets.Transfer{From: ids[s.from], To: ids[s.to], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Transfer{From: ids[s.from], To: ids[s.to], Details: amount(s.amount)}))
 		}
 	}
-	done, err := at.Do(t.Context(), crowd)
+	done, err := at.Do(t.Context(), batch)
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -20,13 +20,13 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// Random crowds of commands, among them ones that must be refused, crowds whose
-// process dies before the commit and that come again, crowds that are sent twice,
+// Random batches of commands, among them ones that must be refused, batches whose
+// process dies before the commit and that come again, batches that are sent twice,
 // time that runs out, and sweeps. After each:
 //
 //   - every command is answered as a simple model in memory says it must be;
 //   - every wallet has the balance, what is held, and the version of the model;
-//   - a crowd that comes again gets the same answers and changes nothing.
+//   - a batch that comes again gets the same answers and changes nothing.
 //
 // At the end everything package audit checks holds.
 func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
@@ -41,7 +41,7 @@ func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
 			case 1:
 				w.sweep()
 			default:
-				w.crowd(rt)
+				w.batch(rt)
 			}
 			w.check(rt)
 		}
@@ -98,10 +98,10 @@ type planned struct {
 	hold   *authorization // that it makes
 }
 
-func (w *world) crowd(rt *rapid.T) {
+func (w *world) batch(rt *rapid.T) {
 	var plan []planned
 	var commands []wallets.Command
-	for range rapid.IntRange(1, 6).Draw(rt, "crowd") {
+	for range rapid.IntRange(1, 6).Draw(rt, "batch") {
 		p := w.plan(rt)
 		plan, commands = append(plan, p), append(commands, command(p.action))
 	}

@@ -61,28 +61,22 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyStopsWithinTheTimeItIsRemembered(t *testing.T) {
+func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
-	const remembered = 300 * time.Millisecond
-	v := apikey.NewVerifier(db, remembered)
+	v := apikey.NewVerifier(db, 200*time.Millisecond)
 	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
 	revoke(t, db, prefix)
-	revoked := time.Now()
-	for asked := revoked; ; asked = time.Now() {
-		_, err := v.Verify(t.Context(), text) // being used does not keep it alive
+	fixture.Eventually(t, "the revoked key is refused", func() bool {
+		_, err := v.Verify(t.Context(), text) // each use comes sooner than a key is forgotten
 		if err != nil {
 			refused(t, "the revoked key", err)
-			break
 		}
-		if over := asked.Sub(revoked); over > remembered+100*time.Millisecond {
-			t.Fatalf("it works %s after its end", over)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return err != nil
+	})
 	if _, err := v.Verify(t.Context(), text); err == nil {
 		t.Error("it works again")
 	}
@@ -117,7 +111,7 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	}
 	_, err := v.Verify(t.Context(), strings.Replace(known, secret, strings.Repeat("0", 64), 1))
 	refused(t, "a wrong secret for a known prefix", err)
-	// Who cannot be looked up is not called unknown: the client should try again.
+	// A key that cannot be looked up is not called unknown: the client should try again.
 	if _, err := v.Verify(t.Context(), unasked); err == nil || fault.CodeOf(err) == fault.Unauthenticated {
 		t.Errorf("a key that cannot be looked up: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,15 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { fixture.Main(m) }
-
-// patientDB returns a pool whose waits end only when the test lets them end.
-func patientDB(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	settings := fixture.Settings(t)
-	settings.Postgres.LockTimeout, settings.Postgres.StatementTimeout = time.Minute, time.Minute
-	settings.Postgres.IdleInTransactionTimeout = time.Minute
-	return fixture.Pool(t, settings)
-}
 
 // put inserts a campaign of 10 positions straight into a state, with all of
 // them sold where that state wants it.
@@ -102,25 +92,6 @@ func everything(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (text string) {
 		t.Fatal(err)
 	}
 	return text
-}
-
-// awaitWaiter returns once somebody waits for a lock in this database.
-func awaitWaiter(t *testing.T, db *pgxpool.Pool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var waiting bool
-		err := db.QueryRow(t.Context(), `
-			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waiting {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for a lock")
-		}
-	}
 }
 
 // sqlState returns the SQLSTATE of an error of the database, or "".

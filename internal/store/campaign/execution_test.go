@@ -17,7 +17,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-const lease = time.Minute
+const lease = time.Hour
 
 // claim claims a campaign that is free.
 func claim(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Execution {
@@ -160,7 +160,7 @@ func TestTheFenceWantsBothTheLockAndItsVersion(t *testing.T) {
 // The completion keeps others out until its transaction, which records the draw, has ended.
 func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 	t.Parallel()
-	db := patientDB(t)
+	db := fixture.DB(t)
 	for _, commit := range []bool{true, false} {
 		id := put(t, db, campaign.Drawing)
 		e := claim(t, db, id)
@@ -177,7 +177,7 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 			}
 			claimed <- ok
 		}()
-		awaitWaiter(t, db)
+		fixture.AwaitBlocked(t, db, 1)
 		var err error
 		if commit {
 			err = tx.Commit(t.Context())
@@ -207,7 +207,7 @@ func TestADrawnCampaignIsNotClaimedEvenIfItsStateLags(t *testing.T) {
 
 func TestStaleLocksAreReleasedAFewAtATimeAndLockedRowsLeftAlone(t *testing.T) {
 	t.Parallel()
-	db := patientDB(t)
+	db := fixture.DB(t)
 	var stale []uuid.UUID
 	for range 4 {
 		id := put(t, db, campaign.Drawing)

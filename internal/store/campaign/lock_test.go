@@ -48,7 +48,7 @@ func count(t *testing.T, tx pgx.Tx, changes campaign.Changes) error {
 
 func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 	t.Parallel()
-	db := patientDB(t)
+	db := fixture.DB(t)
 	ids := []uuid.UUID{put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Pending)}
 	slices.SortFunc(ids, uuidv7.Compare)
 	backwards := []uuid.UUID{ids[2], uuid.New(), ids[1], ids[0]}
@@ -82,7 +82,7 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 // Both ways to wait: the lock, and the lock with the reading behind it in one pipeline.
 func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
 	t.Parallel()
-	db := patientDB(t)
+	db := fixture.DB(t)
 	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){
 		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
 			if err := campaign.Lock(t.Context(), tx, id); err != nil {
@@ -115,7 +115,7 @@ func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
 			}
 			read <- s
 		}()
-		awaitWaiter(t, db)
+		fixture.AwaitBlocked(t, db, 1)
 		if err := holder.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func TestEveryMoveIsDoneInItsStatesAndChangesNothingInTheOthers(t *testing.T) {
 // The second of two waits for the first, and decides on what that has left.
 func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 	t.Parallel()
-	db := patientDB(t)
+	db := fixture.DB(t)
 	raise := func(limit int) func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		return func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 			return campaign.Amend(t.Context(), tx, id, campaign.Patch{PurchaseLimit: to(&limit)})
@@ -147,7 +147,7 @@ func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 			}
 			second := make(chan error, 1)
 			go func() { second <- pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return c.second(t, tx, id) }) }()
-			awaitWaiter(t, db)
+			fixture.AwaitBlocked(t, db, 1)
 			var err error
 			if commit {
 				err = first.Commit(t.Context())

@@ -49,7 +49,7 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for name, move := range map[string]func(f inventory.Free){
-		"held":     func(f inventory.Free) { kept(t, db, time.Minute, f) },
+		"held":     func(f inventory.Free) { kept(t, db, time.Hour, f) },
 		"reserved": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f) },
 		"sold":     func(f inventory.Free) { sell(t, db, "first", uuid.New(), f) },
 		"held and free again": func(f inventory.Free) {
@@ -66,7 +66,7 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 		if sell(t, db, "second", uuid.New(), free...) {
 			t.Errorf("%s: sold", name)
 		}
-		if h, done := keep(t, db, time.Minute, free...); done {
+		if h, done := keep(t, db, time.Hour, free...); done {
 			t.Errorf("%s: held", name)
 		} else if _, err := inventory.GetHold(t.Context(), db, h.ID); err == nil {
 			t.Errorf("%s: a hold that keeps nothing", name)
@@ -87,8 +87,8 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	db := fixture.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
-	mine, others := kept(t, db, time.Minute, free[:3]...), kept(t, db, time.Minute, free[3:5]...)
-	later := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	mine, others := kept(t, db, time.Hour, free[:3]...), kept(t, db, time.Hour, free[3:5]...)
+	later := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
 	if !change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, later) }) {
 		t.Fatal("not extended")
 	}
@@ -125,7 +125,7 @@ func TestAHoldWhosePositionsAreSomebodyElsesDoesNotChange(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
-		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(time.Hour)) },
+		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(2 * time.Hour)) },
 		"released": inventory.QueueRelease,
 		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
 	}
@@ -134,7 +134,7 @@ func TestAHoldWhosePositionsAreSomebodyElsesDoesNotChange(t *testing.T) {
 		free := ranked(t, db, id, 0)
 		h := kept(t, db, -time.Second, free[:2]...)
 		set(t, db, inventory.Available, uuid.Nil, free[0])
-		kept(t, db, time.Minute, ranked(t, db, id, 0)[0]) // perhaps the same one
+		kept(t, db, time.Hour, ranked(t, db, id, 0)[0]) // perhaps the same one
 		before := rows(t, db, id)
 		if change(t, db, func(b *pgx.Batch) { do(b, h) }) {
 			t.Errorf("%s, without one of its positions", name)
@@ -181,7 +181,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 				t.Errorf("%s, then %s", first, second)
 			}
 		}
-		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(time.Hour)) }) {
+		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(2 * time.Hour)) }) {
 			t.Errorf("%s, then extended", first)
 		}
 		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {
@@ -216,7 +216,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	db := fixture.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
-	mine, others := kept(t, db, time.Minute, free[0]), kept(t, db, time.Minute, free[1])
+	mine, others := kept(t, db, time.Hour, free[0]), kept(t, db, time.Hour, free[1])
 	for i := range 2 {
 		free[i].Version++
 	}

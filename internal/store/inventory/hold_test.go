@@ -127,7 +127,7 @@ func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	kept(t, db, -time.Millisecond, free[0], free[1])
-	kept(t, db, time.Minute, free[2])
+	kept(t, db, time.Hour, free[2])
 	set(t, db, inventory.Reserved, uuid.New(), free[3])
 	exec(t, db, `UPDATE positions SET expires_at = now() - interval '1 s' WHERE campaign_id = $1 AND state = 'reserved'`, id) // may have been paid
 	for i, want := range []inventory.State{inventory.Available, inventory.Available, inventory.Held, inventory.Reserved, inventory.Available} {

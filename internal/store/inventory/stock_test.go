@@ -145,7 +145,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	id := fill(t, db, 3)
 	layer2 := ranked(t, db, id, 2)
 	sell(t, db, "a", uuid.New(), layer2...)
-	kept(t, db, time.Minute, ranked(t, db, id, 3)[0])
+	kept(t, db, time.Hour, ranked(t, db, id, 3)[0])
 	requests := []inventory.Request{{CampaignID: id, Selection: random(2, 1)}, {CampaignID: id, Selection: random(3, 3)}, {CampaignID: id, Selection: random(0, 1)}}
 	s := stockOf(t, db, inventory.Counts{Total: 6, Sold: 2}, requests...)
 	expect := func(what string, sel inventory.Selection, code fault.Code, text string) {
@@ -181,7 +181,7 @@ func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	db := fixture.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
-	h := kept(t, db, time.Minute, free[:3]...)
+	h := kept(t, db, time.Hour, free[:3]...)
 	request := inventory.Request{CampaignID: id, Hold: h.Positions}
 	picked, err := stockOf(t, db, inventory.Counts{Total: 10}, request).Kept(h)
 	if err != nil || len(picked) != 3 {

@@ -162,14 +162,14 @@ func TestAnErrorOfABatchUndoesAll(t *testing.T) {
 	}
 }
 
-func TestBatchsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
+func TestBatchesWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	const keys, crowds = 40, 6
+	const keys, batches = 40, 6
 	var ran [keys]atomic.Int32
-	answers := [crowds][keys]string{}
+	answers := [batches][keys]string{}
 	var wg sync.WaitGroup
-	for c := range crowds {
+	for c := range batches {
 		wg.Go(func() {
 			var requests []job.Request
 			at := func(i int) int { return (i*7 + c*11) % keys } // another order for each
@@ -188,7 +188,7 @@ func TestBatchsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 				return answers, nil
 			})
 			if err != nil {
-				t.Errorf("crowd %d: %v", c, err)
+				t.Errorf("batch %d: %v", c, err)
 				return
 			}
 			for i, d := range done {
@@ -201,18 +201,18 @@ func TestBatchsWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 		if n := ran[key].Load(); n != 1 {
 			t.Errorf("command %d was done %d times", key, n)
 		}
-		for c := range crowds {
+		for c := range batches {
 			if answers[c][key] != answers[0][key] || answers[c][key] == "" {
-				t.Errorf("command %d: crowd %d was told %q, crowd 0 %q", key, c, answers[c][key], answers[0][key])
+				t.Errorf("command %d: batch %d was told %q, batch 0 %q", key, c, answers[c][key], answers[0][key])
 			}
 		}
 	}
 }
 
-// A third transaction has the key in the middle while two crowds claim the same
+// A third transaction has the key in the middle while two batches claim the same
 // keys in opposite orders. Had each its own order, both would wait there with the
 // other's last key in hand.
-func TestBatchsClaimKeysInOneOrder(t *testing.T) {
+func TestBatchesClaimKeysInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	first, middle, last := request("a", "a"), request("m", "a"), request("z", "a")

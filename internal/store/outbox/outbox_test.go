@@ -31,6 +31,18 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
 	return ids
 }
 
+// alone accepts n jobs, each in a message of its own.
+func alone(t *testing.T, db *pgxpool.Pool, n int) {
+	t.Helper()
+	accepted(t, db, n)
+	_, err := db.Exec(t.Context(), `
+		WITH together AS (DELETE FROM outbox_messages RETURNING kind, jobs)
+		INSERT INTO outbox_messages (id, kind, jobs) SELECT gen_random_uuid(), kind, ARRAY[job] FROM together, unnest(jobs) AS job`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // age makes every message look as if it had been seen that long ago.
 func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 	t.Helper()
@@ -81,9 +93,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	const n = 600
-	for range n { // each with a message of its own
-		accepted(t, db, 1)
-	}
+	alone(t, db, n)
 	var done uuid.UUID
 	if err := db.QueryRow(t.Context(), `SELECT id FROM jobs LIMIT 1`).Scan(&done); err != nil {
 		t.Fatal(err)
@@ -118,9 +128,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	for range 3 {
-		accepted(t, db, 1)
-	}
+	alone(t, db, 3)
 	age(t, db, time.Minute)
 	lost := overdue(t, db, minute())
 	deliveries := make(map[int]int)
@@ -136,9 +144,9 @@ func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	accepted(t, db, 1)
-	backoff := outbox.Backoff{First: 10 * time.Second, Longest: 60 * time.Second, Deaths: 3}
-	for i, seconds := range []int{10, 10, 10, 20, 40, 60, 60} {
-		want := time.Duration(seconds) * time.Second
+	backoff := outbox.Backoff{First: 10 * time.Hour, Longest: 60 * time.Hour, Deaths: 3}
+	for i, hours := range []int{10, 10, 10, 20, 40, 60, 60} {
+		want := time.Duration(hours) * time.Hour
 		age(t, db, want/2)
 		if ids := overdue(t, db, backoff); len(ids) != 0 {
 			t.Errorf("message %d is overdue before %s", i+1, want)
@@ -155,10 +163,8 @@ func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	const n = 250
-	for range n {
-		accepted(t, db, 1)
-	}
+	const n = 100
+	alone(t, db, n)
 	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
 	if _, err := db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`); err != nil {
 		t.Fatal(err)
@@ -197,8 +203,8 @@ func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	accepted(t, db, 1)
-	age(t, db, time.Minute)
-	hour := outbox.Backoff{First: 30 * time.Second, Longest: time.Hour, Deaths: 5}
+	age(t, db, 2*time.Hour)
+	hour := outbox.Backoff{First: time.Hour, Longest: 2 * time.Hour, Deaths: 5}
 	ids := overdue(t, db, hour)
 	if len(ids) != 1 {
 		t.Fatalf("overdue: %v", ids)

@@ -17,7 +17,7 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	id := made(t, db, 0)
 	events := int64(0)
 	const every = wallet.SnapshotEvery
-	for _, n := range []int{1, every - 2, 1, 1, 5 * every / 2, every - 1, 0, 1, 1} { // up to a snapshot and beyond, one by one and in a crowd
+	for _, n := range []int{1, every - 2, 1, 1, 5 * every / 2, every - 1, 0, 1, 1} { // up to a snapshot and beyond, one by one and in a batch
 		on(t, db, func(b *wallet.Book) {
 			if folded := b.Folded(); folded >= every || folded > events {
 				t.Errorf("after %d events it adds up %d", events, folded)
