@@ -49,13 +49,13 @@ func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
+func TestParallelCreditsOnOneWalletAllCount(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 0)
 	together(8, func(i int) {
-		for left := 125; left > 0; {
+		for left := 70; left > 0; {
 			batch := make([]wallets.Command, min(left, 1+i*9)) // batches of 1 to 64
 			for c := range batch {
 				batch[c] = command(wallets.Credit{Wallet: id, Details: amount(3)})
@@ -67,7 +67,7 @@ func TestAThousandParallelCreditsOnOneWalletAllCount(t *testing.T) {
 			left -= len(batch)
 		}
 	})
-	expect(t, db, id, 3000, 0, 1000)
+	expect(t, db, id, 3*8*70, 0, 8*70)
 	if lost := at.Counts().Lost; lost != 0 {
 		t.Errorf("%d races lost under the row's lock", lost)
 	}
@@ -80,7 +80,7 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	at := newExecutor(db)
 	a, b := made(t, at, 1000), made(t, at, 1000)
 	together(12, func(i int) {
-		for range 20 {
+		for range 10 {
 			action := wallets.Transfer{From: a, To: b, Details: amount(1)}
 			if i%2 == 1 {
 				action.From, action.To = b, a
@@ -91,8 +91,8 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 			}
 		}
 	})
-	expect(t, db, a, 1000, 0, 241)
-	expect(t, db, b, 1000, 0, 241)
+	expect(t, db, a, 1000, 0, 121)
+	expect(t, db, b, 1000, 0, 121)
 	fixture.Sound(t, db)
 }
 
@@ -101,7 +101,7 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	at := newExecutor(db)
-	const count, rounds = 12, 15
+	const count, rounds = 12, 6
 	var ids []uuid.UUID
 	for range count {
 		ids = append(ids, made(t, at, 100))
@@ -134,8 +134,8 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Somebody who writes to a wallet without its lock makes a batch lose the race,
-// and it is tried again.
+// A writer that changes a wallet without its lock makes a batch lose the race: the
+// batch is tried again.
 func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -190,7 +190,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 		t.Errorf("of another client: %+v", d)
 	}
 	// The same two references from batches that share no wallet: only the unique
-	// index is between them. Who loses is tried again and finds them used.
+	// index is between them. The batch that loses is tried again and finds them used.
 	won := make([]int, len(ids))
 	together(len(ids), func(i int) {
 		first, second := "x", "y"

@@ -39,6 +39,7 @@ type Executor struct {
 	db        pool
 	documents Documents
 	options   Options
+	rowWait   time.Duration // how long a batch waits for a wallet; tests set it
 	lost      atomic.Int64
 	unlocked  atomic.Int64
 }
@@ -54,7 +55,7 @@ func NewExecutor(db pool, documents Documents, options Options) *Executor {
 	if options.LockWait == 0 {
 		options.LockWait = 100 * time.Millisecond
 	}
-	return &Executor{db: db, documents: documents, options: options}
+	return &Executor{db: db, documents: documents, options: options, rowWait: rowWait}
 }
 
 // Counts is what an Executor has counted since it was made.
@@ -132,7 +133,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 	if s.opened, err = open(ctx, tx, commands); err != nil {
 		return nil, err
 	}
-	if err := postgres.LimitLockWaits(ctx, tx, rowWait); err != nil {
+	if err := postgres.LimitLockWaits(ctx, tx, e.rowWait); err != nil {
 		return nil, err
 	}
 	if s.book, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {

@@ -3,6 +3,7 @@ package wallets_test
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -21,7 +22,12 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+// A case of the property test has many steps: half of what rapid has as its default
+// is enough. -rapid.checks asks for more.
+func TestMain(m *testing.M) {
+	_ = flag.Set("rapid.checks", "50") // without the tag failpoint there is no such flag
+	fixture.Main(m)
+}
 
 // walletDocument is what a wallet is answered with.
 type walletDocument struct {
@@ -61,12 +67,15 @@ var documents = wallets.Documents{
 	},
 }
 
-// newExecutor returns an executor without locks in Redis.
+// newExecutor returns an executor without locks in Redis that waits for every wallet
+// until it is free.
 func newExecutor(db interface {
 	postgres.DB
 	postgres.Beginner
 }) *wallets.Executor {
-	return wallets.NewExecutor(db, documents, wallets.Options{})
+	e := wallets.NewExecutor(db, documents, wallets.Options{})
+	e.SetRowWait(fixture.Patience)
+	return e
 }
 
 // command is an action under a fresh key.

@@ -62,7 +62,7 @@ var spec = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
 }
 
-// What concurrent clients are told could have been told by an executor who serves
+// What concurrent clients are told could have been told by an executor that serves
 // one at a time, each between its request and its answer.
 func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	t.Parallel()
@@ -93,13 +93,13 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	if result := porcupine.CheckOperationsTimeout(spec, history, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(spec, history, fixture.Patience); result != porcupine.Ok {
 		t.Errorf("the history of %d steps is %s", len(history), result)
 	}
 	fixture.Sound(t, db)
 }
 
-// A history that no single executor could have told must be found out.
+// The checker must find a history that no single executor could have told.
 func TestALostUpdateIsNotLinearizable(t *testing.T) {
 	t.Parallel()
 	history := []porcupine.Operation{

@@ -20,8 +20,9 @@ type Campaigns struct {
 	db       postgres.DB
 	interval time.Duration
 	logger   *slog.Logger
-	arrived  chan struct{} // a subscription waits for its first snapshot
-	failing  bool          // the last query failed; only Run uses it
+	arrived  chan struct{}    // a subscription waits for its first snapshot
+	ticks    <-chan time.Time // nil: every interval; tests set it
+	failing  bool             // the last query failed; only Run uses it
 
 	mu      sync.Mutex
 	watched map[uuid.UUID]*watched
@@ -121,15 +122,19 @@ func (w *Campaigns) Watching() int { return len(w.ids(func(*watched) bool { retu
 // Run reads the campaigns with subscriptions until ctx ends. It makes all queries one
 // after the other, so that no subscriber gets something older than before.
 func (w *Campaigns) Run(ctx context.Context) {
-	ticker := time.NewTicker(w.interval)
-	defer ticker.Stop()
+	ticks := w.ticks
+	if ticks == nil {
+		ticker := time.NewTicker(w.interval)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.arrived:
 			w.read(ctx, w.ids(func(c *watched) bool { return !w.isFresh(c) }))
-		case <-ticker.C:
+		case <-ticks:
 			w.read(ctx, w.ids(func(*watched) bool { return true }))
 		}
 	}

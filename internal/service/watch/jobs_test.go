@@ -45,13 +45,13 @@ func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *watch.Announcem
 	return w
 }
 
-func await(t *testing.T, w *watch.Waiter, within time.Duration) job.Job {
+func await(t *testing.T, w *watch.Waiter) job.Job {
 	t.Helper()
 	select {
 	case j := <-w.Final():
 		return j
-	case <-time.After(within):
-		t.Fatalf("not told within %s", within)
+	case <-time.After(fixture.Patience):
+		t.Fatal("not told")
 		return job.Job{}
 	}
 }
@@ -67,7 +67,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	// The subscription may not stand yet, so announce until it is heard.
+	// Redis may not know the subscription yet, so announce until it is heard.
 	stop := make(chan struct{})
 	var announcing sync.WaitGroup
 	announcing.Go(func() {
@@ -84,7 +84,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 		}
 	})
 	for _, w := range waiters[:2] {
-		if j := await(t, w, 10*time.Second); j.State != job.Succeeded {
+		if j := await(t, w); j.State != job.Succeeded {
 			t.Errorf("told of a job that is %s", j.State)
 		}
 	}
@@ -101,7 +101,7 @@ func TestWaitersArePolledForWithoutRedis(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Settings(t)
 	db := fixture.Pool(t, settings)
-	settings.Redis.URL = "redis://127.0.0.1:1/0" // nobody is there
+	settings.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
 	announcements := watch.NewAnnouncements(fixture.Redis(t, settings), settings.Redis.Namespace)
 	w := watchingJobs(t, db, announcements, 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
@@ -109,7 +109,7 @@ func TestWaitersArePolledForWithoutRedis(t *testing.T) {
 	if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if j := await(t, waiter, 10*time.Second); j.ID != id || j.State != job.Succeeded {
+	if j := await(t, waiter); j.ID != id || j.State != job.Succeeded {
 		t.Errorf("told of %+v", j)
 	}
 }
@@ -124,7 +124,7 @@ func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // and nobody says so
 		t.Fatal(err)
 	}
-	if j := await(t, waiter, 10*time.Second); j.State != job.Failed {
+	if j := await(t, waiter); j.State != job.Failed {
 		t.Errorf("told of %+v", j)
 	}
 }

@@ -125,7 +125,7 @@ func TestAHoldWhosePositionsAreSomebodyElsesDoesNotChange(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
-		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(2 * time.Hour)) },
+		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(2*time.Hour)) },
 		"released": inventory.QueueRelease,
 		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
 	}
@@ -181,7 +181,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 				t.Errorf("%s, then %s", first, second)
 			}
 		}
-		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(2 * time.Hour)) }) {
+		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(2*time.Hour)) }) {
 			t.Errorf("%s, then extended", first)
 		}
 		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {
