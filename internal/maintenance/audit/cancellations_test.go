@@ -13,7 +13,6 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-// An invariant is worth what it finds.
 func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

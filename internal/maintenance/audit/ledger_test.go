@@ -16,8 +16,8 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// damages are what each invariant of the ledger must find, done to $1, a wallet
-// with a snapshot, a transfer, and an authorization of which a part is captured.
+// damages are what each invariant of the ledger must find. $1 is a wallet with a
+// snapshot, a transfer, and an authorization of which a part is captured.
 var damages = []struct {
 	invariant string // a part of its name
 	sql       string
@@ -75,7 +75,7 @@ func TestTheAuditFindsWhatIsWrongWithMoney(t *testing.T) {
 	}
 }
 
-// rich makes a wallet of which every invariant has something to say.
+// rich makes a wallet with rows for every invariant.
 func rich(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 	t.Helper()
 	owners := []wallet.Owner{{ID: "alice", Currency: "JPY"}, {ID: "bob", Currency: "JPY"}}

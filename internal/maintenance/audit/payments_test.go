@@ -67,7 +67,7 @@ func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 	}
 }
 
-// damagePaid wants the audit to see a damage, and undoes it.
+// damagePaid does a damage that the audit must find, and undoes it.
 func damagePaid(t *testing.T, db *pgxpool.Pool, sql string) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func (p *place) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
+func (p *setup) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
 	p.t.Helper()
 	err := p.db.QueryRow(p.t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version)
 	if err != nil {
@@ -22,7 +22,7 @@ func (p *place) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
 }
 
 // stuck makes a campaign look as if it had been sold out two hours ago.
-func (p *place) stuck(id uuid.UUID) {
+func (p *setup) stuck(id uuid.UUID) {
 	p.t.Helper()
 	if _, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id); err != nil {
 		p.t.Fatal(err)
@@ -31,7 +31,7 @@ func (p *place) stuck(id uuid.UUID) {
 
 func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	stale, fresh := fixture.Campaign(t, p.db, fixture.Draft(3)), fixture.Campaign(t, p.db, fixture.Draft(3))
 	for _, id := range []uuid.UUID{stale, fresh} {
 		fixture.SellOut(t, p.db, id)
@@ -56,7 +56,7 @@ func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {
 
 func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(3))
 	ref := fixture.SellOut(t, p.db, id)
 	p.stuck(id)
@@ -88,7 +88,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 
 func TestADrawThatAWorkerIsAtIsNotStuck(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(3))
 	ref := fixture.SellOut(t, p.db, id)
 	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{ref.ID}, job.Problem{Code: "internal-error"}); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // lapse makes n holds of two positions in a campaign and lets the time of all of them be over.
-func (p *place) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
+func (p *setup) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
 	p.t.Helper()
 	desk := fixture.Holds(p.t, p.db, nil, nil)
 	for i := range n {
@@ -28,14 +28,14 @@ func (p *place) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
 }
 
 // batchesOf lets a sweep touch no more than size rows at once, and do that no more than most times.
-func (p *place) batchesOf(size, most int) {
+func (p *setup) batchesOf(size, most int) {
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = size, most
 	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(p.t))
 }
 
 func TestASweepEndsWhatIsOverAndNothingElse(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id, other := fixture.Campaign(t, p.db, fixture.Draft(8)), fixture.Campaign(t, p.db, fixture.Draft(8))
 	if got := p.sweep("expired-holds"); got["campaigns"] != 0 || got["expired"] != 0 || got["freed"] != 0 || got["failed"] != 0 {
 		t.Errorf("with none: %v", got)
@@ -64,7 +64,7 @@ func TestASweepEndsWhatIsOverAndNothingElse(t *testing.T) {
 
 func TestASweepOfHoldsIsBounded(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(3, 2)
 	p.lapse(fixture.Campaign(t, p.db, fixture.Draft(12)), 10)
 	for _, want := range []int{6, 4, 0} {
@@ -77,7 +77,7 @@ func TestASweepOfHoldsIsBounded(t *testing.T) {
 
 func TestTwoSweepsEndAHoldOnce(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(5, 40)
 	const n = 30
 	for range 3 {
@@ -106,7 +106,7 @@ func TestTwoSweepsEndAHoldOnce(t *testing.T) {
 // are over for longest.
 func TestABrokenCampaignDoesNotHoldUpTheHoldsOfOthers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(2, 40)
 	broken, also, sound := fixture.Campaign(t, p.db, fixture.Draft(8)), fixture.Campaign(t, p.db, fixture.Draft(8)), fixture.Campaign(t, p.db, fixture.Draft(8))
 	for _, id := range []uuid.UUID{broken, also} {
@@ -133,7 +133,7 @@ func TestABrokenCampaignDoesNotHoldUpTheHoldsOfOthers(t *testing.T) {
 
 func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(8))
 	ended := p.lapse(id, 5)
 	p.sweep("expired-holds")

@@ -20,9 +20,9 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// hold runs a worker that takes every message, which are enqueued, and keeps it
+// hold runs a worker that takes all messages, which are enqueued, and keeps them
 // until the test ends. die makes the worker silent; its tasks stay active in asynq.
-func (p *place) hold(messages []outbox.Message) (die func()) {
+func (p *setup) hold(messages []outbox.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
 	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: fixture.Patience, HeartbeatTTL: 24 * time.Hour})
@@ -57,9 +57,9 @@ func (p *place) hold(messages []outbox.Message) (die func()) {
 	return die
 }
 
-func TestMessagesThatWorkersAreAtHideNothingBehindThem(t *testing.T) {
+func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(10, 2)
 	const held, lost = 45, 15
 	messages := p.accept(held, 1, true)
@@ -78,7 +78,7 @@ func TestMessagesThatWorkersAreAtHideNothingBehindThem(t *testing.T) {
 
 func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(10, 2)
 	p.accept(50, 1, true)
 	p.age()
@@ -122,7 +122,7 @@ func fullRedis(t *testing.T) (url string, refuse func(bool)) {
 
 func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	var refuse func(bool)
 	p.settings.Redis.URL, refuse = fullRedis(t)
 	p.rdb = fixture.Redis(t, p.settings)

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-// place is what a sweep works on.
-type place struct {
+// setup is a database, a Redis and a sweeper.
+type setup struct {
 	t        *testing.T
 	settings config.Settings
 	db       *pgxpool.Pool
@@ -32,21 +32,21 @@ type place struct {
 	sweeper  *recovery.Sweeper
 }
 
-// newPlace returns a place where nothing is overdue, stale or stuck for an hour: a
-// test moves what is to be so two hours back.
-func newPlace(t *testing.T) *place {
+// newSetup returns a setup where nothing is overdue, stale or stuck before an hour is
+// over. Tests move times two hours back.
+func newSetup(t *testing.T) *setup {
 	t.Helper()
 	settings := fixture.Patient(fixture.Settings(t))
 	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Hour, 24*time.Hour
 	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
-	p := &place{t: t, settings: settings, db: fixture.Pool(t, settings), rdb: fixture.Redis(t, settings)}
+	p := &setup{t: t, settings: settings, db: fixture.Pool(t, settings), rdb: fixture.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
 	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
 	return p
 }
 
 // sweep runs one sweep that must not fail.
-func (p *place) sweep(name string) recovery.Counts {
+func (p *setup) sweep(name string) recovery.Counts {
 	p.t.Helper()
 	report, err := p.run(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *place) sweep(name string) recovery.Counts {
 	return report.Counts
 }
 
-func (p *place) run(name string) (recovery.Report, error) {
+func (p *setup) run(name string) (recovery.Report, error) {
 	p.t.Helper()
 	for _, s := range p.sweeper.Sweeps() {
 		if s.Name == name {
@@ -69,7 +69,7 @@ func (p *place) run(name string) (recovery.Report, error) {
 // accept makes n purchase jobs of a campaign that does not exist, with messages for
 // the given number of jobs each, as accepting them makes them; it enqueues the
 // messages when told to.
-func (p *place) accept(n, size int, enqueue bool) (messages []outbox.Message) {
+func (p *setup) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	p.t.Helper()
 	campaign := uuid.New()
 	rows, err := p.db.Query(p.t.Context(), `
@@ -111,14 +111,14 @@ func (p *place) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 }
 
 // age makes every message look as if it had been seen two hours ago.
-func (p *place) age() {
+func (p *setup) age() {
 	p.t.Helper()
 	if _, err := p.db.Exec(p.t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '2 hours'`); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *place) pending() int {
+func (p *setup) pending() int {
 	p.t.Helper()
 	info, err := asynq.NewInspectorFromRedisClient(p.rdb).GetQueueInfo(queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)))
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *place) pending() int {
 }
 
 // delivery returns the delivery of the only message.
-func (p *place) delivery() (n int) {
+func (p *setup) delivery() (n int) {
 	p.t.Helper()
 	if err := p.db.QueryRow(p.t.Context(), `SELECT delivery FROM outbox_messages`).Scan(&n); err != nil {
 		p.t.Fatal(err)
@@ -138,7 +138,7 @@ func (p *place) delivery() (n int) {
 
 func TestALostMessageIsIssuedAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.accept(3, 3, false) // committed, and then the api died
 	if got := p.sweep("lost-jobs"); got["looked_at"] != 0 {
 		t.Errorf("a fresh message was looked for: %v", got)
@@ -160,7 +160,7 @@ func TestALostMessageIsIssuedAgain(t *testing.T) {
 // The backlog is larger than a batch of the sweep.
 func TestABacklogIsNotDoubled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(50, 40)
 	const jobs, size = 2_000, 10
 	p.accept(jobs, size, true)
@@ -184,7 +184,7 @@ func TestABacklogIsNotDoubled(t *testing.T) {
 
 func TestABacklogThatRedisForgotIsIssuedAgainInBundles(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.batchesOf(400, 40)
 	p.accept(1_000, 1, false)
 	p.age()
@@ -199,11 +199,11 @@ func TestABacklogThatRedisForgotIsIssuedAgainInBundles(t *testing.T) {
 
 func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	p.accept(1, 1, false)
 	p.age()
 	away := p.settings
-	away.Redis.URL = "redis://127.0.0.1:1/0" // nobody is there
+	away.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
 	p.sweeper = recovery.New(away, p.db, fixture.Redis(t, away), nil, fixture.Logger(t))
 	report, err := p.run("lost-jobs")
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
@@ -216,7 +216,7 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 
 func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	die := p.hold(p.accept(2, 2, true))
 	p.age()
 	if got := p.sweep("lost-jobs"); got["active"] != 1 || got["lost"] != 0 {
@@ -262,7 +262,7 @@ func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 
 func TestOldRecordsGo(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	fixture.Sell(t, p.db, id, 5)
 	if got := p.sweep("old-records"); got["jobs_deleted"] != 0 {

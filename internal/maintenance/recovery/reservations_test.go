@@ -15,7 +15,7 @@ import (
 
 func TestAnExpiredReservationFreesEverythingItHeld(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	draft := fixture.Draft(4)
 	limit := 2
 	draft.PurchaseLimit = &limit
@@ -60,7 +60,7 @@ func TestAnExpiredReservationFreesEverythingItHeld(t *testing.T) {
 
 func TestAReservedPositionIsNotSoldOut(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	fixture.Reserve(t, p.db, id, "undecided", 1, time.Hour)
 	fixture.Sell(t, p.db, id, 9)
@@ -80,7 +80,7 @@ func TestAReservedPositionIsNotSoldOut(t *testing.T) {
 
 func TestTwoSweepsExpireAReservationOnce(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(20))
 	const n = 60
 	for range n {

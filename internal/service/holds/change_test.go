@@ -122,7 +122,7 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 }
 
 // All of them have seen an active hold and wait for the campaign.
-func TestWhoWaitedForTheCampaignLooksAgain(t *testing.T) {
+func TestReleasesThatWaitedForTheCampaignLookAgain(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)

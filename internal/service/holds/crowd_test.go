@@ -64,7 +64,7 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.
 }
 
 // Every service is like a process: it has lanes and a memory of its own.
-func TestOfManyWhoWantOnePositionExactlyOneGetsIt(t *testing.T) {
+func TestExactlyOneOfManyRequestsForAPositionGetsIt(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	alone := []*holds.Service{fixture.Holds(t, db, nil, nil)}

@@ -49,7 +49,7 @@ func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 }
 
 // No sweep has run: the next request meets the expired hold itself.
-func TestAnExpiredHoldIsInNobodysWay(t *testing.T) {
+func TestAnExpiredHoldBlocksNobody(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
@@ -124,7 +124,7 @@ func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 
 // All four wait for the campaign, in several orders. The hold is over when they get
 // it, or it is not.
-func TestOfAnExtensionAReleaseAPurchaseAndASweepAtTheDeadlineOneWins(t *testing.T) {
+func TestAtTheDeadlineOneOfReleasePurchaseAndSweepWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	service := fixture.Holds(t, db, nil, nil)

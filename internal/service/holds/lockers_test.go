@@ -53,15 +53,15 @@ func TestNoLockerChangesWhatIsHeld(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// ledger is a locker that writes down what it gave and what it got back.
-type ledger struct {
+// recorder is a locker that counts the locks it gave and got back.
+type recorder struct {
 	mu    sync.Mutex
 	names []string
 	given atomic.Int32
 	back  atomic.Int32
 }
 
-func (l *ledger) acquire(_ context.Context, names ...string) (func(), error) {
+func (l *recorder) acquire(_ context.Context, names ...string) (func(), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.names = append(l.names, names...)
@@ -73,7 +73,7 @@ func TestEveryLockIsGivenBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	l := &ledger{}
+	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
 	service.SetClock(stopped())
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
@@ -98,7 +98,7 @@ func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	l := &ledger{}
+	l := &recorder{}
 	ctx, leave := context.WithCancel(t.Context())
 	service := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
 		leave()
@@ -113,12 +113,12 @@ func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 	expectCounts(t, db, id, 0, 0)
 }
 
-// A limit is checked before a lock is taken that others wait for.
-func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
+// A limit is checked before a lock is taken.
+func TestAUserThatMayNotHoldMoreTakesNoLock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
-	l := &ledger{}
+	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
 	for range 5 {
 		fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1))
@@ -139,7 +139,7 @@ func TestWhoMayNotHoldMoreTakesNoLock(t *testing.T) {
 
 // gate is a locker that lets one in at a time, once so many have come.
 type gate struct {
-	ledger
+	recorder
 	come sync.WaitGroup
 	one  sync.Mutex
 }
@@ -148,13 +148,13 @@ func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
 	g.come.Done()
 	g.come.Wait()
 	g.one.Lock()
-	count, _ := g.ledger.acquire(ctx, names...)
+	count, _ := g.recorder.acquire(ctx, names...)
 	return func() { count(); g.one.Unlock() }, nil
 }
 
 // The first one gets the position. The others are refused when they get the lock,
 // without a transaction.
-func TestThoseWhoQueuedInVainAreRefusedAtTheLock(t *testing.T) {
+func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))

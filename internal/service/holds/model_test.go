@@ -38,7 +38,7 @@ type held struct {
 	state inventory.HoldState
 }
 
-// over is how those are refused who want something of a hold.
+// over is how a request about a hold is refused, by the state of the hold.
 var over = map[inventory.HoldState]fault.Code{inventory.HoldActive: "", inventory.HoldUsed: fault.StateConflict, inventory.HoldReleased: fault.HoldExpired, inventory.HoldExpired: fault.HoldExpired}
 
 func (m *model) expect(what string, err error, want fault.Code) {
@@ -108,7 +108,8 @@ func (m *model) available(layer, quantity int, positions []triangle.Position) fa
 	}
 }
 
-// take checks what somebody got against what was asked for, and gives it to it.
+// take checks the positions that a user got against what it asked for, and gives them
+// to it.
 func (m *model) take(what string, got []triangle.Position, layer, quantity int, positions []triangle.Position, user string, by *held) {
 	for _, p := range got {
 		if !m.free(p) || layer > 0 && p.Layer != layer || quantity == 0 && !slices.Contains(positions, p) {

@@ -135,7 +135,7 @@ func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T)
 	fixture.Sound(t, db)
 }
 
-// A cancellation that comes again must not take what was sold to somebody else in the meantime.
+// A cancellation that comes again must not take what was sold to another user in the meantime.
 func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

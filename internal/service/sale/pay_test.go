@@ -33,7 +33,7 @@ func expectCodes(t *testing.T, db *pgxpool.Pool, refs []job.Ref, want ...fault.C
 	}
 }
 
-// whileLocked does something while somebody else has a wallet locked.
+// whileLocked does something while another transaction has a wallet locked.
 func whileLocked(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID, do func()) {
 	t.Helper()
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -73,7 +73,8 @@ func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// What a wallet cannot pay is for the next who wants it, of the same batch.
+// Positions that a wallet cannot pay for go to the next order of the same batch that
+// wants them.
 func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// cancel asks to cancel some purchase, in whatever state it is; often one that
-// somebody has asked for before.
+// cancel asks to cancel some purchase, in whatever state it is; often one that is to
+// be cancelled already.
 func (m *model) cancel(rt *rapid.T) func() {
 	which, times := rapid.IntRange(0, 9).Draw(rt, "which"), rapid.IntRange(1, 3).Draw(rt, "times")
 	return func() {

@@ -420,7 +420,7 @@ func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
 	nothing(t, nobody)
 }
 
-// Not parallel, so that nobody else's goroutines come and go.
+// Not parallel: the goroutines of other tests would be counted.
 func TestAWatchLeavesNothingBehind(t *testing.T) {
 	db := fixture.DB(t)
 	ids := drafts(t, db, 2)
@@ -443,7 +443,7 @@ func TestAWatchLeavesNothingBehind(t *testing.T) {
 	if w.Watching() != 0 {
 		t.Errorf("%d campaigns are watched by nobody", w.Watching())
 	}
-	kept := w.Subscribe(ids[0], "") // not even one that nobody stopped
+	kept := w.Subscribe(ids[0], "") // not even one that was not stopped
 	take(t, kept)
 	cancel()
 	select {

@@ -121,7 +121,7 @@ func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 	w := watchingJobs(t, db, watch.NewAnnouncements(rdb, settings.Redis.Namespace), 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
 	waiter := w.Waiter(id)
-	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // and nobody says so
+	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // without an announcement
 		t.Fatal(err)
 	}
 	if j := await(t, waiter); j.State != job.Failed {

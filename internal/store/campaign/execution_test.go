@@ -45,7 +45,7 @@ func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
 	exec(t, db, `UPDATE campaigns SET execution_locked_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, id, d.Seconds())
 }
 
-func TestOfManyWhoClaimACampaignOneGetsIt(t *testing.T) {
+func TestOneOfManyClaimsOfACampaignWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for range 5 {
@@ -215,7 +215,7 @@ func TestStaleLocksAreReleasedAFewAtATimeAndLockedRowsLeftAlone(t *testing.T) {
 		silence(t, db, id, 2*lease)
 		stale = append(stale, id)
 	}
-	put(t, db, campaign.Drawing) // nobody has it
+	put(t, db, campaign.Drawing) // no worker has it
 	slices.SortFunc(stale, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	holder := begin(t, db)
 	if err := campaign.Lock(t.Context(), holder, stale[1]); err != nil {

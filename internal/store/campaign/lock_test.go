@@ -80,7 +80,7 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 }
 
 // Both ways to wait: the lock, and the lock with the reading behind it in one pipeline.
-func TestWhoWaitedForTheLockReadsWhatTheHolderWrote(t *testing.T) {
+func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){

@@ -116,7 +116,7 @@ func TestEveryMoveIsDoneInItsStatesAndChangesNothingInTheOthers(t *testing.T) {
 	}
 }
 
-// The second of two waits for the first, and decides on what that has left.
+// The second of two waits for the first, and decides on what the first has left.
 func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -43,8 +43,8 @@ func TestASoldPositionSaysToWhom(t *testing.T) {
 	}
 }
 
-// A position that somebody has changed since it was found is neither held nor
-// sold, and nothing else of the same transaction is.
+// A position that was changed since it was found is neither held nor sold, and
+// nothing else of the same transaction is.
 func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -119,9 +119,9 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	}
 }
 
-// One half of a hold is not what the other half says: then nothing changes. The
-// lock of the campaign is forgotten here.
-func TestAHoldWhosePositionsAreSomebodyElsesDoesNotChange(t *testing.T) {
+// The positions of a hold are not what its record says: then nothing changes. The
+// transactions do not lock the campaign.
+func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
@@ -281,8 +281,8 @@ func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 	}
 }
 
-// Everybody has read the same positions and nobody holds a lock: each is sold once.
-func TestOfManyWhoSellTheSamePositionsOneGetsEach(t *testing.T) {
+// All have read the same positions, and none holds a lock: each position is sold once.
+func TestOfManySalesOfTheSamePositionsOneGetsEach(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fill(t, db, 5)

@@ -65,7 +65,7 @@ func TestManyNeedsAreMetAtOnceAndEachByItself(t *testing.T) {
 	}
 }
 
-// The lock of the campaign is forgotten here: the positions must defend themselves.
+// The transactions do not lock the campaign: the checks on positions must be enough.
 func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

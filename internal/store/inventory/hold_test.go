@@ -103,7 +103,7 @@ func TestTheCampaignsWithTheOldestHoldsThatAreOverAreFoundFirst(t *testing.T) {
 func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	holds := holdsFor(t, db, -48*time.Hour, time.Hour, time.Hour, time.Hour, time.Hour) // the first is over for long, and nobody has ended it
+	holds := holdsFor(t, db, -48*time.Hour, time.Hour, time.Hour, time.Hour, time.Hour) // the first is over for long, and no sweep has ended it
 	for _, h := range holds[1:4] {
 		change(t, db, func(b *pgx.Batch) { inventory.QueueRelease(b, h) })
 	}
@@ -120,7 +120,7 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 	}
 }
 
-// Nobody has tidied up: what is over is shown as free all the same.
+// No sweep has run: what is over is shown as free all the same.
 func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

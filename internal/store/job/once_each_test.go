@@ -210,8 +210,8 @@ func TestBatchesWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 }
 
 // A third transaction has the key in the middle while two batches claim the same
-// keys in opposite orders. Had each its own order, both would wait there with the
-// other's last key in hand.
+// keys in opposite orders. If each had its own order, both would wait
+// for a key that the other has.
 func TestBatchesClaimKeysInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -81,7 +81,7 @@ func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
 			return err
 		}
-		if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by somebody else
+		if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
 			return err
 		}
 		return job.Settle(t.Context(), tx, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})

@@ -109,7 +109,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	messages := reissue(t, db, lost, nil)
 	jobs := make(map[uuid.UUID]bool)
 	for _, m := range messages {
-		if len(m.Jobs) > outbox.MaxJobs || m.Delivery != 1 { // nobody has had them
+		if len(m.Jobs) > outbox.MaxJobs || m.Delivery != 1 { // no worker has had them
 			t.Errorf("message of %d jobs, delivery %d", len(m.Jobs), m.Delivery)
 		}
 		for _, j := range m.Jobs {

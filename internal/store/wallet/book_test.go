@@ -120,7 +120,7 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 	expect(t, db, free, 9, 0, 2)
 }
 
-// Whoever waited for a lock must decide on what the holder left.
+// A transaction that waited for a lock decides on what the holder left.
 func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// A wallet whose read model disagrees with its events is touched by nobody, and
-// the others of the same book are.
+// A wallet whose balance is not what its events add up to is not changed. The others
+// of the same book are.
 func TestABrokenWalletFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -40,7 +40,7 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 	}
 }
 
-// Somebody who writes without the lock breaks the rule. Then the whole book fails.
+// A writer without the lock breaks the rule. Then the whole book fails.
 func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -94,8 +94,8 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 }
 
 // A third transaction has the owner, or the reference, in the middle while two
-// use the same ones in opposite orders. Had each its own order, both would wait
-// there with what the other needs next.
+// use the same ones in opposite orders. If each had its own order, both
+// would wait for what the other has.
 func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -21,8 +21,8 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// throng is everybody at once on two campaigns.
-type throng struct {
+// storm is everybody at once on two campaigns.
+type storm struct {
 	t         *testing.T
 	db        *pgxpool.Pool
 	services  []*holds.Service
@@ -39,12 +39,12 @@ type throng struct {
 // Users who hold, extend, release, and buy chosen positions, random ones and from
 // holds; workers that take jobs of both campaigns into one batch; and two sweeps.
 // Each does its rounds as fast as it can.
-func TestAThrongOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
+func TestAStormOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Patient(fixture.Settings(t))
 	db := fixture.Pool(t, settings)
 	many := func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.CoolDown = 50, 200, time.Second }
-	c := &throng{t: t, db: db, random: rand.New(rand.NewPCG(1, 2)), counts: make(map[string]int),
+	c := &storm{t: t, db: db, random: rand.New(rand.NewPCG(1, 2)), counts: make(map[string]int),
 		services: []*holds.Service{fixture.Holds(t, db, open, many), fixture.Holds(t, db, nil, many)}}
 	for range 2 {
 		c.campaigns = append(c.campaigns, fixture.Campaign(t, db, fixture.Draft(20)))
@@ -73,8 +73,8 @@ func TestAThrongOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
 	t.Logf("%v", c.counts)
 }
 
-// note counts what somebody did; a refusal is an answer, any other error is not.
-func (c *throng) note(kind string, err error) {
+// note counts what was done; a refusal is an answer, any other error is not.
+func (c *storm) note(kind string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts[kind]++
@@ -88,17 +88,17 @@ func (c *throng) note(kind string, err error) {
 	c.t.Errorf("%s: %v", kind, err)
 }
 
-func (c *throng) below(n int) int {
+func (c *storm) below(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.random.IntN(n)
 }
 
-func (c *throng) anyCampaign() uuid.UUID { return c.campaigns[c.below(len(c.campaigns))] }
-func (c *throng) anyUser() string        { return fmt.Sprint("user-", c.below(8)) }
+func (c *storm) anyCampaign() uuid.UUID { return c.campaigns[c.below(len(c.campaigns))] }
+func (c *storm) anyUser() string        { return fmt.Sprint("user-", c.below(8)) }
 
 // anyHold returns one of the latest holds, over or not.
-func (c *throng) anyHold() (h inventory.Hold, ok bool) {
+func (c *storm) anyHold() (h inventory.Hold, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.holds) == 0 {
@@ -107,7 +107,7 @@ func (c *throng) anyHold() (h inventory.Hold, ok bool) {
 	return c.holds[len(c.holds)-1-c.random.IntN(min(len(c.holds), 20))], true
 }
 
-func (c *throng) hold() error {
+func (c *storm) hold() error {
 	request := fixture.HoldAnyRequest(c.anyCampaign(), c.anyUser(), 0, 1+c.below(3))
 	if c.below(2) == 0 {
 		request.Quantity = 0
@@ -125,7 +125,7 @@ func (c *throng) hold() error {
 	return err
 }
 
-func (c *throng) extend() error {
+func (c *storm) extend() error {
 	h, ok := c.anyHold()
 	if !ok {
 		return nil
@@ -134,7 +134,7 @@ func (c *throng) extend() error {
 	return err
 }
 
-func (c *throng) release() error {
+func (c *storm) release() error {
 	h, ok := c.anyHold()
 	if !ok {
 		return nil
@@ -143,7 +143,7 @@ func (c *throng) release() error {
 	return err
 }
 
-func (c *throng) buy() error {
+func (c *storm) buy() error {
 	id, user := c.anyCampaign(), c.anyUser()
 	request := fixture.PurchaseRequest(c.t, id, user, c.below(17), 1)
 	switch h, ok := c.anyHold(); {
@@ -164,7 +164,7 @@ func (c *throng) buy() error {
 }
 
 // sell is a worker: what is busy goes back to the queue.
-func (c *throng) sell() error {
+func (c *storm) sell() error {
 	c.mu.Lock()
 	batch := c.queue[:min(len(c.queue), 16)]
 	c.queue = c.queue[len(batch):]
@@ -186,7 +186,7 @@ func (c *throng) sell() error {
 }
 
 // finish delivers every job once more: those that nobody got to are settled now.
-func (c *throng) finish() {
+func (c *storm) finish() {
 	if _, err := seller(c.db).Sell(c.t.Context(), c.jobs, sale.WaitForCampaign); err != nil {
 		c.t.Fatal(err)
 	}
