@@ -92,11 +92,11 @@ func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
 func TestAStockGivesEachPositionOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	id := fill(t, db, 4)
+	id := fill(t, db, 6)
 	free := ranked(t, db, id, 0)
 	wish := free[3].Position
-	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(4, 2)}}
-	s := stockOf(t, db, inventory.Counts{Total: 10}, requests...)
+	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(6, 2)}} // at most 4 of the 6 in layer 6 are gone by then
+	s := stockOf(t, db, inventory.Counts{Total: 21}, requests...)
 	got := make(map[triangle.Position]bool)
 	for i, r := range requests {
 		picked, err := s.Select(id, r.Selection, "", nil)
