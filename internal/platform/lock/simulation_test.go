@@ -1,0 +1,256 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
+	"triprize/internal/testkit/fixture"
+)
+
+// Tests of how locks behave in time run on simulated servers and on the clock of
+// package synctest. No time passes there but what a test or the lock waits for, so
+// each result is the same on every machine.
+
+// The settings of locks on simulated servers.
+const (
+	ttl      = 3 * time.Second
+	timeout  = time.Second
+	patience = timeout / 4 // how long one server may take for an answer
+)
+
+var errAway = errors.New("the server is away")
+
+// simulated is a Redis in memory that knows the commands of locks.
+type simulated struct {
+	mu     sync.Mutex
+	values map[string]simulatedValue
+	sent   map[string]int // commands by their kind: take, extend, release
+	at     map[string][]time.Time
+	away   bool                          // every command fails
+	hangs  bool                          // every command waits until its context ends
+	before func(kind, name string) error // called before a command of a lock is answered; an error is its answer
+}
+
+type simulatedValue struct {
+	text    string
+	expires time.Time // zero: never
+}
+
+func (*simulated) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*simulated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook answers each command itself; none goes over a network.
+func (s *simulated) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := s.answer(ctx, cmd)
+		if err != nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (s *simulated) answer(ctx context.Context, cmd redis.Cmder) error {
+	kind, name := kindOf(cmd)
+	args := cmd.Args()
+	s.mu.Lock()
+	s.sent[kind]++
+	s.at[kind] = append(s.at[kind], time.Now())
+	away, hangs, before := s.away, s.hangs, s.before
+	s.mu.Unlock()
+	if before != nil {
+		if err := before(kind, strings.TrimPrefix(name, "ns:lock:")); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case away:
+		return errAway
+	case hangs:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch kind {
+	case "take": // SET name value PX|EX n NX
+		unit := time.Millisecond
+		if strings.EqualFold(args[3].(string), "ex") {
+			unit = time.Second
+		}
+		_, there := s.get(name)
+		if !there {
+			s.values[name] = simulatedValue{args[2].(string), time.Now().Add(time.Duration(args[4].(int64)) * unit)}
+		}
+		cmd.(*redis.BoolCmd).SetVal(!there)
+	case "extend": // EVALSHA digest 1 name value ms
+		value, there := s.get(name)
+		mine := there && value.text == args[4].(string)
+		if mine {
+			s.values[name] = simulatedValue{value.text, time.Now().Add(time.Duration(args[5].(int)) * time.Millisecond)}
+		}
+		cmd.(*redis.Cmd).SetVal(map[bool]int64{true: 1, false: 0}[mine])
+	case "release": // EVALSHA digest 1 name value
+		value, there := s.get(name)
+		answer := int64(-1)
+		if there {
+			answer = 0
+			if value.text == args[4].(string) {
+				delete(s.values, name)
+				answer = 1
+			}
+		}
+		cmd.(*redis.Cmd).SetVal(answer)
+	default:
+		return fmt.Errorf("the simulation does not know %v", args)
+	}
+	return nil
+}
+
+// kindOf returns what a command does, and the key of its lock.
+func kindOf(cmd redis.Cmder) (kind, name string) {
+	switch args := cmd.Args(); {
+	case cmd.Name() == "set":
+		return "take", args[1].(string)
+	case cmd.Name() == "evalsha" && len(args) == 6:
+		return "extend", args[3].(string)
+	case cmd.Name() == "evalsha" && len(args) == 5:
+		return "release", args[3].(string)
+	}
+	return cmd.Name(), ""
+}
+
+// get returns a value that has not run out.
+func (s *simulated) get(name string) (simulatedValue, bool) {
+	value, ok := s.values[name]
+	return value, ok && (value.expires.IsZero() || time.Now().Before(value.expires))
+}
+
+// holder returns what holds a lock on the server, or nothing.
+func (s *simulated) holder(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if value, ok := s.get("ns:lock:" + name); ok {
+		return value.text
+	}
+	return ""
+}
+
+// put gives a lock on the server to a holder for some time; 0: for ever.
+func (s *simulated) put(name, holder string, lasts time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value := simulatedValue{text: holder}
+	if lasts > 0 {
+		value.expires = time.Now().Add(lasts)
+	}
+	s.values["ns:lock:"+name] = value
+}
+
+func (s *simulated) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.values, "ns:lock:"+name)
+}
+
+// count returns how many commands of a kind were sent to the server.
+func (s *simulated) count(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent[kind]
+}
+
+// times returns when commands of a kind were sent.
+func (s *simulated) times(kind string) []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Time(nil), s.at[kind]...)
+}
+
+func (s *simulated) set(change func(*simulated)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// cluster is some simulated servers and a locker on them.
+type cluster struct {
+	t        *testing.T
+	servers  []*simulated
+	settings config.Locks
+	registry *prometheus.Registry // of locker
+	locker   *lock.Locker
+}
+
+// simulate runs a test on some simulated servers and the simulated clock. It fails
+// when a goroutine is left over at the end.
+func simulate(t *testing.T, servers int, test func(t *testing.T, c *cluster), changes ...func(*config.Locks)) {
+	t.Helper()
+	settings := fixture.Defaults(t).Locks
+	settings.TTL, settings.Timeout = ttl, timeout
+	for _, change := range changes {
+		change(&settings)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t, settings: settings}
+		for range servers {
+			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue), sent: make(map[string]int), at: make(map[string][]time.Time)})
+		}
+		c.locker, c.registry = c.process()
+		test(t, c)
+	})
+}
+
+// process returns the locker of another process, which shares the servers.
+func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
+	var clients []redis.UniversalClient
+	for _, server := range c.servers {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", // where nothing goes
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+		client.AddHook(server)
+		c.t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	registry := prometheus.NewRegistry()
+	return lock.New(clients, "ns", c.settings, registry), registry
+}
+
+// other returns a locker of another process.
+func (c *cluster) other() *lock.Locker {
+	locker, _ := c.process()
+	return locker
+}
+
+// each changes every server.
+func (c *cluster) each(change func(*simulated)) {
+	for _, server := range c.servers {
+		server.set(change)
+	}
+}
+
+// kept fails the test when locks are lost.
+func kept(t *testing.T, held *lock.Held) {
+	t.Helper()
+	select {
+	case <-held.Lost():
+		t.Error("the locks are lost")
+	default:
+	}
+}

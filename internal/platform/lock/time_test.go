@@ -1,0 +1,453 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
+)
+
+func TestALockIsExtendedForAsLongAsItsHolderLives(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 3, 5} {
+		t.Run(fmt.Sprintf("on %d servers, a minority away", servers), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, servers, func(t *testing.T, c *cluster) {
+				other := c.other()
+				held := acquire(t, c.locker, "a", "b")
+				for _, server := range c.servers[:servers/2] {
+					server.set(func(s *simulated) { s.away = true })
+				}
+				for range 30 {
+					time.Sleep(ttl / 7)
+					for _, name := range []string{"a", "b"} {
+						if _, err := other.Acquire(t.Context(), name); !errors.Is(err, lock.ErrTaken) {
+							t.Fatalf("%s: %v", name, err)
+						}
+					}
+				}
+				kept(t, held)
+				held.Release(t.Context())
+				acquire(t, other, "a", "b").Release(t.Context())
+				if n := measured(t, c.registry, "triprize_lock_lost_total", ""); n != 0 {
+					t.Errorf("%d were lost", n)
+				}
+			}, func(s *config.Locks) { s.Tries = 1 })
+		})
+	}
+}
+
+func TestExtensionsComeAfterAThirdOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		held := acquire(t, c.locker, "a")
+		began := time.Now()
+		time.Sleep(10 * ttl)
+		held.Release(t.Context())
+		last := began
+		for i, at := range c.servers[0].times("extend") {
+			left := ttl - time.Duration(float64(ttl)*c.settings.DriftFactor)
+			if pause := at.Sub(last); pause != left/3 {
+				t.Errorf("extension %d came after %s", i+1, pause)
+			}
+			last = at
+		}
+		if n := c.servers[0].count("extend"); n != 30 {
+			t.Errorf("%d extensions", n)
+		}
+	})
+}
+
+func TestALockThatIsGivenBackSoonIsNeverExtended(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		held := acquire(t, c.locker, "a")
+		held.Release(t.Context())
+		held.Extend() // one that became due just before
+		time.Sleep(2 * ttl)
+		kept(t, held)
+		if extended, released := c.servers[0].count("extend"), c.servers[0].count("release"); extended != 0 || released != 1 {
+			t.Errorf("%d extensions, %d releases", extended, released)
+		}
+	})
+}
+
+func TestAShortOutageDoesNotLoseALock(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		err := c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+			server.set(func(s *simulated) { s.away = true })
+			time.Sleep(ttl / 2)
+			server.set(func(s *simulated) { s.away = false })
+			if n := server.count("extend"); n != 1 {
+				t.Errorf("%d extensions failed: the test does not test", n)
+			}
+			time.Sleep(3 * ttl)
+			if ctx.Err() != nil {
+				t.Errorf("lost: %v", context.Cause(ctx))
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALongOutageLosesALockWhenItRunsOut(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 3, 5} {
+		t.Run(fmt.Sprintf("on %d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, servers, func(t *testing.T, c *cluster) {
+				began := time.Now()
+				err := c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+					for _, server := range c.servers[:servers/2+1] {
+						server.set(func(s *simulated) { s.away = true })
+					}
+					<-ctx.Done()
+					if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrLost) {
+						t.Errorf("the cause is %v", cause)
+					}
+					if lived := time.Since(began); lived > ttl || lived < ttl*9/10 {
+						t.Errorf("it was lost after %s of %s", lived, ttl)
+					}
+				})
+				if !errors.Is(err, lock.ErrLost) {
+					t.Errorf("got %v", err)
+				}
+				if n := c.servers[0].count("extend"); n < 2 {
+					t.Errorf("given up after %d attempts", n)
+				}
+				if n := measured(t, c.registry, "triprize_lock_lost_total", ""); n != 1 {
+					t.Errorf("%d losses are counted", n)
+				}
+			})
+		})
+	}
+}
+
+func TestASetIsLostWhenTheFirstOfItsLocksRunsOut(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		c.servers[0].set(func(s *simulated) {
+			s.before = func(kind, name string) error {
+				if kind == "extend" && name == "b" {
+					return errAway
+				}
+				return nil
+			}
+		})
+		began := time.Now()
+		held := acquire(t, c.locker, "a", "b", "c")
+		<-held.Lost()
+		if lived := time.Since(began); lived > ttl || lived < ttl*9/10 {
+			t.Errorf("it was lost after %s of %s", lived, ttl)
+		}
+		held.Release(t.Context())
+	})
+}
+
+func TestALostLockIsNeverExtendedAndTheNewHoldersStays(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		held := acquire(t, c.locker, "a")
+		server.set(func(s *simulated) { s.away = true })
+		<-held.Lost()
+		time.Sleep(ttl) // it runs out on the server too
+		server.set(func(s *simulated) { s.away = false })
+		before := server.count("extend")
+		time.Sleep(3 * ttl)
+		if n := server.count("extend") - before; n != 0 || server.holder("a") != "" {
+			t.Errorf("%d more extensions, and %q holds it", n, server.holder("a"))
+		}
+		theirs := acquire(t, c.other(), "a")
+		holder := server.holder("a")
+		held.Release(t.Context())
+		if now := server.holder("a"); now != holder || holder == "" {
+			t.Errorf("the former holder released what is another's: %q, now %q", holder, now)
+		}
+		theirs.Release(t.Context())
+	})
+}
+
+// A server whose clock is slow still has a lock that has run out for its holder.
+func TestALockThatRanOutForItsHolderIsNotExtendedThoughTheServerHasIt(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.set(func(s *simulated) { // the holder's process is paused before its first extension
+			s.before = func(kind, _ string) error {
+				if kind == "extend" {
+					time.Sleep(ttl)
+				}
+				return nil
+			}
+		})
+		held := acquire(t, c.locker, "a")
+		server.put("a", server.holder("a"), 0)
+		<-held.Lost()
+		server.mu.Lock()
+		if value := server.values["ns:lock:a"]; !value.expires.IsZero() {
+			t.Errorf("it was extended to %s", value.expires)
+		}
+		server.mu.Unlock()
+		held.Release(t.Context())
+		if server.holder("a") != "" {
+			t.Error("it was not given back")
+		}
+	})
+}
+
+func TestALockThatIsTakenAwayIsLostWithTheNextExtension(t *testing.T) {
+	t.Parallel()
+	for what, take := range map[string]func(s *simulated){
+		"deleted":          func(s *simulated) { s.remove("b") },
+		"taken by another": func(s *simulated) { s.put("b", "another", 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, 1, func(t *testing.T, c *cluster) {
+				server := c.servers[0]
+				held := acquire(t, c.locker, "a", "b")
+				take(server)
+				<-held.Lost()
+				if n := server.count("extend"); n != 2 { // one of each lock
+					t.Errorf("it took %d extensions to see that", n)
+				}
+				theirs := server.holder("b")
+				held.Release(t.Context())
+				if server.holder("a") != "" || server.holder("b") != theirs {
+					t.Errorf("a %q, b %q", server.holder("a"), server.holder("b"))
+				}
+			})
+		})
+	}
+}
+
+func TestALossEndsTheWorkAndWhileWaitsForIt(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		work, over := make(chan struct{}), make(chan error, 1)
+		go func() {
+			over <- c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+				<-ctx.Done()
+				<-work
+			})
+		}()
+		synctest.Wait()
+		c.servers[0].remove("a")
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		select {
+		case err := <-over:
+			t.Fatalf("it returned %v and the work goes on", err)
+		default:
+		}
+		close(work)
+		if err := <-over; !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestReleaseWaitsForTheExtensionUnderWay(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		entered, out := make(chan struct{}), make(chan struct{})
+		server.set(func(s *simulated) {
+			s.before = func(kind, _ string) error {
+				if kind == "extend" { // whatever its context says
+					close(entered)
+					<-out
+				}
+				return nil
+			}
+		})
+		held := acquire(t, c.locker, "a")
+		<-entered
+		released := make(chan struct{})
+		go func() {
+			defer close(released)
+			held.Release(t.Context())
+		}()
+		synctest.Wait()
+		select {
+		case <-released:
+			t.Error("it did not wait")
+		default:
+		}
+		close(out)
+		<-released
+		time.Sleep(3 * ttl)
+		if n := server.count("extend"); n != 1 || server.holder("a") != "" {
+			t.Errorf("%d extensions; %q holds it", n, server.holder("a"))
+		}
+		kept(t, held) // who gives a lock back has not lost it
+	})
+}
+
+// A holder that lost its lock need not release it.
+func TestLocksLeaveNoGoroutineBehind(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, c *cluster) { // which looks for goroutines at the end
+		held := acquire(t, c.locker, "a", "b", "c")
+		time.Sleep(2 * ttl)
+		held.Release(t.Context())
+		gone := acquire(t, c.locker, "d")
+		for _, server := range c.servers {
+			server.remove("d")
+		}
+		<-gone.Lost()
+	})
+}
+
+func TestATakenLockIsTriedForAsOftenAsTheSettingsSay(t *testing.T) {
+	t.Parallel()
+	const tries, delay = 4, 40 * time.Millisecond
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.put("a", "another", 0)
+		if _, err := c.locker.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrNoQuorum) {
+			t.Errorf("got %v", err)
+		}
+		at := server.times("take")
+		if len(at) != tries {
+			t.Fatalf("%d tries", len(at))
+		}
+		for i := range tries - 1 {
+			if pause := at[i+1].Sub(at[i]); pause < delay/2 || pause > delay*3/2+1 {
+				t.Errorf("%s between two tries", pause)
+			}
+		}
+		if conflicts, taken := measured(t, c.registry, "triprize_lock_conflicts_total", ""), measured(t, c.registry, "triprize_lock_wait_seconds", "taken"); conflicts != tries || taken != 1 {
+			t.Errorf("%d conflicts, %d acquisitions given up", conflicts, taken)
+		}
+	}, func(s *config.Locks) { s.Tries, s.RetryDelay = tries, delay })
+}
+
+func TestAnAcquisitionTakesNoLongerThanItsTimeout(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		c.servers[0].put("a", "another", 0)
+		began := time.Now()
+		_, err := c.locker.Acquire(t.Context(), "a")
+		if took := time.Since(began); !errors.Is(err, lock.ErrTaken) || took != timeout-patience {
+			t.Errorf("%v after %s", err, took)
+		}
+	}, func(s *config.Locks) { s.Tries, s.RetryDelay = 100, 100*time.Millisecond })
+}
+
+// The try before it knew that somebody else has the lock.
+func TestATryThatTheTimeoutEndsSaysWhatTheOneBeforeItKnew(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.put("a", "another", 0)
+		server.set(func(s *simulated) {
+			s.before = func(kind, _ string) error {
+				if kind == "take" && server.count("take") == 2 {
+					time.Sleep(timeout)
+				}
+				return nil
+			}
+		})
+		if _, err := c.locker.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrNoQuorum) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestASetOfWhichOneRanOutMeanwhileIsNotHeld(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.put("b", "another", 500*time.Millisecond)
+		if held, err := c.locker.Acquire(t.Context(), "a", "b"); !errors.Is(err, lock.ErrNoQuorum) || held != nil {
+			t.Errorf("got %v", err)
+		}
+		if server.holder("a") != "" || server.holder("b") != "" {
+			t.Error("something is still held")
+		}
+	}, persistent, func(s *config.Locks) { s.TTL = 200 * time.Millisecond }) // which settings would not allow
+}
+
+// rest is how long a server is not asked that did not answer three times.
+const rest = time.Second
+
+func TestAServerThatHangsSlowsDownAFewAcquisitionsAndNotEach(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, c *cluster) {
+		first := c.servers[0]
+		pass := func() (took time.Duration) {
+			began := time.Now()
+			acquire(t, c.locker, "a").Release(t.Context())
+			return time.Since(began)
+		}
+		if took := pass(); took != 0 || first.count("take") != 1 {
+			t.Errorf("in health it took %s and %d commands", took, first.count("take"))
+		}
+		first.set(func(s *simulated) { s.hangs = true })
+		for i := range 3 {
+			if took := pass(); took > 2*patience { // one for the lock, one for giving it back
+				t.Errorf("acquisition %d took %s", i+1, took)
+			}
+		}
+		if n := first.count("take"); n != 1+3 {
+			t.Errorf("it was asked %d times", n-1)
+		}
+		for began := time.Now(); time.Since(began) < rest/2; {
+			if took := pass(); took != patience/10 { // to give the lock back is tried
+				t.Fatalf("while the server rests it took %s", took)
+			}
+		}
+		if n := first.count("take"); n != 1+3 {
+			t.Errorf("while it rests it was asked %d times", n-4)
+		}
+		time.Sleep(rest)
+		pass() // asks once
+		pass()
+		if n := first.count("take"); n != 1+3+1 {
+			t.Errorf("after its rest it was asked %d times", n-4)
+		}
+		first.set(func(s *simulated) { s.hangs = false })
+		time.Sleep(rest)
+		for range 3 {
+			if took := pass(); took != 0 {
+				t.Errorf("after it is back it took %s", took)
+			}
+		}
+		if n := first.count("take"); n != 1+3+1+3 {
+			t.Errorf("after it is back it was asked %d times", n-5)
+		}
+	})
+}
+
+func TestAMajorityThatHangsIsKnownInBoundedTimeAndThenAtOnce(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, func(t *testing.T, c *cluster) {
+		acquire(t, c.locker, "a").Release(t.Context())
+		for _, server := range c.servers[:2] {
+			server.set(func(s *simulated) { s.hangs = true })
+		}
+		for i := range 6 {
+			began := time.Now()
+			if _, err := c.locker.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrNoQuorum) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(began); took > timeout || i >= 3 && took > patience/2 {
+				t.Errorf("acquisition %d took %s", i+1, took)
+			}
+		}
+		c.each(func(s *simulated) { s.hangs = false })
+		time.Sleep(rest)
+		acquire(t, c.locker, "a").Release(t.Context())
+	})
+}
