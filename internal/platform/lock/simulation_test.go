@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
@@ -222,10 +221,8 @@ func simulate(t *testing.T, servers int, test func(t *testing.T, c *cluster), ch
 func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
 	var clients []redis.UniversalClient
 	for _, server := range c.servers {
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", // where nothing goes
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+		client := open(c.t, "redis://127.0.0.1:1/0") // where nothing goes
 		client.AddHook(server)
-		c.t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
 	registry := prometheus.NewRegistry()

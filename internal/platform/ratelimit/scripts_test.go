@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,9 +10,9 @@ import (
 
 func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := fixture.RedisSettings(t)
 	rdb := fixture.Redis(t, settings)
-	shared := newScripts(rdb, settings.Redis.Namespace, 20*time.Second)
+	shared := newScripts(rdb, settings.Redis.Namespace, fixture.Patience)
 	t.Cleanup(shared.checks.Close)
 	if err := rdb.HSet(t.Context(), settings.Redis.Namespace+":bad", "no", "number").Err(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,79 @@
+package ratelimit_test
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // what Redis names scripts by
+	"encoding/hex"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// clock is the clock that the script of redis_rate asks, instead of Redis's own: it
+// stands still until a test moves it. It is a hook that changes the script on its
+// way to Redis: the time is that of two keys, and the script's key lives for keep
+// longer than it would, so that no slow machine sees it run out.
+type clock struct {
+	t    *testing.T
+	rdb  *redis.Client // not through the hook
+	key  string
+	mu   sync.Mutex
+	now  time.Time
+	text string // of the changed script; empty until the script was sent once
+}
+
+const keep = time.Hour
+
+func newClock(t *testing.T, rdb *redis.Client, namespace string) *clock {
+	c := &clock{t: t, rdb: rdb, key: namespace + ":clock", now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	c.move(0)
+	return c
+}
+
+// move lets time pass.
+func (c *clock) move(d time.Duration) {
+	c.t.Helper()
+	c.now = c.now.Add(d)
+	if err := c.rdb.HSet(c.t.Context(), c.key, "seconds", c.now.Unix(), "micros", c.now.Nanosecond()/1000).Err(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (*clock) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*clock) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (c *clock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			c.change(cmd.Name(), cmd.Args())
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// change replaces the script of a command, or its digest.
+func (c *clock) change(name string, args []any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch name {
+	case "eval":
+		text := args[1].(string)
+		for old, changed := range map[string]string{
+			`redis.call("TIME")`: `redis.call("HMGET", "` + c.key + `", "seconds", "micros")`,
+			`"EX", `:             `"EX", 3600 + `,
+		} {
+			if strings.Count(text, old) != 1 {
+				c.t.Errorf("the script has not one %s", old)
+			}
+			text = strings.Replace(text, old, changed, 1)
+		}
+		c.text, args[1] = text, text
+	case "evalsha":
+		digest := sha1.Sum([]byte(c.text)) //nolint:gosec // as above
+		args[1] = hex.EncodeToString(digest[:])
+	}
+}
