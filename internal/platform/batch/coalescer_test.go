@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -52,42 +53,43 @@ func (g *gate) pass(n int) {
 	}
 }
 
-// waitFor blocks until n items are pending.
-func waitFor(t *testing.T, c *Coalescer[int, int], n int) {
+// waits blocks until nobody does anything any more, and fails the test unless n
+// items are pending then.
+func waits(t *testing.T, c *Coalescer[int, int], n int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); c.Pending() != n; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d items pending, want %d", c.Pending(), n)
-		}
-		time.Sleep(time.Millisecond)
+	synctest.Wait()
+	if c.Pending() != n {
+		t.Errorf("%d items pending, want %d", c.Pending(), n)
 	}
 }
 
 func TestArrivalsDuringAFlushFormTheNext(t *testing.T) {
-	g := newGate()
-	c := New(options(), g.flush)
-	var wg sync.WaitGroup
-	do := func(x int) {
-		wg.Go(func() {
-			if got, err := c.Do(t.Context(), x); err != nil || got != 2*x {
-				t.Errorf("%d: got %d, %v", x, got, err)
-			}
-		})
-	}
-	do(1)
-	if n := <-g.entered; n != 1 {
-		t.Fatalf("the first flush has %d items: a lone caller waited for company", n)
-	}
-	for x := 2; x <= 12; x++ {
-		do(x)
-	}
-	waitFor(t, c, 11)
-	g.pass(3)
-	if a, b := <-g.entered, <-g.entered; a != 8 || b != 3 {
-		t.Errorf("flushes of %d and %d items, want 8 (the size) and 3", a, b)
-	}
-	wg.Wait()
-	c.Close()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		c := New(options(), g.flush)
+		var wg sync.WaitGroup
+		do := func(x int) {
+			wg.Go(func() {
+				if got, err := c.Do(t.Context(), x); err != nil || got != 2*x {
+					t.Errorf("%d: got %d, %v", x, got, err)
+				}
+			})
+		}
+		do(1)
+		if n := <-g.entered; n != 1 {
+			t.Fatalf("the first flush has %d items: a lone caller waited for company", n)
+		}
+		for x := 2; x <= 12; x++ {
+			do(x)
+		}
+		waits(t, c, 11)
+		g.pass(3)
+		if a, b := <-g.entered, <-g.entered; a != 8 || b != 3 {
+			t.Errorf("flushes of %d and %d items, want 8 (the size) and 3", a, b)
+		}
+		wg.Wait()
+		c.Close()
+	})
 }
 
 func TestOneBadItemFailsAlone(t *testing.T) {
@@ -140,49 +142,53 @@ func TestAFaultOfTheWholeIsNotTriedInHalves(t *testing.T) {
 }
 
 func TestAFullQueueRefusesAtOnce(t *testing.T) {
-	g := newGate()
-	opts := options()
-	opts.Pending = 2
-	c := New(opts, g.flush)
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = c.Do(t.Context(), 1) })
-	<-g.entered
-	for x := 2; x <= 3; x++ {
-		wg.Go(func() { _, _ = c.Do(t.Context(), x) })
-	}
-	waitFor(t, c, 2)
-	if _, err := c.Do(t.Context(), 4); !errors.Is(err, ErrFull) {
-		t.Errorf("got %v, want ErrFull", err)
-	}
-	g.pass(100)
-	wg.Wait()
-	c.Close()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		opts := options()
+		opts.Pending = 2
+		c := New(opts, g.flush)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = c.Do(t.Context(), 1) })
+		<-g.entered
+		for x := 2; x <= 3; x++ {
+			wg.Go(func() { _, _ = c.Do(t.Context(), x) })
+		}
+		waits(t, c, 2)
+		if _, err := c.Do(t.Context(), 4); !errors.Is(err, ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
+		}
+		g.pass(100)
+		wg.Wait()
+		c.Close()
+	})
 }
 
 func TestCloseDrainsAndRefuses(t *testing.T) {
-	g := newGate()
-	c := New(options(), g.flush)
-	var wg sync.WaitGroup
-	do := func(x int) {
-		wg.Go(func() {
-			if _, err := c.Do(t.Context(), x); err != nil {
-				t.Errorf("%d was lost at the close: %v", x, err)
-			}
-		})
-	}
-	do(0)
-	<-g.entered
-	for x := range 19 {
-		do(x + 1)
-	}
-	waitFor(t, c, 19)
-	g.pass(100)
-	c.Close()
-	wg.Wait()
-	if _, err := c.Do(t.Context(), 1); !errors.Is(err, ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
-	c.Close() // twice does no harm
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		c := New(options(), g.flush)
+		var wg sync.WaitGroup
+		do := func(x int) {
+			wg.Go(func() {
+				if _, err := c.Do(t.Context(), x); err != nil {
+					t.Errorf("%d was lost at the close: %v", x, err)
+				}
+			})
+		}
+		do(0)
+		<-g.entered
+		for x := range 19 {
+			do(x + 1)
+		}
+		waits(t, c, 19)
+		g.pass(100)
+		c.Close()
+		wg.Wait()
+		if _, err := c.Do(t.Context(), 1); !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+		c.Close() // twice does no harm
+	})
 }
 
 func TestAPanicIsAnErrorOfItsItemOnly(t *testing.T) {
@@ -222,33 +228,72 @@ func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
 }
 
 func TestCloseEndsWhatTakesTooLong(t *testing.T) {
-	o := options()
-	o.InFlight, o.Drain = 1, 50*time.Millisecond
-	entered := make(chan struct{}, 1)
-	flushes := 0
-	c := New(o, func(ctx context.Context, _ []int) ([]int, error) {
-		flushes++
-		entered <- struct{}{}
-		<-ctx.Done() // it hangs until it is ended
-		return nil, ctx.Err()
-	})
-	var wg sync.WaitGroup
-	do := func(x int) {
-		wg.Go(func() {
-			if _, err := c.Do(t.Context(), x); !errors.Is(err, ErrClosed) {
-				t.Errorf("%d: got %v, want ErrClosed", x, err)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.InFlight, o.Drain = 1, 50*time.Millisecond
+		entered := make(chan struct{}, 1)
+		flushes := 0
+		c := New(o, func(ctx context.Context, _ []int) ([]int, error) {
+			flushes++
+			entered <- struct{}{}
+			<-ctx.Done() // it hangs until it is ended
+			return nil, ctx.Err()
 		})
-	}
-	do(0)
-	<-entered
-	for x := range 50 {
-		do(x + 1)
-	}
-	waitFor(t, c, 50)
-	c.Close()
-	wg.Wait()
-	if flushes != 1 {
-		t.Errorf("%d flushes, all but one after the end", flushes)
-	}
+		var wg sync.WaitGroup
+		do := func(x int) {
+			wg.Go(func() {
+				if _, err := c.Do(t.Context(), x); !errors.Is(err, ErrClosed) {
+					t.Errorf("%d: got %v, want ErrClosed", x, err)
+				}
+			})
+		}
+		do(0)
+		<-entered
+		for x := range 50 {
+			do(x + 1)
+		}
+		waits(t, c, 50)
+		c.Close()
+		wg.Wait()
+		if flushes != 1 {
+			t.Errorf("%d flushes, all but one after the end", flushes)
+		}
+	})
+}
+
+func TestUnderLoadAFlushWaitsForCompanyUntilItIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		opts := options()
+		opts.Linger = time.Second
+		c := New(opts, g.flush)
+		began := time.Now()
+		var wg sync.WaitGroup
+		do := func(x int) { wg.Go(func() { _, _ = c.Do(t.Context(), x) }) }
+		do(1)
+		<-g.entered // alone, and at once
+		do(2)
+		do(3)
+		waits(t, c, 2)
+		g.pass(100)
+		if n := <-g.entered; n != 2 || time.Since(began) != 0 {
+			t.Errorf("%d items after %s", n, time.Since(began))
+		}
+		synctest.Wait()
+		do(4)
+		time.Sleep(opts.Linger / 2)
+		do(5)
+		if n := <-g.entered; n != 2 || time.Since(began) != opts.Linger {
+			t.Errorf("%d items after %s", n, time.Since(began))
+		}
+		synctest.Wait()
+		for x := range opts.Size {
+			do(x)
+		}
+		if n := <-g.entered; n != opts.Size || time.Since(began) != opts.Linger {
+			t.Errorf("%d items after %s", n, time.Since(began))
+		}
+		wg.Wait()
+		c.Close()
+	})
 }

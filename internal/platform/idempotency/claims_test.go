@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
+	"triprize/internal/testkit/fixture"
 )
 
 // claim returns the jobs that are busy for a holder.
@@ -36,7 +37,7 @@ func (s store) settle(t *testing.T, job uuid.UUID, state idempotency.State) {
 
 func TestAJobIsBusyForOthersAndNotForItsHolder(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = time.Minute })
+	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 10 * time.Minute })
 	a, b, c := uuid.New(), uuid.New(), uuid.New()
 	if busy := s.claim(t, "worker-1", a, b); len(busy) != 0 {
 		t.Fatalf("free jobs are busy: %v", busy)
@@ -62,7 +63,7 @@ func TestAJobIsBusyForOthersAndNotForItsHolder(t *testing.T) {
 
 func TestAJobThatRedisCallsSettledIsNotBusy(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = time.Minute })
+	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 10 * time.Minute })
 	for _, state := range []idempotency.State{idempotency.Success, idempotency.Failed} {
 		job := uuid.New()
 		s.claim(t, "worker-1", job)
@@ -80,11 +81,11 @@ func TestAJobThatRedisCallsSettledIsNotBusy(t *testing.T) {
 
 func TestASettledStateOutlivesTheClaim(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL, c.SettledTTL = time.Minute, time.Hour })
+	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL, c.SettledTTL = 10*time.Minute, time.Hour })
 	job := uuid.New()
 	s.claim(t, "worker-1", job)
 	s.settle(t, job, idempotency.Success)
-	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || rest <= time.Minute || rest > time.Hour {
+	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || rest <= 10*time.Minute || rest > time.Hour {
 		t.Errorf("it is remembered for %s, %v", rest, err)
 	}
 }
@@ -93,10 +94,10 @@ func TestAClaimOfADeadWorkerRunsOut(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 300 * time.Millisecond })
 	job, longer := uuid.New(), s.settings
-	longer.ClaimTTL = time.Minute
+	longer.ClaimTTL = 10 * time.Minute
 	heir := store{claims: idempotency.NewClaims(s.rdb, s.namespace, longer)}
 	s.claim(t, "the dead", job)
-	eventually(t, "the heir has it", func() bool { return len(heir.claim(t, "the heir", job)) == 0 })
+	fixture.Eventually(t, "the heir has it", func() bool { return len(heir.claim(t, "the heir", job)) == 0 })
 	if busy := s.claim(t, "the dead", job); len(busy) != 1 {
 		t.Error("who comes back from the dead has it again")
 	}
@@ -105,7 +106,7 @@ func TestAClaimOfADeadWorkerRunsOut(t *testing.T) {
 // A claim that is met again is not prolonged by that: only Refresh does.
 func TestARefreshedClaimStays(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 20 * time.Second })
+	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 10 * time.Minute })
 	kept, left, never := uuid.New(), uuid.New(), uuid.New()
 	s.claim(t, "worker-1", kept, left)
 	longest := s.settings
@@ -113,7 +114,7 @@ func TestARefreshedClaimStays(t *testing.T) {
 	if err := idempotency.NewClaims(s.rdb, s.namespace, longest).Refresh(t.Context(), []uuid.UUID{kept, never}); err != nil {
 		t.Fatal(err)
 	}
-	for job, want := range map[uuid.UUID][2]time.Duration{kept: {time.Minute, time.Hour}, left: {0, 20 * time.Second}} {
+	for job, want := range map[uuid.UUID][2]time.Duration{kept: {10 * time.Minute, time.Hour}, left: {0, 10 * time.Minute}} {
 		if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || rest <= want[0] || rest > want[1] {
 			t.Errorf("it lasts for %s, %v; want %v", rest, err, want)
 		}

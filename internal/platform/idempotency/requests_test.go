@@ -31,8 +31,8 @@ type store struct {
 // not end before a busy machine has answered.
 func newStore(t *testing.T, change ...func(*config.Idempotency)) store {
 	t.Helper()
-	settings := fixture.Settings(t)
-	settings.Idempotency.Budget = 20 * time.Second
+	settings := fixture.RedisSettings(t)
+	settings.Idempotency.Budget = fixture.Patience
 	for _, c := range change {
 		c(&settings.Idempotency)
 	}
@@ -46,17 +46,6 @@ func (s store) remember(t *testing.T, request idempotency.Request, record idempo
 	t.Helper()
 	if err := s.requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{request: record}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until done, or fails the test.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -81,6 +70,7 @@ func TestWhatIsRememberedIsFound(t *testing.T) {
 		t.Errorf("a request that never came has %+v", got)
 	}
 	other := idempotency.NewRequests(s.rdb, s.namespace+"-other", s.settings, nil)
+	t.Cleanup(other.Close)
 	if got, ok := other.Find(t.Context(), idempotency.Request{Client: "shop", Key: "1"}); ok {
 		t.Errorf("another namespace has %+v", got)
 	}
@@ -102,7 +92,7 @@ func TestARecordRunsOut(t *testing.T) {
 	s := newStore(t, func(c *config.Idempotency) { c.RequestTTL = 300 * time.Millisecond })
 	request := idempotency.Request{Client: "shop", Key: "k"}
 	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
-	eventually(t, "the record is gone", func() bool {
+	fixture.Eventually(t, "the record is gone", func() bool {
 		_, ok := s.requests.Find(t.Context(), request)
 		return !ok
 	})
@@ -185,6 +175,7 @@ func TestLookUpsAreCountedByOutcome(t *testing.T) {
 	s := newStore(t)
 	registry := prometheus.NewRegistry()
 	s.requests = idempotency.NewRequests(s.rdb, s.namespace, s.settings, registry)
+	t.Cleanup(s.requests.Close)
 	known := idempotency.Request{Client: "shop", Key: "known"}
 	s.remember(t, known, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
 	s.requests.Find(t.Context(), known)

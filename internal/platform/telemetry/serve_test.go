@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -142,18 +142,21 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 func TestWithoutAnAddressServeOnlyWaits(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- telemetry.Serve(ctx, "", started(), prometheus.NewRegistry()) }()
-	select {
-	case err := <-over:
-		t.Fatalf("it returned %v", err)
-	case <-time.After(50 * time.Millisecond): // long enough for one that does not wait
-	}
-	cancel()
-	if err := <-over; err != nil {
-		t.Errorf("got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- telemetry.Serve(ctx, "", started(), prometheus.NewRegistry()) }()
+		synctest.Wait()
+		select {
+		case err := <-over:
+			t.Fatalf("it returned %v", err)
+		default:
+		}
+		cancel()
+		if err := <-over; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestAnAddressThatCannotBeHadIsAnError(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/token"
+	"triprize/internal/testkit/fixture"
 )
 
 const (
@@ -86,7 +87,7 @@ type bench struct {
 
 func newBench(t *testing.T, change func(*config.Tokens)) bench {
 	t.Helper()
-	settings := config.Tokens{Issuer: issuer, Audience: audience, RoleClaim: "role", Leeway: leeway, JWKSRefreshInterval: time.Hour, JWKSTimeout: 5 * time.Second}
+	settings := config.Tokens{Issuer: issuer, Audience: audience, RoleClaim: "role", Leeway: leeway, JWKSRefreshInterval: time.Hour, JWKSTimeout: fixture.Patience}
 	change(&settings)
 	b := bench{clock: newClock(), log: &journal{}}
 	logger := slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
