@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/redisx"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -28,9 +29,9 @@ const (
 
 const taskTimeout = 5 * time.Minute
 
-// office is a namespace of its own on Redis, with both ends of its queues and
-// asynq's own view of them.
-type office struct {
+// space is a namespace of its own on Redis, with both ends of its queues and asynq's
+// own view of them.
+type space struct {
 	t         *testing.T
 	rdb       *redis.Client
 	settings  config.Settings
@@ -40,15 +41,15 @@ type office struct {
 	inspector *asynq.Inspector
 }
 
-func newOffice(t *testing.T) *office {
+func newSpace(t *testing.T) *space {
 	t.Helper()
-	return newOfficeOn(t, fixture.Settings(t))
+	return newSpaceOn(t, fixture.RedisSettings(t))
 }
 
-func newOfficeOn(t *testing.T, settings config.Settings) *office {
+func newSpaceOn(t *testing.T, settings config.Settings) *space {
 	t.Helper()
 	rdb, namespace := fixture.Redis(t, settings), settings.Redis.Namespace
-	return &office{
+	return &space{
 		t: t, rdb: rdb, settings: settings, namespace: namespace,
 		client: queue.NewClient(rdb, namespace, taskTimeout), finder: queue.NewFinder(rdb, namespace),
 		inspector: asynq.NewInspectorFromRedisClient(rdb),
@@ -56,66 +57,55 @@ func newOfficeOn(t *testing.T, settings config.Settings) *office {
 }
 
 // enqueue puts a new task in the queue of a kind and returns its id.
-func (o *office) enqueue(kind string) uuid.UUID {
-	o.t.Helper()
+func (s *space) enqueue(kind string) uuid.UUID {
+	s.t.Helper()
 	id := uuid.New()
-	if err := o.client.Enqueue(o.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}); err != nil {
-		o.t.Fatal(err)
+	if err := s.client.Enqueue(s.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}); err != nil {
+		s.t.Fatal(err)
 	}
 	return id
 }
 
 // schedule puts a new purchase task in its queue that asynq delivers much later.
-func (o *office) schedule() uuid.UUID {
-	o.t.Helper()
+func (s *space) schedule() uuid.UUID {
+	s.t.Helper()
 	id := uuid.New()
-	_, err := asynq.NewClientFromRedisClient(o.rdb).Enqueue(asynq.NewTask(purchase, nil),
-		asynq.Queue(queue.Name(o.namespace, purchase)), asynq.TaskID(id.String()), asynq.ProcessIn(time.Hour))
+	_, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(purchase, nil),
+		asynq.Queue(queue.Name(s.namespace, purchase)), asynq.TaskID(id.String()), asynq.ProcessIn(time.Hour))
 	if err != nil {
-		o.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return id
 }
 
 // info returns what asynq knows of a purchase task.
-func (o *office) info(id uuid.UUID) *asynq.TaskInfo {
-	o.t.Helper()
-	info, err := o.inspector.GetTaskInfo(queue.Name(o.namespace, purchase), id.String())
+func (s *space) info(id uuid.UUID) *asynq.TaskInfo {
+	s.t.Helper()
+	info, err := s.inspector.GetTaskInfo(queue.Name(s.namespace, purchase), id.String())
 	if err != nil {
-		o.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return info
 }
 
 // failures returns how many deliveries of purchase tasks count as failed.
-func (o *office) failures() int {
-	o.t.Helper()
-	info, err := o.inspector.GetQueueInfo(queue.Name(o.namespace, purchase))
+func (s *space) failures() int {
+	s.t.Helper()
+	info, err := s.inspector.GetQueueInfo(queue.Name(s.namespace, purchase))
 	if err != nil {
-		o.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return info.FailedTotal
 }
 
 // states finds purchase tasks.
-func (o *office) states(ids ...uuid.UUID) map[uuid.UUID]queue.TaskState {
-	o.t.Helper()
-	states, err := o.finder.Find(o.t.Context(), purchase, ids)
+func (s *space) states(ids ...uuid.UUID) map[uuid.UUID]queue.TaskState {
+	s.t.Helper()
+	states, err := s.finder.Find(s.t.Context(), purchase, ids)
 	if err != nil {
-		o.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return states
-}
-
-// eventually waits until done, or fails the test.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // nowhere returns a client of a Redis that is away.
@@ -127,7 +117,12 @@ func nowhere(t *testing.T) *redis.Client {
 	}
 	settings := fixture.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
-	return fixture.Redis(t, settings)
+	client, err := redisx.Open(settings.Redis, "triprize-test", redisx.Once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // privateRedis starts a Redis that the test may stop and empty; its stack would
@@ -150,34 +145,34 @@ func privateRedis(t *testing.T) (config.Settings, *devstack.Child) {
 	settings := fixture.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
 	rdb := fixture.Redis(t, settings)
-	eventually(t, "Redis answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	fixture.Eventually(t, "Redis answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 	return settings, server
 }
 
 func TestEnqueuingAnIDTwiceIsOneTask(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	s := newSpace(t)
 	task := queue.Task{ID: uuid.New(), Kind: purchase, Payload: []byte("first")}
 	for range 2 {
-		if err := o.client.Enqueue(t.Context(), task); err != nil {
+		if err := s.client.Enqueue(t.Context(), task); err != nil {
 			t.Fatal(err)
 		}
 		task.Payload = []byte("second")
 	}
-	info, err := o.inspector.GetQueueInfo(queue.Name(o.namespace, purchase))
+	info, err := s.inspector.GetQueueInfo(queue.Name(s.namespace, purchase))
 	if err != nil || info.Size != 1 || info.Pending != 1 {
 		t.Fatalf("the queue: %+v, %v", info, err)
 	}
-	if got := string(o.info(task.ID).Payload); got != "first" {
+	if got := string(s.info(task.ID).Payload); got != "first" {
 		t.Errorf("the payload is that of the %s", got)
 	}
 }
 
 func TestATaskIsEnqueuedWithItsTimeoutAndIsNotGivenUpSoon(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	id := o.enqueue(purchase)
-	info := o.info(id)
+	s := newSpace(t)
+	id := s.enqueue(purchase)
+	info := s.info(id)
 	if info.Timeout != taskTimeout || info.MaxRetry < 100 || info.Type != purchase || string(info.Payload) != "payload of "+id.String() {
 		t.Errorf("asynq has %+v", info)
 	}
@@ -189,10 +184,10 @@ func TestATaskThatIsNotEnqueuedIsAnError(t *testing.T) {
 	if err := client.Enqueue(t.Context(), queue.Task{ID: uuid.New(), Kind: purchase}); err == nil {
 		t.Error("enqueued in a Redis that is away")
 	}
-	o := newOffice(t)
+	s := newSpace(t)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := o.client.Enqueue(ended, queue.Task{ID: uuid.New(), Kind: purchase}); !errors.Is(err, context.Canceled) {
+	if err := s.client.Enqueue(ended, queue.Task{ID: uuid.New(), Kind: purchase}); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 }
@@ -202,24 +197,24 @@ func TestATaskThatIsNotEnqueuedIsAnError(t *testing.T) {
 func TestAfterAFlushAClientMakesItsQueueVisibleAgain(t *testing.T) {
 	t.Parallel()
 	settings, _ := privateRedis(t)
-	o := newOfficeOn(t, settings)
+	s := newSpaceOn(t, settings)
 	visible := func() bool {
-		queues, err := o.inspector.Queues()
-		return err == nil && len(queues) == 1 && queues[0] == queue.Name(o.namespace, purchase)
+		queues, err := s.inspector.Queues()
+		return err == nil && len(queues) == 1 && queues[0] == queue.Name(s.namespace, purchase)
 	}
-	o.enqueue(purchase)
+	s.enqueue(purchase)
 	if !visible() {
 		t.Fatal("a queue that was used is not visible")
 	}
-	if err := o.rdb.FlushAll(t.Context()).Err(); err != nil {
+	if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var last uuid.UUID
-	eventually(t, "the queue is visible after the flush", func() bool {
-		last = o.enqueue(purchase)
-		return visible()
-	})
-	if state := o.states(last)[last]; state != queue.Pending {
+	s.client.Age()
+	last := s.enqueue(purchase)
+	if !visible() {
+		t.Error("after the flush the queue is not visible")
+	}
+	if state := s.states(last)[last]; state != queue.Pending {
 		t.Errorf("a task enqueued then is %v", state)
 	}
 }

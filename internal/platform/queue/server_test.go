@@ -21,21 +21,21 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-var workerSettings = config.Worker{Concurrency: 10, PollInterval: 5 * time.Millisecond, ShutdownTimeout: 5 * time.Second}
+var workerSettings = config.Worker{Concurrency: 10, PollInterval: 5 * time.Millisecond, ShutdownTimeout: fixture.Patience}
 
 // serve starts a server of purchase tasks and shuts it down when the test ends.
-func (o *office) serve(handler queue.Handler) *queue.Server {
-	o.t.Helper()
-	server := queue.NewServer(o.rdb, o.namespace, workerSettings, fixture.Logger(o.t), []string{purchase}, map[string]queue.Handler{purchase: handler})
-	return o.start(server)
+func (s *space) serve(handler queue.Handler) *queue.Server {
+	s.t.Helper()
+	server := queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(s.t), []string{purchase}, map[string]queue.Handler{purchase: handler})
+	return s.start(server)
 }
 
-func (o *office) start(server *queue.Server) *queue.Server {
-	o.t.Helper()
+func (s *space) start(server *queue.Server) *queue.Server {
+	s.t.Helper()
 	if err := server.Start(); err != nil {
-		o.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	o.t.Cleanup(server.Shutdown)
+	s.t.Cleanup(server.Shutdown)
 	return server
 }
 
@@ -44,7 +44,7 @@ func receive[T any](t *testing.T, c <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-c:
-	case <-time.After(30 * time.Second):
+	case <-time.After(fixture.Patience):
 		t.Fatal("nothing came")
 	}
 	return value
@@ -79,15 +79,15 @@ type delivery struct {
 	again bool
 }
 
-func TestADrawWaitsBehindNoBacklogOfPurchases(t *testing.T) {
+func TestDrawsAreDeliveredBeforeABacklogOfPurchases(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	s := newSpace(t)
 	const each = 20
 	for range each {
-		o.enqueue(purchase)
+		s.enqueue(purchase)
 	}
 	for range each {
-		o.enqueue(draw)
+		s.enqueue(draw)
 	}
 	order := make(chan string, 2*each)
 	note := func(_ context.Context, t queue.Task, _ bool) error {
@@ -96,7 +96,7 @@ func TestADrawWaitsBehindNoBacklogOfPurchases(t *testing.T) {
 	}
 	settings := workerSettings
 	settings.Concurrency = 1
-	o.start(queue.NewServer(o.rdb, o.namespace, settings, fixture.Logger(t), []string{draw, purchase},
+	s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), []string{draw, purchase},
 		map[string]queue.Handler{draw: note, purchase: note}))
 	for i := range 2 * each {
 		want := draw
@@ -111,10 +111,10 @@ func TestADrawWaitsBehindNoBacklogOfPurchases(t *testing.T) {
 
 func TestADeliveryIsTheTaskThatWasEnqueued(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	id := o.enqueue(purchase)
+	s := newSpace(t)
+	id := s.enqueue(purchase)
 	deliveries := make(chan delivery, 1)
-	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+	s.serve(func(_ context.Context, task queue.Task, again bool) error {
 		deliveries <- delivery{task, again}
 		return nil
 	})
@@ -122,25 +122,25 @@ func TestADeliveryIsTheTaskThatWasEnqueued(t *testing.T) {
 	if d.ID != id || d.Kind != purchase || string(d.Payload) != "payload of "+id.String() || d.again {
 		t.Errorf("delivered %+v", d)
 	}
-	eventually(t, "a task that is done is gone", func() bool { return o.states(id)[id] == queue.Missing })
+	fixture.Eventually(t, "a task that is done is gone", func() bool { return s.states(id)[id] == queue.Missing })
 }
 
-func TestAnErrorThatIsNobodysFaultComesBackAndDoesNotCount(t *testing.T) {
+func TestATaskThatIsPutOffComesBackAndDoesNotCountAsFailed(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	s := newSpace(t)
 	cause := errors.New("the campaign is busy")
 	faults := map[uuid.UUID]error{
-		o.enqueue(purchase): queue.Later(cause),
-		o.enqueue(purchase): fmt.Errorf("sell: %w", queue.Later(cause)),
-		o.enqueue(purchase): fmt.Errorf("sell: %w", context.Canceled),
-		o.enqueue(purchase): fmt.Errorf("sell: %w", context.DeadlineExceeded),
+		s.enqueue(purchase): queue.Later(cause),
+		s.enqueue(purchase): fmt.Errorf("sell: %w", queue.Later(cause)),
+		s.enqueue(purchase): fmt.Errorf("sell: %w", context.Canceled),
+		s.enqueue(purchase): fmt.Errorf("sell: %w", context.DeadlineExceeded),
 	}
 	deliveries := make(chan delivery, 2*len(faults))
 	var mu sync.Mutex
 	seen := make(map[uuid.UUID]bool)
 	var logs bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&logs, nil))
-	server := o.start(queue.NewServer(o.rdb, o.namespace, workerSettings, logger, []string{purchase},
+	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, logger, []string{purchase},
 		map[string]queue.Handler{purchase: func(_ context.Context, task queue.Task, again bool) error {
 			deliveries <- delivery{task, again}
 			mu.Lock()
@@ -164,7 +164,7 @@ func TestAnErrorThatIsNobodysFaultComesBackAndDoesNotCount(t *testing.T) {
 		}
 	}
 	server.Shutdown()
-	if n := o.failures(); n != 0 {
+	if n := s.failures(); n != 0 {
 		t.Errorf("%d failures", n)
 	}
 	if text := logs.String(); strings.Contains(text, "level=ERROR") || !strings.Contains(text, "task not done") {
@@ -172,12 +172,12 @@ func TestAnErrorThatIsNobodysFaultComesBackAndDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestAnyOtherErrorCountsAndTheRedeliverySaysSo(t *testing.T) {
+func TestAnyOtherErrorCountsAsAFailureAndTheRedeliverySaysSo(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	id := o.enqueue(purchase)
+	s := newSpace(t)
+	id := s.enqueue(purchase)
 	deliveries := make(chan delivery, 1)
-	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+	s.serve(func(_ context.Context, task queue.Task, again bool) error {
 		deliveries <- delivery{task, again}
 		if again {
 			return nil
@@ -190,7 +190,7 @@ func TestAnyOtherErrorCountsAndTheRedeliverySaysSo(t *testing.T) {
 	if second := receive(t, deliveries); second.ID != id || !second.again {
 		t.Errorf("second %+v", second)
 	}
-	if n := o.failures(); n != 1 {
+	if n := s.failures(); n != 1 {
 		t.Errorf("%d failures", n)
 	}
 }
@@ -208,18 +208,18 @@ func TestLaterKeepsItsCause(t *testing.T) {
 
 func TestATaskThatIsNotOursIsSetAside(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	name := queue.Name(o.namespace, purchase)
-	client := asynq.NewClientFromRedisClient(o.rdb)
+	s := newSpace(t)
+	name := queue.Name(s.namespace, purchase)
+	client := asynq.NewClientFromRedisClient(s.rdb)
 	if _, err := client.Enqueue(asynq.NewTask(purchase, nil), asynq.Queue(name), asynq.TaskID("nobody's")); err != nil {
 		t.Fatal(err)
 	}
-	o.serve(func(_ context.Context, task queue.Task, _ bool) error {
+	s.serve(func(_ context.Context, task queue.Task, _ bool) error {
 		t.Errorf("the handler was given %+v", task)
 		return nil
 	})
-	eventually(t, "it is archived", func() bool {
-		info, err := o.inspector.GetTaskInfo(name, "nobody's")
+	fixture.Eventually(t, "it is archived", func() bool {
+		info, err := s.inspector.GetTaskInfo(name, "nobody's")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
 }

@@ -2,6 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,12 +16,12 @@ import (
 
 func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	id := o.enqueue(purchase)
+	s := newSpace(t)
+	id := s.enqueue(purchase)
 	held := make(chan context.Context, 1)
 	settings := workerSettings
 	settings.ShutdownTimeout = 100 * time.Millisecond
-	server := o.start(queue.NewServer(o.rdb, o.namespace, settings, fixture.Logger(t), []string{purchase},
+	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), []string{purchase},
 		map[string]queue.Handler{purchase: func(ctx context.Context, _ queue.Task, _ bool) error {
 			held <- ctx
 			<-ctx.Done()
@@ -29,11 +32,11 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Error("the handler was not told to stop")
 	}
-	if state := o.info(id).State; state != asynq.TaskStatePending {
+	if state := s.info(id).State; state != asynq.TaskStatePending {
 		t.Fatalf("the task is %v", state)
 	}
 	deliveries := make(chan delivery, 1)
-	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+	s.serve(func(_ context.Context, task queue.Task, again bool) error {
 		deliveries <- delivery{task, again}
 		return nil
 	})
@@ -42,14 +45,33 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	}
 }
 
+// journal keeps what is logged.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
-	id := o.enqueue(purchase)
+	s := newSpace(t)
+	id := s.enqueue(purchase)
 	held, finish := make(chan struct{}), make(chan struct{})
 	settings := workerSettings
-	settings.ShutdownTimeout = time.Minute
-	server := o.start(queue.NewServer(o.rdb, o.namespace, settings, fixture.Logger(t), []string{purchase},
+	settings.ShutdownTimeout = fixture.Patience
+	log := &journal{}
+	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), []string{purchase},
 		map[string]queue.Handler{purchase: func(context.Context, queue.Task, bool) error {
 			close(held)
 			<-finish
@@ -61,14 +83,15 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 		defer close(down)
 		server.Shutdown()
 	}()
+	fixture.Eventually(t, "asynq waits", func() bool { return strings.Contains(log.String(), "Waiting for all workers to finish") })
 	select {
 	case <-down:
 		t.Error("it did not wait")
-	case <-time.After(100 * time.Millisecond): // long enough for one that does not
+	default:
 	}
 	close(finish)
 	receive(t, down)
-	if state := o.states(id)[id]; state != queue.Missing {
+	if state := s.states(id)[id]; state != queue.Missing {
 		t.Errorf("the task that was finished is %v", state)
 	}
 }
@@ -76,18 +99,18 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 func TestAServerStartedWithoutRedisDeliversOnceItIsBack(t *testing.T) {
 	t.Parallel()
 	settings, redisServer := privateRedis(t)
-	o := newOfficeOn(t, settings)
+	s := newSpaceOn(t, settings)
 	redisServer.Kill()
 	deliveries := make(chan delivery, 1)
-	o.serve(func(_ context.Context, task queue.Task, again bool) error {
+	s.serve(func(_ context.Context, task queue.Task, again bool) error {
 		deliveries <- delivery{task, again}
 		return nil
 	})
 	if err := redisServer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Redis is back", func() bool { return o.rdb.Ping(t.Context()).Err() == nil })
-	id := o.enqueue(purchase)
+	fixture.Eventually(t, "Redis is back", func() bool { return s.rdb.Ping(t.Context()).Err() == nil })
+	id := s.enqueue(purchase)
 	if d := receive(t, deliveries); d.ID != id {
 		t.Errorf("delivered %+v", d)
 	}
