@@ -29,7 +29,7 @@ func heldBack(w *Worker) bool {
 	return true
 }
 
-func TestASuspectIsCountedFirstAndTriedWithAllElseHeldBack(t *testing.T) {
+func TestAJobThatIsTriedAloneIsCountedFirstAndAllElseIsHeldBack(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	jobs := order(t, w, uuid.New(), "a").Jobs
@@ -123,7 +123,7 @@ func TestAJobIsGivenUpAfterItsLastDelivery(t *testing.T) {
 	}
 }
 
-func TestASuspectThatIsFinalByNowIsLeftAlone(t *testing.T) {
+func TestAJobThatIsFinalByNowIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, maxDeliveries(2))
 	jobs := order(t, w, uuid.New(), "a").Jobs

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -56,7 +55,7 @@ func TestACancellationIsTriedAloneFromItsThirdDeliveryOn(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-func TestACancellationThatFailsStandsInTheWayOfNoOther(t *testing.T) {
+func TestACancellationThatFailsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
@@ -101,22 +100,22 @@ func TestACancellationWhoseCampaignIsLockedIsPutOffAndNeverCounted(t *testing.T)
 	expect(t, w.db, ref.ID, job.Succeeded, 3)
 }
 
-// A crowd of cancellations of a busy campaign would otherwise wait for its row
-// with every connection that the process has.
-func TestACrowdOfCancellationsHoldsNoConnectionWhileItWaitsForItsLane(t *testing.T) {
+// Otherwise the cancellations of a busy campaign would wait for its row with every
+// connection that the process has.
+func TestManyCancellationsHoldNoConnectionWhileTheyWaitForTheirLane(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	refs := takeBack(t, w, fixture.Campaign(t, w.db, fixture.Draft(6)), 20)
 	w.lanes[0].turn.Lock()
-	var crowd sync.WaitGroup
+	var all sync.WaitGroup
 	for _, ref := range refs {
-		crowd.Go(func() {
+		all.Go(func() {
 			if err := w.settleCancellations(t.Context(), []job.Ref{ref}, false); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	time.Sleep(100 * time.Millisecond) // time enough to take one
+	awaitMutex(t, len(refs))
 	if n := w.db.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are held", n)
 	}
@@ -124,7 +123,7 @@ func TestACrowdOfCancellationsHoldsNoConnectionWhileItWaitsForItsLane(t *testing
 		expect(t, w.db, ref.ID, job.Queued, 0)
 	}
 	w.lanes[0].turn.Unlock()
-	crowd.Wait()
+	all.Wait()
 	for _, ref := range refs {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}

@@ -21,8 +21,8 @@ import (
 
 var errPanicked = errors.New("panicked")
 
-// ringFor returns a message for n new jobs and some that others have.
-func ringFor(n int, others ...job.Ref) outbox.Message {
+// messageFor returns a message for n new jobs and some that others have.
+func messageFor(n int, others ...job.Ref) outbox.Message {
 	message := outbox.Message{ID: uuidv7.New(), Kind: job.KindPurchase, Delivery: 1, Jobs: others}
 	for range n {
 		message.Jobs = append(message.Jobs, job.Ref{ID: uuidv7.New(), CampaignID: uuid.New()})
@@ -30,22 +30,22 @@ func ringFor(n int, others ...job.Ref) outbox.Message {
 	return message
 }
 
-func TestJobsThatAnotherWorkerIsAtAreLeftToIt(t *testing.T) {
+func TestJobsThatAnotherWorkerHasClaimedAreLeftToIt(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	first, second := newWorkerWith(t, settings), newWorkerWith(t, settings)
-	message := ringFor(3)
+	message := messageFor(3)
 	if jobs, leftOut := first.claims.take(t.Context(), message); !slices.Equal(jobs, message.Jobs) || leftOut {
 		t.Fatalf("the first took %v, left some out: %v", jobs, leftOut)
 	}
-	overlapping := ringFor(2, message.Jobs[1])
+	overlapping := messageFor(2, message.Jobs[1])
 	if jobs, leftOut := second.claims.take(t.Context(), overlapping); !slices.Equal(jobs, overlapping.Jobs[1:]) || !leftOut {
 		t.Errorf("the second took %v, left some out: %v", jobs, leftOut)
 	}
 	if jobs, leftOut := second.claims.take(t.Context(), message); !slices.Equal(jobs, message.Jobs) || leftOut {
 		t.Errorf("a message that is delivered again met its own claims: %v, %v", jobs, leftOut)
 	}
-	whole := ringFor(0, message.Jobs...)
+	whole := messageFor(0, message.Jobs...)
 	if jobs, leftOut := second.claims.take(t.Context(), whole); len(jobs) != 0 || !leftOut {
 		t.Errorf("all of it is with another: %v, %v", jobs, leftOut)
 	}
@@ -53,11 +53,11 @@ func TestJobsThatAnotherWorkerIsAtAreLeftToIt(t *testing.T) {
 
 func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	first, second := newWorkerWith(t, settings), newWorkerWith(t, settings)
 	id := fixture.Campaign(t, first.db, fixture.Draft(4))
 	message := order(t, first, id, "a", "b", "c")
-	elsewhere := ringFor(0, message.Jobs[1])
+	elsewhere := messageFor(0, message.Jobs[1])
 	if _, leftOut := first.claims.take(t.Context(), elsewhere); leftOut {
 		t.Fatal("not taken")
 	}
@@ -78,7 +78,7 @@ func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.claims.drop(elsewhere.Jobs)
-	eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
+	fixture.Eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
 		return deliver(t, first, first.settlePurchases, message, true) == nil
 	})
 	stop(first)
@@ -136,17 +136,17 @@ func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 
 func TestClaimsAreKeptFreshUntilTheyAreDropped(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	settings.Idempotency.ClaimTTL = time.Hour
 	rdb := fixture.Redis(t, settings)
 	claims := newClaims(idempotency.NewClaims(rdb, settings.Redis.Namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, fixture.Logger(t))
 	claims.every = 5 * time.Millisecond
-	kept, dropped := ringFor(1), ringFor(1)
+	kept, dropped := messageFor(1), messageFor(1)
 	claims.take(t.Context(), kept)
 	claims.take(t.Context(), dropped)
 	claims.drop(dropped.Jobs)
 	for _, key := range keys(t, rdb, settings.Redis.Namespace) {
-		if err := rdb.Expire(t.Context(), key, time.Minute).Err(); err != nil {
+		if err := rdb.Expire(t.Context(), key, 10*time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,13 +158,13 @@ func TestClaimsAreKeptFreshUntilTheyAreDropped(t *testing.T) {
 	}()
 	fresh := func() (n int) { // all that are due are refreshed in one go
 		for _, key := range keys(t, rdb, settings.Redis.Namespace) {
-			if rdb.TTL(t.Context(), key).Val() > time.Minute {
+			if rdb.TTL(t.Context(), key).Val() > 10*time.Minute {
 				n++
 			}
 		}
 		return n
 	}
-	eventually(t, "a claim is refreshed", func() bool { return fresh() > 0 })
+	fixture.Eventually(t, "a claim is refreshed", func() bool { return fresh() > 0 })
 	cancel()
 	<-ended
 	if n := fresh(); n != 1 {

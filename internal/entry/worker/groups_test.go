@@ -13,7 +13,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func TestGroupsAreSmallAndASuspectIsAGroupOfItsOwn(t *testing.T) {
+func TestGroupsAreSmallAndAJobOfManyDeliveriesIsAGroupOfItsOwn(t *testing.T) {
 	t.Parallel()
 	waiting := func(attempts ...int) (jobs []job.Attempted) {
 		for _, n := range attempts {
@@ -72,16 +72,16 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 	w := newWorker(t, impatient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
 	unlock := lock(t, w, locked)
-	fresh, suspect := order(t, w, locked, "a").Jobs[0], order(t, w, locked, "b").Jobs[0]
+	fresh, redelivered := order(t, w, locked, "a").Jobs[0], order(t, w, locked, "b").Jobs[0]
 	passer := order(t, w, free, "a").Jobs[0]
-	deliveredBefore(t, w, 2, suspect.ID)
-	jobs := []job.Ref{suspect, fresh, passer}
+	deliveredBefore(t, w, 2, redelivered.ID)
+	jobs := []job.Ref{redelivered, fresh, passer}
 	for range 4 {
 		if err := w.settlePurchases(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
 		expect(t, w.db, fresh.ID, job.Queued, 1)
-		expect(t, w.db, suspect.ID, job.Queued, 2)
+		expect(t, w.db, redelivered.ID, job.Queued, 2)
 		expect(t, w.db, passer.ID, job.Succeeded, 2)
 	}
 	unlock()
@@ -89,11 +89,11 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, w.db, fresh.ID, job.Succeeded, 2)
-	expect(t, w.db, suspect.ID, job.Succeeded, 3)
+	expect(t, w.db, redelivered.ID, job.Succeeded, 3)
 	fixture.Sound(t, w.db)
 }
 
-func TestAGroupWaitsForTheCampaignsThatOthersAreAt(t *testing.T) {
+func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	a, b, c := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -101,7 +101,7 @@ func TestAGroupWaitsForTheCampaignsThatOthersAreAt(t *testing.T) {
 	jobs := slices.Concat(order(t, w, a, "a", "b").Jobs, order(t, w, b, "a").Jobs, order(t, w, c, "a").Jobs)
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), jobs, true) }()
-	awaitWaiter(t, w)
+	fixture.AwaitBlocked(t, w.db, 1)
 	expect(t, w.db, jobs[3].ID, job.Succeeded, 2) // nobody is at its campaign: it did not wait
 	unlockA()
 	unlockB()

@@ -46,7 +46,7 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 		verdicts, _ := flush()
 		last <- verdicts
 	}()
-	awaitWaiter(t, w)
+	fixture.AwaitBlocked(t, w.db, 1)
 	unlock()
 	if verdicts := <-last; !slices.Equal(verdicts, []verdict{done, done, done}) {
 		t.Errorf("the last batch: %v", verdicts)
@@ -57,7 +57,7 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-func TestACampaignThatStaysLockedHoldsUpNoOther(t *testing.T) {
+func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, impatient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -65,7 +65,7 @@ func TestACampaignThatStaysLockedHoldsUpNoOther(t *testing.T) {
 	held, passer := order(t, w, locked, "a", "b").Jobs, order(t, w, free, "a").Jobs
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
-	eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
+	fixture.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
 	later := order(t, w, free, "b").Jobs
 	if err := w.settlePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
 		t.Errorf("a later job of the free campaign: %v", err)
@@ -86,7 +86,7 @@ func TestACampaignThatStaysLockedHoldsUpNoOther(t *testing.T) {
 func TestATransientFaultIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	impatient(&settings)
 	w := newWorkerOn(t, settings, registry)
 	locked := fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -94,7 +94,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 	jobs := order(t, w, locked, "a").Jobs
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), jobs, false) }()
-	eventually(t, "an attempt fails", func() bool { return counter(t, registry, "triprize_transient_faults_total") > 0 })
+	fixture.Eventually(t, "an attempt fails", func() bool { return counter(t, registry, "triprize_transient_faults_total") > 0 })
 	unlock()
 	if err := <-settled; err != nil {
 		t.Error(err)
@@ -105,7 +105,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	settings.Worker.Lanes = 1
 	impatient(&settings)
 	w := newWorkerOn(t, settings, registry)
@@ -159,7 +159,7 @@ func TestAJobThatFailsByItselfIsAnErrorAfterTheOthersHadTheirTurn(t *testing.T) 
 	}
 }
 
-func TestAWorkerThatShutsDownGivesBackWhatOnlyWaits(t *testing.T) {
+func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, impatient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -167,14 +167,14 @@ func TestAWorkerThatShutsDownGivesBackWhatOnlyWaits(t *testing.T) {
 	held, passer := order(t, w, locked, "a").Jobs, order(t, w, free, "a").Jobs
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
-	eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
+	fixture.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
 	close(w.draining)
 	select {
 	case err := <-settled:
 		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(fixture.Patience):
 		t.Fatal("it still waits")
 	}
 	expect(t, w.db, held[0].ID, job.Queued, 0)
@@ -194,15 +194,9 @@ func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
 		_, errs := w.lanes[0].items.DoAll(t.Context(), []*item{{Ref: ref}})
 		over <- errs
 	}()
-	for w.db.Stat().AcquiredConns() < 2 { // the lock's, and the batch's that waits for it
-		time.Sleep(time.Millisecond)
-	}
-	began := time.Now()
+	fixture.AwaitBlocked(t, w.db, 1)
 	w.lanes[0].close()
-	if took := time.Since(began); took > batchTimeout/2 {
-		t.Errorf("it took %s", took)
-	}
-	if errs := <-over; !errors.Is(errs[0], batch.ErrClosed) {
+	if errs := <-over; !errors.Is(errs[0], batch.ErrClosed) { // not by the batch's own timeout
 		t.Errorf("got %v", errs)
 	}
 	expect(t, w.db, ref.ID, job.Queued, 0)

@@ -23,7 +23,7 @@ func atCommit(t *testing.T, user string, do func()) {
 // someone returns the name of a user who is in no other test.
 func someone() string { return uuid.NewString() }
 
-func TestABatchRunsOnlyWhileNoSuspectIsTried(t *testing.T) {
+func TestABatchRunsOnlyWhileNoJobIsTriedAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	a, b := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
@@ -32,7 +32,7 @@ func TestABatchRunsOnlyWhileNoSuspectIsTried(t *testing.T) {
 		batches++
 		if w.exclusive.TryLock() {
 			w.exclusive.Unlock()
-			t.Error("a suspect could be tried at the same time")
+			t.Error("a job could be tried alone at the same time")
 		}
 	})
 	alone, together := order(t, w, a, user).Jobs, slices.Concat(order(t, w, a, user).Jobs, order(t, w, b, user).Jobs)
@@ -104,7 +104,7 @@ func TestAFirstDeliveryIsNotCountedASecondIsTriedInAGroupAndAThirdAlone(t *testi
 	}
 }
 
-func TestASuspectThatNoWorkerSurvivesStandsInNobodysWay(t *testing.T) {
+func TestAJobThatNoWorkerSurvivesDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(6))

@@ -4,7 +4,6 @@ package worker
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -40,8 +39,8 @@ func TestBatchesAndCancellationsOfALaneTakeTurns(t *testing.T) {
 	expect(t, w.db, back[0].ID, job.Succeeded, 1)
 }
 
-// A suspect holds everything back and then wants its lane's turn: a batch that had
-// the turn and waited for the suspect would wait in a circle with it.
+// A job that is tried alone holds everything back and then wants its lane's turn: a
+// batch that had the turn and waited for it would be in a deadlock with it.
 func TestABatchThatIsHeldBackDoesNotHaveTheTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
@@ -55,7 +54,7 @@ func TestABatchThatIsHeldBackDoesNotHaveTheTurn(t *testing.T) {
 		_, err := w.lanes[0].flush(t.Context(), []*item{it})
 		flushed <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // time enough to take what it can get
+	awaitMutex(t, 1)
 	free := w.lanes[0].turn.TryLock()
 	if free {
 		w.lanes[0].turn.Unlock()

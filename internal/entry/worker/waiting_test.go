@@ -21,7 +21,7 @@ func putOff(campaignID uuid.UUID, times ...int) []*item {
 	return items
 }
 
-func TestWhoWaitsForWhomDependsOnHowOftenAJobWasPutOff(t *testing.T) {
+func TestHowLongAJobWaitsDependsOnHowOftenItWasPutOff(t *testing.T) {
 	t.Parallel()
 	a, b, c := uuid.New(), uuid.New(), uuid.New()
 	skip, turn, overdue := []sale.Wait{sale.SkipLocked}, []sale.Wait{sale.WaitForCampaign}, []sale.Wait{sale.WaitForCampaign, waitForWallets}

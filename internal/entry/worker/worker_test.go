@@ -2,6 +2,9 @@ package worker
 
 import (
 	"context"
+	"regexp"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,12 +22,19 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
+// workerSettings returns settings by which nothing runs out while a test holds it.
+func workerSettings(t *testing.T) config.Settings {
+	t.Helper()
+	settings := fixture.Settings(t)
+	settings.Postgres.IdleInTransactionTimeout, settings.Idempotency.ClaimTTL = time.Hour, time.Hour
+	return settings
+}
+
 // newWorker returns a worker with one lane that takes no tasks from the queue.
 func newWorker(t *testing.T, change ...func(s *config.Settings)) *Worker {
 	t.Helper()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	settings.Worker.Lanes = 1
-	settings.Postgres.IdleInTransactionTimeout = time.Minute
 	for _, c := range change {
 		c(&settings)
 	}
@@ -54,7 +64,7 @@ func stop(w *Worker) {
 
 // patient lets waits for locks end only when the test lets them end.
 func patient(s *config.Settings) {
-	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = time.Minute, time.Minute
+	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = fixture.Patience, fixture.Patience
 }
 
 // impatient ends waits for locks soon.
@@ -133,23 +143,19 @@ func messages(t *testing.T, w *Worker) (n int) {
 	return n
 }
 
-// eventually waits until something is the case.
-func eventually(t *testing.T, what string, is func() bool) {
+// awaitMutex waits until n goroutines of a test wait for a mutex.
+func awaitMutex(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+	ours := regexp.MustCompile(`(?m)^goroutine \d+ \[sync\.(RW)?Mutex\.R?Lock\b(?s:.*)\.` + t.Name() + `\.func`)
+	fixture.Eventually(t, "goroutines wait for a mutex", func() bool {
+		stacks := make([]byte, 8<<20)
+		waiting := 0
+		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if ours.MatchString(stack) {
+				waiting++
+			}
 		}
-	}
-}
-
-// awaitWaiter returns once somebody waits for a lock in this database.
-func awaitWaiter(t *testing.T, w *Worker) {
-	t.Helper()
-	eventually(t, "somebody waits for a lock", func() (waiting bool) {
-		err := w.db.QueryRow(t.Context(), `
-			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
-		return err == nil && waiting
+		return waiting >= n
 	})
 }
 
@@ -158,9 +164,9 @@ func final(t *testing.T, w *Worker, id uuid.UUID) bool {
 	return fixture.Job(t, w.db, id).State.Final()
 }
 
-func TestAWorkerDoesWhatIsRungForUntilItIsToldToStop(t *testing.T) {
+func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := workerSettings(t)
 	w := newWorkerWith(t, settings)
 	client := queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
@@ -171,7 +177,7 @@ func TestAWorkerDoesWhatIsRungForUntilItIsToldToStop(t *testing.T) {
 	ctx, tell := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	eventually(t, "the campaign is drawn", func() bool {
+	fixture.Eventually(t, "the campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, id)
 		return err == nil && c.State == campaign.Completed
 	})
