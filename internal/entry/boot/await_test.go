@@ -81,18 +81,16 @@ func ask(t *testing.T, address, path string) (status int, r telemetry.Readiness)
 // awaitReadiness asks until the answer is as wanted.
 func awaitReadiness(t *testing.T, address, status, waitingFor string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	fixture.Eventually(t, "it is "+status+", waiting for "+waitingFor, func() bool {
 		code, r := ask(t, address, "/readyz")
-		if r.Status == status && r.WaitingFor == waitingFor {
-			if (code == http.StatusOK) != (status == telemetry.StatusOK) {
-				t.Errorf("%+v with the status %d", r, code)
-			}
-			return
+		if r.Status != status || r.WaitingFor != waitingFor {
+			return false
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it is %+v; want %s, waiting for %q", r, status, waitingFor)
+		if (code == http.StatusOK) != (status == telemetry.StatusOK) {
+			t.Errorf("%+v with the status %d", r, code)
 		}
-	}
+		return true
+	})
 }
 
 // Postgres is not there, then its schema is not, then both are: the process lives

@@ -146,7 +146,7 @@ func (a *actor) hear(t *testing.T, want string) {
 // end awaits the end of the process and returns what else it said.
 func (a *actor) end(t *testing.T) (said string, status syscall.WaitStatus) {
 	t.Helper()
-	watchdog := time.AfterFunc(30*time.Second, func() { _ = a.cmd.Process.Kill() })
+	watchdog := time.AfterFunc(fixture.Patience, func() { _ = a.cmd.Process.Kill() })
 	rest, err := io.ReadAll(a.stdout)
 	if err != nil {
 		t.Error(err)
@@ -341,12 +341,12 @@ func eventuallyEnds(t *testing.T, a *actor, s syscall.Signal) {
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
-		for {
+		for tick := time.Tick(20 * time.Millisecond); ; {
 			_ = a.cmd.Process.Signal(s)
 			select {
 			case <-over:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-tick:
 			}
 		}
 	}()

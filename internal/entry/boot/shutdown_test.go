@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"time"
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/apikey"
@@ -27,7 +26,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 		t.Fatal(err)
 	}
 	api = act(t, "api", append(append(environment(settings), "TRIPRIZE_API_LISTEN="+address,
-		"TRIPRIZE_POSTGRES_LOCK_TIMEOUT=1m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=1m"), env...))
+		"TRIPRIZE_POSTGRES_LOCK_TIMEOUT=10m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=10m"), env...))
 	api.hear(t, "started")
 	if err := devstack.AwaitHTTP(t.Context(), "http://"+address+"/readyz"); err != nil {
 		t.Fatal(err)
@@ -45,7 +44,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	go func() {
 		request, _ := http.NewRequest(http.MethodGet, "http://"+address+"/v1/campaigns", nil)
 		request.Header.Set("Authorization", "Bearer "+key)
-		response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
+		response, err := (&http.Client{Timeout: fixture.Patience}).Do(request)
 		if err != nil {
 			answered <- 0
 			return
@@ -53,34 +52,26 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 		_ = response.Body.Close()
 		answered <- response.StatusCode
 	}()
-	for held := 0; held == 0; time.Sleep(20 * time.Millisecond) {
-		err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&held)
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case status := <-answered:
-			t.Fatalf("the request was not held up: %d", status)
-		default:
-		}
+	fixture.AwaitBlocked(t, db, 1)
+	select {
+	case status := <-answered:
+		t.Fatalf("the request was not held up: %d", status)
+	default:
 	}
 	return api, address, release, answered
 }
 
 func TestAShutdownFinishesTheRequestAtHandAndTakesNoOther(t *testing.T) {
 	t.Parallel()
-	api, address, release, answered := busy(t, "TRIPRIZE_API_SHUTDOWN_TIMEOUT=1m")
+	api, address, release, answered := busy(t, "TRIPRIZE_API_SHUTDOWN_TIMEOUT=10m")
 	api.signal(t, syscall.SIGTERM)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	fixture.Eventually(t, "it takes no more connections", func() bool {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			break
+		if err == nil {
+			_ = conn.Close()
 		}
-		_ = conn.Close()
-		if time.Now().After(deadline) {
-			t.Fatal("it still takes connections")
-		}
-	}
+		return err != nil
+	})
 	select {
 	case status := <-answered:
 		t.Errorf("the request got %d before it could be done", status)

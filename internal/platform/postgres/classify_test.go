@@ -36,11 +36,14 @@ func expect(t *testing.T, err error, state string, transient bool) {
 }
 
 // open returns a pool with changed settings on a fresh database, which has a
-// table marks with the rows 1 and 2, and another pool with the defaults.
+// table marks with the rows 1 and 2, and another pool in which nothing runs out.
 func open(t *testing.T, change func(*config.Postgres)) (changed, other *pgxpool.Pool) {
 	t.Helper()
 	settings := fixture.Settings(t)
+	normal := settings.Postgres
+	patient(&settings.Postgres)
 	other = fixture.Pool(t, settings)
+	settings.Postgres = normal
 	_, err := other.Exec(t.Context(), `
 		CREATE TABLE marks (n int CONSTRAINT marks_key PRIMARY KEY, note text CHECK (note <> ''));
 		INSERT INTO marks VALUES (1, 'a'), (2, 'b')`)
@@ -51,7 +54,10 @@ func open(t *testing.T, change func(*config.Postgres)) (changed, other *pgxpool.
 	return fixture.Pool(t, settings), other
 }
 
-func unchanged(*config.Postgres) {}
+// patient lets no statement, no wait for a lock and no transaction run out.
+func patient(p *config.Postgres) {
+	p.LockTimeout, p.StatementTimeout, p.IdleInTransactionTimeout = time.Hour, time.Hour, time.Hour
+}
 
 func begin(t *testing.T, db *pgxpool.Pool, sql string) pgx.Tx {
 	t.Helper()
@@ -68,7 +74,7 @@ func begin(t *testing.T, db *pgxpool.Pool, sql string) pgx.Tx {
 
 func TestAFaultOfTheStatementIsNotTransient(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, unchanged)
+	db, _ := open(t, patient)
 	for sql, state := range map[string]string{
 		`INSERT INTO marks VALUES (1, 'c')`:    "23505",
 		`INSERT INTO marks VALUES (3, '')`:     "23514",
@@ -101,13 +107,13 @@ func TestALockThatIsNotGivenInTimeIsTransient(t *testing.T) {
 func TestAStatementThatTakesTooLongIsTransient(t *testing.T) {
 	t.Parallel()
 	db, _ := open(t, func(p *config.Postgres) { p.StatementTimeout = 100 * time.Millisecond })
-	_, err := db.Exec(t.Context(), `SELECT pg_sleep(60)`)
+	_, err := db.Exec(t.Context(), `SELECT pg_sleep(3600)`)
 	expect(t, err, "57014", true)
 }
 
 func TestADeadlockIsTransient(t *testing.T) {
 	t.Parallel()
-	db, other := open(t, func(p *config.Postgres) { p.LockTimeout, p.StatementTimeout = time.Minute, time.Minute })
+	db, other := open(t, patient)
 	a := begin(t, db, `UPDATE marks SET note = 'a' WHERE n = 1`)
 	b := begin(t, db, `UPDATE marks SET note = 'b' WHERE n = 2`)
 	var wg sync.WaitGroup
@@ -135,7 +141,7 @@ func TestADeadlockIsTransient(t *testing.T) {
 
 func TestALostRaceOfSerializableTransactionsIsTransient(t *testing.T) {
 	t.Parallel()
-	db, other := open(t, unchanged)
+	db, other := open(t, patient)
 	late, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +159,7 @@ func TestALostRaceOfSerializableTransactionsIsTransient(t *testing.T) {
 
 func TestAStandbyIsTransient(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, unchanged)
+	db, _ := open(t, patient)
 	tx, err := db.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly}) // as every transaction there is
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +174,7 @@ func TestAStandbyIsTransient(t *testing.T) {
 // States that a test cannot bring about are raised by the server.
 func TestStatesAreToldApart(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, unchanged)
+	db, _ := open(t, patient)
 	for state, transient := range map[string]bool{
 		"08006": true, "08P01": true, "53100": true, "53200": true, "53300": true, "57P01": true, "57P03": true, "57014": true, "40001": true,
 		"55P03": true, "25006": true, "25P03": true, "40002": true,

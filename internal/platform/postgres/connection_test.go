@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,16 +29,25 @@ func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
 // awaitGone waits until the server has ended a session.
 func awaitGone(t *testing.T, db *pgxpool.Pool, pid uint32) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	fixture.Eventually(t, "the session has ended", func() bool {
 		var there bool
-		err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there)
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("session %d: %v", pid, err)
+		if err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there); err != nil {
+			t.Fatal(err)
 		}
-		if !there {
-			return
+		return !there
+	})
+}
+
+// awaitSleep waits until a session is in pg_sleep.
+func awaitSleep(t *testing.T, db *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	fixture.Eventually(t, "the statement runs", func() (running bool) {
+		err := db.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'`, pid).Scan(&running)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		return running
+	})
 }
 
 // terminate ends a session from outside, as an operator or a shutdown does.
@@ -63,7 +73,7 @@ func expectTransient(t *testing.T, err error) {
 
 func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 	t.Parallel()
-	db, other := open(t, unchanged)
+	db, other := open(t, patient)
 	t.Run("between two statements", func(t *testing.T) {
 		conn, pid := acquire(t, db)
 		terminate(t, other, pid)
@@ -80,15 +90,10 @@ func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 		conn, pid := acquire(t, db)
 		over := make(chan error, 1)
 		go func() {
-			_, err := conn.Exec(context.Background(), `SELECT pg_sleep(60)`)
+			_, err := conn.Exec(context.Background(), `SELECT pg_sleep(3600)`)
 			over <- err
 		}()
-		for active := false; !active; {
-			err := other.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND query LIKE '%pg_sleep%' AND state = 'active'`, pid).Scan(&active)
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		awaitSleep(t, other, pid)
 		terminate(t, other, pid)
 		err := <-over
 		expect(t, err, "57P01", true)
@@ -143,10 +148,10 @@ func TestAPostgresThatIsAwayIsTransient(t *testing.T) {
 
 func TestTheEndOfAContextIsTransient(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, unchanged)
+	db, _ := open(t, patient)
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := db.Exec(short, `SELECT pg_sleep(60)`)
+	_, err := db.Exec(short, `SELECT pg_sleep(3600)`)
 	expect(t, err, "", true)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
@@ -170,7 +175,7 @@ func TestTheEndOfAContextIsTransient(t *testing.T) {
 	expect(t, err, "", true)
 }
 
-// A server that is stopped, comes up again, and was crashed in between.
+// A server that crashes, is away, comes up again and recovers.
 func TestARestartOfPostgresIsTransient(t *testing.T) {
 	t.Parallel()
 	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
@@ -184,37 +189,36 @@ func TestARestartOfPostgresIsTransient(t *testing.T) {
 	})
 	settings := fixture.Defaults(t)
 	settings.Postgres.URL = stack.Postgres.URL("postgres")
+	patient(&settings.Postgres)
 	db := fixture.Pool(t, settings)
-	over, stop := make(chan error, 1), make(chan struct{})
-	var failed int
-	go func() {
-		for {
-			_, err := db.Exec(context.Background(), `SELECT pg_sleep(0.001)`)
-			if err != nil {
-				failed++
-			}
-			if err != nil && !postgres.IsTransient(err) {
-				over <- err
-				return
-			}
-			select {
-			case <-stop:
-				over <- nil
-				return
-			default:
-			}
-		}
-	}()
+	over := make(chan error, 1)
 	for range 2 {
-		if err := stack.Postgres.RestartAfter(context.Background(), 0); err != nil {
+		idle, _ := acquire(t, db)
+		busy, pid := acquire(t, db)
+		go func() {
+			_, err := busy.Exec(context.Background(), `SELECT pg_sleep(3600)`)
+			over <- err
+		}()
+		awaitSleep(t, db, pid)
+		if err := stack.Postgres.Child.Stop(syscall.SIGQUIT, fixture.Patience); err != nil { // as a crash
 			t.Fatal(err)
 		}
-	}
-	close(stop)
-	if err := <-over; err != nil {
-		t.Errorf("%v (%T) is not transient", err, err)
-	}
-	if failed == 0 {
-		t.Error("nobody noticed: the test does not test")
+		expectTransient(t, <-over)
+		_, err := idle.Exec(t.Context(), `SELECT 1`)
+		expectTransient(t, err)
+		_, err = db.Exec(t.Context(), `SELECT 1`)
+		expectTransient(t, err)
+		idle.Release()
+		busy.Release()
+		if err := stack.Postgres.Start(); err != nil {
+			t.Fatal(err)
+		}
+		fixture.Eventually(t, "Postgres is back", func() bool { // it starts, recovers, and answers
+			_, err := db.Exec(t.Context(), `SELECT 1`)
+			if err != nil && !postgres.IsTransient(err) {
+				t.Fatalf("%v (%T) is not transient", err, err)
+			}
+			return err == nil
+		})
 	}
 }

@@ -50,7 +50,7 @@ func TestASocketOfThisMachineHasNoUserTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	if err := listener.(*net.UnixListener).SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := listener.(*net.UnixListener).SetDeadline(time.Now().Add(fixture.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	settings := fixture.Defaults(t).Postgres

@@ -66,7 +66,7 @@ func TestAClientWithoutStreamsIsForgotten(t *testing.T) {
 	}
 }
 
-func TestACrowdNeverHasMoreThanTheLimit(t *testing.T) {
+func TestClientsThatComeTogetherNeverHaveMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	l := NewLimit(config.Streams{MaxOpen: 10, MaxPerClient: 4}, prometheus.NewRegistry())
 	var mu sync.Mutex
@@ -77,11 +77,11 @@ func TestACrowdNeverHasMoreThanTheLimit(t *testing.T) {
 		open += by
 		most = max(most, open)
 	}
-	var crowd sync.WaitGroup
+	var all sync.WaitGroup
 	for i := range 40 {
 		client := string(rune('a' + i%4))
-		crowd.Go(func() {
-			for range 500 {
+		all.Go(func() {
+			for range 100 {
 				release, err := l.Acquire(client)
 				if err != nil {
 					runtime.Gosched()
@@ -94,7 +94,7 @@ func TestACrowdNeverHasMoreThanTheLimit(t *testing.T) {
 			}
 		})
 	}
-	crowd.Wait()
+	all.Wait()
 	if most > 10 || most == 0 || l.Open() != 0 {
 		t.Errorf("at most %d at once, %d at the end", most, l.Open())
 	}

@@ -11,20 +11,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/testkit/fixture"
 )
 
 // patient settings let nothing happen by itself.
 func patient() config.Streams {
 	return config.Streams{Heartbeat: time.Hour, MaxAge: 10 * time.Hour, Retry: 2 * time.Second, MaxOpen: 100, MaxPerClient: 100}
 }
-
-const limit = 20 * time.Second
 
 // served runs a stream into a pipe; over tells what Serve returned.
 func served(settings config.Streams, events <-chan Event, done <-chan struct{}) (client *io.PipeReader, over chan error) {
@@ -43,7 +43,7 @@ func await(t *testing.T, over <-chan error) error {
 	select {
 	case err := <-over:
 		return err
-	case <-time.After(limit):
+	case <-time.After(fixture.Patience):
 		t.Fatal("the stream did not end")
 		return nil
 	}
@@ -71,7 +71,7 @@ func until(t *testing.T, client io.Reader, text string) string {
 		if err != nil {
 			t.Fatalf("%v before %q came; got %q", err, text, all.String())
 		}
-	case <-time.After(limit):
+	case <-time.After(fixture.Patience):
 		t.Fatalf("%q did not come", text)
 	}
 	return all.String()
@@ -115,18 +115,23 @@ func TestAStreamBeginsWithAHintThatVaries(t *testing.T) {
 
 func TestASilentStreamHasHeartbeats(t *testing.T) {
 	t.Parallel()
-	settings := patient()
-	settings.Heartbeat = 5 * time.Millisecond
-	done := make(chan struct{})
-	client, over := served(settings, nil, done)
-	for range 3 {
-		until(t, client, ": ping\n\n")
-	}
-	close(done)
-	go func() { _, _ = io.Copy(io.Discard, client) }()
-	if err := await(t, over); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		settings := patient()
+		settings.Heartbeat = time.Second
+		done := make(chan struct{})
+		began := time.Now()
+		client, over := served(settings, nil, done)
+		for i := range 3 {
+			until(t, client, ": ping\n\n")
+			if after := time.Since(began); after != time.Duration(i+1)*settings.Heartbeat {
+				t.Errorf("heartbeat %d came after %s", i+1, after)
+			}
+		}
+		close(done)
+		if err := await(t, over); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAStreamEndsWithItsSource(t *testing.T) {
@@ -168,13 +173,19 @@ func TestAStreamEndsAfterTheLastEvent(t *testing.T) {
 
 func TestAnOldStreamEnds(t *testing.T) {
 	t.Parallel()
-	settings := patient()
-	settings.MaxAge = 20 * time.Millisecond
-	client, over := served(settings, make(chan Event), nil)
-	go func() { _, _ = io.Copy(io.Discard, client) }()
-	if err := await(t, over); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		settings := patient()
+		settings.MaxAge = 10 * time.Second
+		began := time.Now()
+		client, over := served(settings, make(chan Event), nil)
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		if err := await(t, over); err != nil {
+			t.Error(err)
+		}
+		if age := time.Since(began); age > settings.MaxAge || age < settings.MaxAge*9/10 {
+			t.Errorf("it ended after %s", age)
+		}
+	})
 }
 
 // busy is a source that always has an event ready.
@@ -195,14 +206,16 @@ func busy(t *testing.T) <-chan Event {
 
 func TestADrainingServerEndsASilentStream(t *testing.T) {
 	t.Parallel()
-	done := make(chan struct{})
-	client, over := served(patient(), make(chan Event), done)
-	until(t, client, "\n\n")
-	time.Sleep(50 * time.Millisecond) // it waits for an event now; if not yet, it ends all the same
-	close(done)
-	if err := await(t, over); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		client, over := served(patient(), make(chan Event), done)
+		until(t, client, "\n\n")
+		synctest.Wait() // it waits for an event now
+		close(done)
+		if err := await(t, over); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestADrainingServerEndsABusyStreamBetweenEvents(t *testing.T) {
