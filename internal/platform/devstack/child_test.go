@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -17,7 +18,7 @@ import (
 func raise(t *testing.T, c *Child) *Child {
 	t.Helper()
 	c.Name, c.Logger = "child", slog.New(slog.NewTextHandler(t.Output(), nil))
-	t.Cleanup(func() { _ = c.Stop(syscall.SIGKILL, 30*time.Second) })
+	t.Cleanup(func() { _ = c.Stop(syscall.SIGKILL, patience) })
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,113 +34,132 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
+// These tests run on the clock of package synctest, on which no time passes while a
+// child runs: only a child that is dead lets a pause go by.
+
 func TestAChildThatDiesIsStartedAgainAfterAPause(t *testing.T) {
 	t.Parallel()
-	const pause = 300 * time.Millisecond
-	starts := make(chan time.Time, 10)
-	changes := make(chan struct{}, 10)
-	c := raise(t, &Child{Restart: pause, Changed: func() { changes <- struct{}{} }, Command: func() *exec.Cmd {
-		starts <- time.Now()
-		return sleeper()
-	}})
-	<-starts
-	await(t, "the start is announced", changes)
-	for range 2 {
-		before := c.PID()
-		died := time.Now()
-		kill(t, before)
-		if paused := await(t, "it is started again", starts).Sub(died); paused < pause {
-			t.Errorf("it was started again after %s", paused)
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 300 * time.Millisecond
+		starts := make(chan time.Time, 10)
+		changes := make(chan struct{}, 10)
+		c := raise(t, &Child{Restart: pause, Changed: func() { changes <- struct{}{} }, Command: func() *exec.Cmd {
+			starts <- time.Now()
+			return sleeper()
+		}})
+		last := <-starts
+		<-changes
+		for range 2 {
+			before := c.PID()
+			kill(t, before)
+			at := <-starts
+			if paused := at.Sub(last); paused != pause {
+				t.Errorf("it was started again after %s", paused)
+			}
+			last = at
+			<-changes // the end is announced
+			<-changes // and the start
+			if pid := c.PID(); pid == before || !exists(pid) {
+				t.Errorf("it does not run: %d, before %d", pid, before)
+			}
 		}
-		eventually(t, "it runs", func() bool { return c.PID() != 0 && c.PID() != before && exists(c.PID()) })
-		await(t, "the end is announced", changes)
-		await(t, "the start is announced", changes)
-	}
+	})
 }
 
 func TestAChildThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(c *Child) error{
-		"by us": func(c *Child) error { return c.Stop(syscall.SIGTERM, 30*time.Second) },
+		"by us": func(c *Child) error { return c.Stop(syscall.SIGTERM, patience) },
 		"after it died": func(c *Child) error {
 			c.Kill()
-			return c.Stop(syscall.SIGTERM, 30*time.Second)
+			return c.Stop(syscall.SIGTERM, patience)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const pause = 50 * time.Millisecond
-			var starts atomic.Int32
-			c := raise(t, &Child{Restart: pause, Command: func() *exec.Cmd {
-				starts.Add(1)
-				return sleeper()
-			}})
-			pid := c.PID()
-			if err := stop(c); err != nil {
-				t.Fatal(err)
-			}
-			if exists(pid) || c.PID() != 0 {
-				t.Errorf("it runs: %d, then %d", pid, c.PID())
-			}
-			before := starts.Load()
-			time.Sleep(6 * pause) // long enough for one that is started again
-			if starts.Load() != before || c.PID() != 0 {
-				t.Errorf("it was started again: %d", c.PID())
-			}
-			if err := c.Start(); err != nil || c.PID() == 0 || starts.Load() != before+1 {
-				t.Errorf("by hand: %v, %d", err, c.PID())
-			}
+			synctest.Test(t, func(t *testing.T) {
+				const pause = 50 * time.Millisecond
+				var starts atomic.Int32
+				c := raise(t, &Child{Restart: pause, Command: func() *exec.Cmd {
+					starts.Add(1)
+					return sleeper()
+				}})
+				pid := c.PID()
+				if err := stop(c); err != nil {
+					t.Fatal(err)
+				}
+				if exists(pid) || c.PID() != 0 {
+					t.Errorf("it runs: %d, then %d", pid, c.PID())
+				}
+				time.Sleep(6 * pause)
+				if starts.Load() != 1 || c.PID() != 0 {
+					t.Errorf("it was started again: %d", c.PID())
+				}
+				if err := c.Start(); err != nil || c.PID() == 0 || starts.Load() != 2 {
+					t.Errorf("by hand: %v, %d", err, c.PID())
+				}
+			})
 		})
 	}
 }
 
 func TestAChildWithoutAPauseStaysDead(t *testing.T) {
 	t.Parallel()
-	var starts atomic.Int32
-	changes := make(chan struct{}, 10)
-	c := raise(t, &Child{Changed: func() { changes <- struct{}{} }, Command: func() *exec.Cmd {
-		starts.Add(1)
-		return sleeper()
-	}})
-	await(t, "the start is announced", changes)
-	pid := c.PID()
-	c.Kill()
-	if exists(pid) || c.PID() != 0 {
-		t.Errorf("it runs: %d, then %d", pid, c.PID())
-	}
-	await(t, "the end is announced", changes)
-	time.Sleep(100 * time.Millisecond) // long enough for one that is started again
-	if starts.Load() != 1 {
-		t.Error("it was started again")
-	}
-	if err := c.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("a signal to nobody: %v", err)
-	}
-	if err := c.Stop(syscall.SIGTERM, 30*time.Second); err != nil {
-		t.Errorf("a stop of nobody: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var starts atomic.Int32
+		changes := make(chan struct{}, 10)
+		c := raise(t, &Child{Changed: func() { changes <- struct{}{} }, Command: func() *exec.Cmd {
+			starts.Add(1)
+			return sleeper()
+		}})
+		<-changes // the start is announced
+		pid := c.PID()
+		c.Kill()
+		if exists(pid) || c.PID() != 0 {
+			t.Errorf("it runs: %d, then %d", pid, c.PID())
+		}
+		<-changes // and the end
+		time.Sleep(time.Hour)
+		if starts.Load() != 1 {
+			t.Error("it was started again")
+		}
+		if err := c.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("a signal to a process that has ended: %v", err)
+		}
+		if err := c.Stop(syscall.SIGTERM, patience); err != nil {
+			t.Errorf("a stop of a process that has ended: %v", err)
+		}
+	})
 }
 
 func TestAChildThatIsStartedByHandInThePauseRunsOnce(t *testing.T) {
 	t.Parallel()
-	const pause = 100 * time.Millisecond
-	var starts atomic.Int32
-	c := raise(t, &Child{Restart: pause, Command: func() *exec.Cmd {
-		starts.Add(1)
-		return sleeper()
-	}})
-	c.Kill()
-	if err := c.Stop(syscall.SIGTERM, 30*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	before := starts.Load()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(4 * pause) // long enough for a second one
-	if n := starts.Load() - before; n != 1 {
-		t.Errorf("it was started %d times", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 100 * time.Millisecond
+		starts := make(chan struct{}, 10)
+		c := raise(t, &Child{Restart: pause, Command: func() *exec.Cmd {
+			starts <- struct{}{}
+			return sleeper()
+		}})
+		<-starts
+		c.Kill()
+		if err := c.Stop(syscall.SIGTERM, patience); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-starts
+		kill(t, c.PID())
+		<-starts // after the pause, in which a start that was still due would come too
+		if err := c.Stop(syscall.SIGKILL, patience); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * pause)
+		if n := len(starts); n != 0 {
+			t.Errorf("it was started %d times more", n)
+		}
+	})
 }
 
 // trapper starts a child that does trap on SIGTERM, and returns when it is ready for it.
@@ -166,12 +186,8 @@ func TestAChildThatDoesNotHearIsKilledAfterTheGrace(t *testing.T) {
 	const grace = 100 * time.Millisecond
 	c := trapper(t, "")
 	pid := c.PID()
-	began := time.Now()
 	if err := c.Stop(syscall.SIGTERM, grace); err == nil || !strings.Contains(err.Error(), "child did not stop within 100ms") {
 		t.Errorf("got %v", err)
-	}
-	if took := time.Since(began); took < grace {
-		t.Errorf("it was killed after %s", took)
 	}
 	if exists(pid) {
 		t.Error("it is still there")
@@ -184,7 +200,7 @@ func TestAChildThatIsFrozenHearsTheStop(t *testing.T) {
 	if err := c.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Stop(syscall.SIGTERM, 10*time.Second); err != nil {
+	if err := c.Stop(syscall.SIGTERM, patience); err != nil {
 		t.Error(err)
 	}
 }

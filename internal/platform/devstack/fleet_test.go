@@ -86,7 +86,7 @@ func TestAFleetHasTheSettingsItWasGivenAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestAFleetClosesItsDoorsFirst(t *testing.T) {
+func TestAFleetStopsItsAPIsFirst(t *testing.T) {
 	t.Parallel()
 	f, notes := actors(t)
 	for _, start := range []func() (*Child, error){
@@ -132,7 +132,7 @@ func TestAwaitHTTPWaitsForA200(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	if err := AwaitHTTP(t.Context(), server.URL); err != nil || asked.Load() != 4 {
+	if err := AwaitHTTP(t.Context(), server.URL); err != nil || asked.Load() < 4 {
 		t.Errorf("after %d requests: %v", asked.Load(), err)
 	}
 	asked.Store(-1 << 30)

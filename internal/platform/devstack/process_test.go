@@ -184,22 +184,15 @@ func openDir(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
+// patience ends a test that would hang. Package fixture has the same, and eventually;
+// it cannot be used here, as it uses this package.
+const patience = 2 * time.Minute
+
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("it never came to be: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-func await[T any](t *testing.T, what string, c <-chan T) (got T) {
-	t.Helper()
-	select {
-	case got = <-c:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("never: %s", what)
-	}
-	return got
 }

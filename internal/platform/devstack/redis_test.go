@@ -33,17 +33,3 @@ func TestARedisThatIsTooOldIsRefusedWithItsVersion(t *testing.T) {
 		t.Errorf("one that does not run: got %s, %v", path, err)
 	}
 }
-
-func TestAFolderMayHaveBlanksAndQuotesInItsName(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(openDir(t), `a "b" c\d's`)
-	s := begin(t, Options{Dir: dir, Unsafe: true})
-	remember(t, s.Postgres.URL("postgres"), s.Redis.URL())
-	if got, err := cache(t, s.Redis.URL()).ConfigGet(t.Context(), "dir").Result(); err != nil || got["dir"] != filepath.Join(dir, "redis") {
-		t.Errorf("Redis keeps its data in %q, %v", got["dir"], err)
-	}
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	recalled(t, begin(t, Options{Dir: dir, Unsafe: true}))
-}

@@ -86,7 +86,7 @@ func recalled(t *testing.T, s *Stack) {
 
 func TestARestartedStackHasItsData(t *testing.T) {
 	t.Parallel()
-	dir := openDir(t)
+	dir := filepath.Join(openDir(t), `a "b" c\d's`) // blanks and quotes do no harm
 	first := begin(t, Options{Dir: dir})
 	remember(t, first.Postgres.URL("postgres"), first.Redis.URL())
 	for range 2 { // the second time it exists
@@ -98,6 +98,9 @@ func TestARestartedStackHasItsData(t *testing.T) {
 		if got := ask(t, first.Postgres.URL("shop"), "SHOW "+setting); got != "on" {
 			t.Errorf("data that is to be kept, and %s is %s", setting, got)
 		}
+	}
+	if got, err := cache(t, first.Redis.URL()).ConfigGet(t.Context(), "dir").Result(); err != nil || got["dir"] != filepath.Join(dir, "redis") {
+		t.Errorf("Redis keeps its data in %q, %v", got["dir"], err)
 	}
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
@@ -191,12 +194,12 @@ func TestLeftoversOfAKilledRunAreStoppedBeforeTheNext(t *testing.T) {
 	run := play(t, "stack", dirVariable+"="+dir, orphanVariable+"=1")
 	remember(t, run.PostgresURL, run.RedisURL)
 	run.kill(t)
-	if !exists(run.Postgres) {
+	if !exists(run.Postgres) || !exists(run.Redis) {
 		t.Fatal("nothing was left over")
 	}
 	s := begin(t, Options{Dir: dir, Unsafe: true})
-	if exists(run.Postgres) {
-		t.Error("Postgres is still there")
+	if exists(run.Postgres) || exists(run.Redis) {
+		t.Errorf("a server is still there: Postgres %v, Redis %v", exists(run.Postgres), exists(run.Redis))
 	}
 	recalled(t, s)
 }
