@@ -99,7 +99,7 @@ func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
 			t.Errorf("%s answers: got %v", name, err)
 		}
 	}
-	child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "60") }}
+	child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}

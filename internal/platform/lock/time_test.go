@@ -153,7 +153,7 @@ func TestASetIsLostWhenTheFirstOfItsLocksRunsOut(t *testing.T) {
 	})
 }
 
-func TestALostLockIsNeverExtendedAndTheNewHoldersStays(t *testing.T) {
+func TestAnExpiredLockIsNeverExtended(t *testing.T) {
 	t.Parallel()
 	simulate(t, 1, func(t *testing.T, c *cluster) {
 		server := c.servers[0]
