@@ -28,6 +28,7 @@ func installed(t *testing.T, beside ...string) (self string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = from.Close() }()
+	defer noForks()()
 	to, err := os.OpenFile(filepath.Join(dir, "triprize"), os.O_CREATE|os.O_WRONLY, 0o700)
 	if err != nil {
 		t.Fatal(err)

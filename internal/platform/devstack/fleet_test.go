@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -18,9 +19,17 @@ import (
 // program writes a script that can be run.
 func program(t *testing.T, dir, name, script string) {
 	t.Helper()
+	defer noForks()()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// noForks holds back the start of processes until done is called: one that is started
+// while a program is written has the file open, and it cannot be run ("text file busy").
+func noForks() (done func()) {
+	syscall.ForkLock.RLock()
+	return syscall.ForkLock.RUnlock
 }
 
 // actors returns a fleet of scripts that log their settings, and note when they are told to end.
