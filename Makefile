@@ -49,7 +49,9 @@ dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--wo
 
 .PHONY: test
 test: deps npm build ## Run every test, on a Postgres and a Redis of their own
-	@if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
+	go build -tags failpoint -o bin/failpoint/ ./cmd/...
+	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint; \
+	if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
 		$(TEST); \
 	else \
 		./bin/triprize with-servers $(TEST); \

@@ -76,16 +76,9 @@ func (r *saleRun) final() bool {
 		ids = append(ids, id)
 	}
 	r.mu.Unlock()
-	jobs, err := job.GetAll(r.s.T.Context(), r.s.DB, ids)
-	if err != nil || len(jobs) != len(ids) {
-		return false
-	}
-	for _, j := range jobs {
-		if !j.State.Final() {
-			return false
-		}
-	}
-	return true
+	var final int
+	err := r.s.DB.QueryRow(r.s.T.Context(), `SELECT count(*) FROM jobs WHERE id = ANY($1) AND state IN ('succeeded', 'failed')`, ids).Scan(&final)
+	return err == nil && final == len(ids)
 }
 
 // succeeded counts the promised jobs that sold something.

@@ -17,7 +17,7 @@ import (
 )
 
 // rounds is how often each does what it does.
-const rounds = 25
+const rounds = 15
 
 // holdStorm is everything that changes a board, at once, on one campaign.
 type holdStorm struct {

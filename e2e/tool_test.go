@@ -115,18 +115,31 @@ func startDev(t *testing.T, dir string) (*exec.Cmd, about) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(triprize(t), "dev", "--listen", listen, "--data", dir, "--workers", "2")
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	output := filepath.Join(t.TempDir(), "output")
+	file, err := os.Create(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	cmd.Stdout, cmd.Stderr = file, file
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
+	}
+	said := func() []byte {
+		data, err := os.ReadFile(output)
+		if err != nil {
+			t.Error(err)
+		}
+		return data
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Log(output.String())
+			t.Logf("%s", said())
 		}
 	})
+	fixture.Eventually(t, "it says that all is running", func() bool { return fleet.Contains(said(), "Triprize is running.") })
 	var a about
 	fixture.Eventually(t, "dev.json is complete", func() (ok bool) {
 		a, ok = readAbout(dir)

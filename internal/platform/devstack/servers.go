@@ -20,7 +20,7 @@ import (
 )
 
 // startTimeout bounds the start of one server.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // Postgres is a private cluster.
 type Postgres struct {

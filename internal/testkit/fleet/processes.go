@@ -100,8 +100,9 @@ func (s *System) log(name string) ([]byte, error) {
 // built are the binaries, for all tests of a package.
 var built struct {
 	sync.Once
-	dir string
-	err error
+	dir       string
+	temporary bool
+	err       error
 }
 
 // binaries returns the folder with the binaries, built once, with failpoints.
@@ -115,9 +116,15 @@ func binaries(t *testing.T) string {
 }
 
 // Binaries builds the programs, with failpoints, once for all tests of a package,
-// and returns their folder.
+// and returns their folder. With TRIPRIZE_TEST_BINARIES they are in that folder
+// already: make test builds them once for all packages.
 func Binaries() (dir string, err error) {
 	built.Do(func() {
+		if ready := os.Getenv("TRIPRIZE_TEST_BINARIES"); ready != "" {
+			built.dir = ready
+			return
+		}
+		built.temporary = true
 		if built.dir, built.err = os.MkdirTemp("", "triprize-bin-*"); built.err == nil {
 			_, built.err = devstack.Binaries(context.Background(), built.dir, "failpoint")
 		}
@@ -128,7 +135,7 @@ func Binaries() (dir string, err error) {
 // Main runs the tests of a package that uses systems.
 func Main(m *testing.M) {
 	fixture.Main(m, func() {
-		if built.dir != "" {
+		if built.temporary {
 			_ = os.RemoveAll(built.dir)
 		}
 	})

@@ -41,6 +41,12 @@ var unhurried = []string{
 	"TRIPRIZE_API_SHUTDOWN_TIMEOUT=1m", "TRIPRIZE_WORKER_SHUTDOWN_TIMEOUT=1m", "TRIPRIZE_SCHEDULER_SHUTDOWN_TIMEOUT=1m",
 }
 
+// swift are the settings by which what a crash leaves behind is found in seconds.
+var swift = []string{
+	"TRIPRIZE_WORKER_HEARTBEAT_INTERVAL=500ms", "TRIPRIZE_WORKER_HEARTBEAT_TTL=3s", "TRIPRIZE_IDEMPOTENCY_CLAIM_TTL=3s",
+	"TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=500ms", "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=1500ms",
+}
+
 // System is a running Triprize.
 type System struct {
 	*devstack.Fleet // its real processes; nil when they run inside the test
@@ -74,7 +80,7 @@ func Start(t *testing.T, o Options) *System {
 		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0",
-	}, append(slices.Clone(unhurried), o.Env...)...)
+	}, slices.Concat(unhurried, swift, o.Env)...)
 	if o.Binaries {
 		s.Fleet = &devstack.Fleet{BinDir: binaries(t), LogDir: t.TempDir(), Logger: fixture.Logger(t), Restart: o.Restart, Env: s.env}
 	}
