@@ -48,15 +48,15 @@ dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--wo
 	./bin/triprize dev $(ARGS)
 
 .PHONY: test
-test: deps npm build ## Run every test, on a Postgres and a Redis of their own
+test: deps npm go ## Run every test, on a Postgres and a Redis of their own
 	go build -tags failpoint -o bin/failpoint/ ./cmd/...
 	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint; \
 	if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
 		$(TEST); \
 	else \
-		./bin/triprize with-servers $(TEST); \
+		./bin/failpoint/triprize with-servers $(TEST); \
 	fi
-	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -count=1 ./...) || exit 1; done
+	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -tags failpoint -count=1 ./...) || exit 1; done
 
 .PHONY: lint
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
