@@ -9,13 +9,21 @@ import (
 )
 
 // LockMode says what a statement does about rows that another transaction has locked.
-type LockMode string
+type LockMode int
 
-// The lock modes. Their text ends a SELECT … ORDER BY id that locks rows.
+// The lock modes.
 const (
-	WaitForLocks LockMode = ` FOR NO KEY UPDATE`             // wait for each, in order
-	SkipLocked   LockMode = ` FOR NO KEY UPDATE SKIP LOCKED` // leave them out
+	WaitForLocks LockMode = iota // wait for each, in order
+	SkipLocked                   // leave them out
 )
+
+// SQL returns the end of a SELECT … ORDER BY id that locks rows.
+func (m LockMode) SQL() string {
+	if m == SkipLocked {
+		return ` FOR NO KEY UPDATE SKIP LOCKED`
+	}
+	return ` FOR NO KEY UPDATE`
+}
 
 // LimitLockWaits bounds every wait for a lock in the rest of a transaction,
 // instead of postgres.lock_timeout. A statement that would wait longer fails with

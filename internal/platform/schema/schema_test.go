@@ -148,6 +148,42 @@ func TestTwoThatMigrateAtOnceBothSucceedAndApplyEachMigrationOnce(t *testing.T) 
 	}
 }
 
+func TestKindsOfStoredCommandsAreRenamedAndBack(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	m := migrator(t, db)
+	const jobs = 2500 // more than one transaction renames
+	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
+		SELECT gen_random_uuid(), 'shop', n::text, sha256('a'), (ARRAY['hold-create', 'transfer-create', 'purchase'])[n % 3 + 1], '{}', clock_timestamp() + interval '1 day'
+		FROM generate_series(1, $1) AS n`, jobs); err != nil {
+		t.Fatal(err)
+	}
+	kinds := func() (list string) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), `SELECT string_agg(kind || ' ' || n, ', ' ORDER BY kind) FROM (SELECT kind, count(*) AS n FROM jobs GROUP BY kind) k`).Scan(&list); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	after := kinds()
+	for {
+		done, err := m.Down(t.Context())
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		if strings.Contains(done[0], "00010") {
+			break
+		}
+	}
+	if before := kinds(); before != "create-hold 833, purchase 833, transfer 834" {
+		t.Errorf("before: %s", before)
+	}
+	up(t, m)
+	if again := kinds(); again != after {
+		t.Errorf("%s became %s", after, again)
+	}
+}
+
 func TestEveryMigrationCanBeTakenBackAndAppliedAgain(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)

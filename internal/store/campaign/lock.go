@@ -33,7 +33,7 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 // that were free. Statements queued after it see what was committed before the
 // locks were granted.
 func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(id uuid.UUID)) {
-	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+string(mode), ids).Query(func(rows pgx.Rows) error {
+	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+mode.SQL(), ids).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil })
 		return err

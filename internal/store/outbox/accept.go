@@ -73,7 +73,8 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 }
 
 // queueInsert writes a message of each kind for the jobs that the statement before
-// has made. Candidates have fresh ids, so a job with the id of a candidate is new.
+// has made, in this transaction: requests that are accepted a second time, after an
+// error, may have made theirs and a message before.
 func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.Request) {
 	var ids, jobs []uuid.UUID
 	var kinds, jobKinds []string
@@ -88,6 +89,6 @@ func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.
 		SELECT m.id, kind, array_agg(j.id ORDER BY j.id)
 		FROM unnest($1::uuid[], $2::text[]) AS m (id, kind)
 		JOIN unnest($3::uuid[], $4::text[]) AS c (job_id, kind) USING (kind)
-		CROSS JOIN LATERAL (SELECT id FROM jobs WHERE id = c.job_id) j
+		CROSS JOIN LATERAL (SELECT id FROM jobs WHERE id = c.job_id AND xmin = pg_current_xact_id()::xid) j
 		GROUP BY m.id, kind`, ids, kinds, jobs, jobKinds)
 }

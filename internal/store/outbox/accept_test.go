@@ -69,6 +69,25 @@ func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 	}
 }
 
+func TestRequestsThatAreAcceptedAgainGetNoSecondMessage(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	requests := []job.Request{request("k", "a"), request("l", "a")}
+	for range 2 { // as after a commit whose answer was lost
+		if _, _, err := outbox.Accept(t.Context(), db, requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requests = append(requests, request("m", "a"))
+	if _, messages, err := outbox.Accept(t.Context(), db, requests); err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
+		t.Errorf("for the new one: %+v, %v", messages, err)
+	}
+	var messages, jobs int
+	if err := db.QueryRow(t.Context(), `SELECT count(*), sum(cardinality(jobs)) FROM outbox_messages`).Scan(&messages, &jobs); err != nil || messages != 2 || jobs != 3 {
+		t.Errorf("%d messages for %d jobs, %v; want 2 for 3", messages, jobs, err)
+	}
+}
+
 func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

@@ -70,7 +70,7 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	ids = slices.Compact(ids)
 	locked := make(map[uuid.UUID]bool, len(ids))
 	var p pgx.Batch
-	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+string(mode), ids).Query(func(rows pgx.Rows) error {
+	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+mode.SQL(), ids).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
 		return err
