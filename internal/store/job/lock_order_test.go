@@ -55,7 +55,9 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 			t.Errorf("%s: the second is locked before the first: %v", what, err)
 		}
 		cancel()
-		<-ended
+		if err := <-ended; err == nil {
+			t.Errorf("%s: done, though the first was locked", what)
+		}
 		_ = first.Rollback(context.Background())
 	}
 }
