@@ -53,7 +53,7 @@ func paste(t *testing.T, script string, env ...string) string {
 	if script == "" {
 		t.Fatal("there is nothing to run")
 	}
-	cmd := exec.Command("sh", "-eu", "-c", script)
+	cmd := exec.Command("sh", "-eu", "-c", strings.ReplaceAll(script, "wait=10", fleet.UntilFinal)) // on any machine
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), env...)
 	var errs bytes.Buffer

@@ -115,6 +115,7 @@ func startDev(t *testing.T, dir string) (*exec.Cmd, about) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(triprize(t), "dev", "--listen", listen, "--data", dir, "--workers", "2")
+	cmd.Env = append(os.Environ(), "TRIPRIZE_API_MAX_WAIT=3m")
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)
 	if err != nil {

@@ -84,6 +84,11 @@ func (m *maker) send(t *testing.T, base string, o made, seed int) fleet.Answer {
 		return sent{request, plain}
 	}).Example(seed)
 	a := fleet.Send(request.Request)
+	for a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "" { // what a busy server asks for
+		again := request.Clone(t.Context())
+		again.Body, _ = request.GetBody()
+		a = fleet.Send(again)
+	}
 	switch {
 	case a.Err != nil && request.ContentLength > bodyLimit: // refused by its length, while it was still being sent
 		return a
