@@ -60,10 +60,14 @@ func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	return c
 }
 
-// Do adds one item to a batch and waits for its result. When ctx ends first, the
-// item may still be flushed: the caller does not know its outcome.
+// Do adds one item to a batch and waits for its result. When ctx ends meanwhile,
+// the item may still be flushed: the caller does not know its outcome. When ctx
+// has ended already, nothing is done.
 func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
 	mine := &call[T, R]{item: item, done: make(chan struct{})}
 	if err := c.submit(mine); err != nil {
 		return none, err
@@ -77,9 +81,15 @@ func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 }
 
 // DoAll adds many items, which may end up in several flushes, and waits for all.
-// results[i] and errs[i] belong to items[i].
+// results[i] and errs[i] belong to items[i]. ctx is as with Do.
 func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, errs []error) {
 	results, errs = make([]R, len(items)), make([]error, len(items))
+	if err := ctx.Err(); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return results, errs
+	}
 	calls := make([]*call[T, R], len(items))
 	for i, item := range items {
 		calls[i] = &call[T, R]{item: item, done: make(chan struct{})}

@@ -227,6 +227,24 @@ func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
 	c.Close()
 }
 
+func TestNothingIsDoneForACallerThatHasGone(t *testing.T) {
+	c := New(options(), func(_ context.Context, items []int) ([]int, error) {
+		t.Errorf("flushed %v", items)
+		return items, nil
+	})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for range 100 { // an answer would be a matter of chance
+		if _, err := c.Do(gone, 1); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one: %v", err)
+		}
+		if _, errs := c.DoAll(gone, []int{1, 2}); !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
+			t.Fatalf("two: %v", errs)
+		}
+	}
+	c.Close()
+}
+
 func TestCloseEndsWhatTakesTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
