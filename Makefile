@@ -15,7 +15,8 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
 # The failpoint tag lets tests stop the code at named moments. -count=1: Go's cache
-# of results does not see changes in the servers and binaries that a test uses.
+# of results does not see changes in the servers and binaries that a test uses. A
+# program with the race detector waits for reports at its end, a second if not told.
 TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
 	-tags failpoint -race -count=1 -timeout 30m ./...
 
@@ -50,7 +51,7 @@ dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--wo
 .PHONY: test
 test: deps npm go ## Run every test, on a Postgres and a Redis of their own
 	go build -tags failpoint -o bin/failpoint/ ./cmd/...
-	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint; \
+	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE"; \
 	if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
 		$(TEST); \
 	else \
