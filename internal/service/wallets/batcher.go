@@ -2,6 +2,7 @@ package wallets
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"triprize/internal/platform/batch"
@@ -10,34 +11,58 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Batcher gathers single commands into batches.
+// Batcher gathers single commands into batches. Commands on a wallet that another
+// transaction keeps locked get batches of their own, which wait longer: so they delay
+// only each other.
 type Batcher struct {
-	lanes *batch.Lanes[Command, job.Done]
+	lanes   *batch.Lanes[Command, job.Done]
+	waiting *batch.Lanes[Command, job.Done] // of commands that found their wallet locked
+	timeout time.Duration
+	rowWait time.Duration // of the waiting lanes; tests set it
 }
 
 const (
 	// lanes is the number of concurrent batches. A command runs in the lane of its first
 	// wallet, so two lanes of a process compete only for wallets that receive transfers.
 	lanes = 4
+	// waitingLanes is the number of batches that wait for locked wallets.
+	waitingLanes = 2
+	// waitingRowWait is how long such a batch waits before it does without the wallets
+	// that are still locked. Their commands are tried again, in the next one.
+	waitingRowWait = time.Second
 	// drain is how long Close still carries out commands that are waiting.
 	drain = 2 * time.Second
 )
 
 // NewBatcher returns a Batcher in front of an Executor; Close closes it.
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
-	return &Batcher{lanes: batch.NewLanes(lanes, batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}, e.Do)}
+	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
+	b := &Batcher{lanes: batch.NewLanes(lanes, options, e.Do), timeout: settings.Timeout, rowWait: waitingRowWait}
+	b.waiting = batch.NewLanes(waitingLanes, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
+		return e.do(ctx, commands, b.rowWait)
+	})
+	return b
 }
 
 // Do carries out a command together with others. A recorded refusal is the problem of
-// the job; any other refusal is in Err.
+// the job; any other refusal is in Err. While another transaction keeps a wallet of the
+// command locked it is tried again, until ctx or the timeout of the settings ends.
 func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	by := c.Request.ID
 	if wallets := c.Action.wallets(); len(wallets) > 0 {
 		by = wallets[0]
 	}
-	return b.lanes.Of(by).Do(ctx, c)
+	until := time.Now().Add(b.timeout)
+	done, err := b.lanes.Of(by).Do(ctx, c)
+	for err == nil && errors.Is(done.Err, errBusy) && time.Now().Before(until) {
+		done, err = b.waiting.Of(by).Do(ctx, c)
+	}
+	return done, err
 }
 
 // Close finishes the commands that are waiting.
-func (b *Batcher) Close() { b.lanes.Close() }
+func (b *Batcher) Close() {
+	b.lanes.Close()
+	b.waiting.Close()
+}

@@ -2,7 +2,6 @@ package wallets_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -28,9 +27,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, postgres.WaitForLocks); err != nil {
 			return err
 		}
-		at.SetRowWait(200 * time.Millisecond)
-		done, err := at.Do(t.Context(), batch)
-		at.SetRowWait(fixture.Patience)
+		done, err := wallets.NewExecutor(db, documents, wallets.Options{}).Do(t.Context(), batch)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package wallets
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const tries = 3
 type Options struct {
 	Acquire  lock.AcquireFunc // takes locks in Redis for hot wallets; nil: row locks only
 	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
+	RowWait  time.Duration    // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
 }
 
 // Documents make the bodies of answers.
@@ -39,7 +41,6 @@ type Executor struct {
 	db        pool
 	documents Documents
 	options   Options
-	rowWait   time.Duration // how long a batch waits for a wallet; tests set it
 	lost      atomic.Int64
 	unlocked  atomic.Int64
 }
@@ -52,10 +53,9 @@ type pool interface {
 
 // NewExecutor returns an Executor.
 func NewExecutor(db pool, documents Documents, options Options) *Executor {
-	if options.LockWait == 0 {
-		options.LockWait = 100 * time.Millisecond
-	}
-	return &Executor{db: db, documents: documents, options: options, rowWait: rowWait}
+	options.LockWait = cmp.Or(options.LockWait, 100*time.Millisecond)
+	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
+	return &Executor{db: db, documents: documents, options: options}
 }
 
 // Counts is what an Executor has counted since it was made.
@@ -72,14 +72,20 @@ func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load(), Unlocked
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+	return e.do(ctx, commands, e.options.RowWait)
+}
+
+// do is Do with how long it waits for a wallet. It waits only once: then it does the
+// commands on the other wallets, and those on locked ones have errBusy.
+func (e *Executor) do(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
 	defer e.lockHot(ctx, commands)()
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request
 	}
-	done, err := e.try(ctx, commands, requests, postgres.WaitForLocks)
+	done, err := e.try(ctx, commands, requests, postgres.WaitForLocks, rowWait)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
-		done, err = e.try(ctx, commands, requests, postgres.SkipLocked)
+		done, err = e.try(ctx, commands, requests, postgres.SkipLocked, rowWait)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wallets.Do: %w", err)
@@ -87,9 +93,9 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 	return done, nil
 }
 
-// try is Do with a lock mode. With postgres.SkipLocked, commands on locked wallets are
+// try is do with a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, commands []Command, requests []job.Request, mode postgres.LockMode) ([]job.Done, error) {
+func (e *Executor) try(ctx context.Context, commands []Command, requests []job.Request, mode postgres.LockMode, rowWait time.Duration) ([]job.Done, error) {
 	var err error
 	for range tries {
 		var done []job.Done
@@ -98,7 +104,7 @@ func (e *Executor) try(ctx context.Context, commands []Command, requests []job.R
 			for at, i := range fresh {
 				mine[at] = commands[i]
 			}
-			return e.execute(ctx, tx, mine, mode)
+			return e.execute(ctx, tx, mine, mode, rowWait)
 		})
 		if err == nil {
 			failpoint.Hit("wallets.committed", func() []string { return touched(commands) })
@@ -112,9 +118,6 @@ func (e *Executor) try(ctx context.Context, commands []Command, requests []job.R
 	return nil, fault.Wrap(fault.Unavailable, err, "too many concurrent changes; retry with the same Idempotency-Key")
 }
 
-// rowWait bounds how long a batch waits for a wallet.
-const rowWait = time.Second
-
 // errBusy answers commands on a wallet that another transaction keeps locked.
 var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
@@ -127,13 +130,13 @@ type session struct {
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
 // the results.
-func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode) ([]job.Answer, error) {
+func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode, rowWait time.Duration) ([]job.Answer, error) {
 	s := &session{documents: e.documents}
 	var err error
 	if s.opened, err = open(ctx, tx, commands); err != nil {
 		return nil, err
 	}
-	if err := postgres.LimitLockWaits(ctx, tx, e.rowWait); err != nil {
+	if err := postgres.LimitLockWaits(ctx, tx, rowWait); err != nil {
 		return nil, err
 	}
 	if s.book, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {

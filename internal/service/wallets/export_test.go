@@ -2,5 +2,6 @@ package wallets
 
 import "time"
 
-// SetRowWait sets how long a batch waits for a wallet.
-func (e *Executor) SetRowWait(limit time.Duration) { e.rowWait = limit }
+// SetRowWait sets how long a batch of commands that wait for locked wallets waits. It
+// must be called before the first command.
+func (b *Batcher) SetRowWait(limit time.Duration) { b.rowWait = limit }

@@ -73,9 +73,7 @@ func newExecutor(db interface {
 	postgres.DB
 	postgres.Beginner
 }) *wallets.Executor {
-	e := wallets.NewExecutor(db, documents, wallets.Options{})
-	e.SetRowWait(fixture.Patience)
-	return e
+	return wallets.NewExecutor(db, documents, wallets.Options{RowWait: fixture.Patience})
 }
 
 // command is an action under a fresh key.

@@ -1,0 +1,87 @@
+package wallets_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/wallets"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// newBatcher returns a batcher whose executor waits for a wallet as usual; commands
+// that found theirs locked wait for as long as the test lasts.
+func newBatcher(t *testing.T, db *pgxpool.Pool) *wallets.Batcher {
+	t.Helper()
+	settings := fixture.Settings(t).Wallets
+	settings.Timeout = fixture.Patience
+	b := wallets.NewBatcher(wallets.NewExecutor(db, documents, wallets.Options{}), settings)
+	b.SetRowWait(fixture.Patience)
+	t.Cleanup(b.Close)
+	return b
+}
+
+func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	b := newBatcher(t, db)
+	stuck := made(t, at, 100)
+	unlock := fixture.LockWallet(t, db, stuck)
+	ended := make(chan job.Done, 1)
+	go func() {
+		done, err := b.Do(t.Context(), command(wallets.Credit{Wallet: stuck, Details: amount(1)}))
+		if done.Err == nil {
+			done.Err = err
+		}
+		ended <- done
+	}()
+	fixture.AwaitBlocked(t, db, 1)
+	inTime, cancel := context.WithTimeout(t.Context(), fixture.Patience/2) // the one that waits does so for longer
+	defer cancel()
+	for range 16 { // in every lane
+		free := made(t, at, 100)
+		for range 3 {
+			if done, err := b.Do(inTime, command(wallets.Credit{Wallet: free, Details: amount(1)})); err != nil || done.Err != nil {
+				t.Fatalf("while another wallet is locked: %v, %v", done.Err, err)
+			}
+		}
+		expect(t, db, free, 103, 0, 4)
+	}
+	select {
+	case done := <-ended:
+		t.Fatalf("while it is locked: %+v", done)
+	default:
+	}
+	unlock()
+	if done := <-ended; done.Err != nil || done.Job.Problem != nil {
+		t.Errorf("when it was free: %+v", done)
+	}
+	expect(t, db, stuck, 101, 0, 2)
+	fixture.Sound(t, db)
+}
+
+func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	at := newExecutor(db)
+	stuck := made(t, at, 100)
+	unlock := fixture.LockWallet(t, db, stuck)
+	settings := fixture.Settings(t).Wallets
+	settings.Timeout = 300 * time.Millisecond
+	b := wallets.NewBatcher(wallets.NewExecutor(db, documents, wallets.Options{}), settings)
+	t.Cleanup(b.Close)
+	credit := command(wallets.Credit{Wallet: stuck, Details: amount(1)})
+	if done, err := b.Do(t.Context(), credit); err == nil && fault.CodeOf(done.Err) != fault.Unavailable {
+		t.Errorf("while it is locked: %+v", done)
+	}
+	unlock()
+	if done := do(t, at, credit)[0]; done.Err != nil || done.Replayed || done.Job.Problem != nil {
+		t.Errorf("again, when it was free: %+v", done)
+	}
+	expect(t, db, stuck, 101, 0, 2)
+}
