@@ -77,9 +77,9 @@ func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.L
 	if p.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	sync := "on"
+	sync, wal := "on", "4GB"
 	if opts.Unsafe {
-		sync = "off"
+		sync, wal = "off", "256MB" // it may lie in memory, and a checkpoint costs nothing
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "postgres.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -89,7 +89,7 @@ func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.L
 		cmd := exec.Command(filepath.Join(bin, "postgres"), "-D", p.data, "-p", strconv.Itoa(p.port),
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300",
 			"-c", "fsync="+sync, "-c", "full_page_writes="+sync, "-c", "synchronous_commit=on",
-			"-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB", "-c", "log_min_messages=warning")
+			"-c", "shared_buffers=256MB", "-c", "max_wal_size="+wal, "-c", "log_min_messages=warning")
 		cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.data, log, log, attributes(as)
 		return cmd
 	}}

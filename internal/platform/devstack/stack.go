@@ -16,7 +16,7 @@ import (
 // Options choose how a Stack runs.
 type Options struct {
 	Dir     string        // empty: a throw-away folder
-	Unsafe  bool          // without fsync: for tests that do not measure
+	Unsafe  bool          // without fsync, and in memory if the folder is thrown away: for tests that do not measure
 	Restart time.Duration // pause before a server that ended is started again; 0: it is not
 	Changed func()        // called when a server started or ended
 	Logger  *slog.Logger
@@ -46,7 +46,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Stack{Dir: opts.Dir, throwaway: opts.Dir == ""}
-	if err := s.occupy(); err != nil {
+	if err := s.occupy(opts.Unsafe); err != nil {
 		return nil, err
 	}
 	var err error
@@ -60,10 +60,10 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 }
 
 // occupy creates the folder and takes its lock.
-func (s *Stack) occupy() (err error) {
+func (s *Stack) occupy(unsafe bool) (err error) {
 	if s.throwaway {
 		RemoveLeftovers()
-		if s.Dir, err = os.MkdirTemp("", throwawayPattern); err != nil {
+		if s.Dir, err = os.MkdirTemp(place(unsafe), throwawayPattern); err != nil {
 			return err
 		}
 	} else if s.Dir, err = filepath.Abs(s.Dir); err != nil {
@@ -103,8 +103,7 @@ func (s *Stack) Stop() error {
 
 // RemoveLeftovers stops and removes the throw-away stacks of runs that were killed.
 func RemoveLeftovers() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), throwawayPattern))
-	for _, dir := range dirs {
+	for _, dir := range throwaways() {
 		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < time.Minute {
 			continue // a process may just have created it and be about to lock it
 		}
