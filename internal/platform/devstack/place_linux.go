@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// memoryRoom is how much must be free in memoryFolder: several times what the tests
-	// have ever used.
-	memoryRoom = 4 << 30
+	// memoryRoom is how much must be free in memoryFolder: ten times what the tests
+	// use on two processors.
+	memoryRoom = 2 << 30
 	// memorySpare is how much memory must be available: the folder's size is no promise
 	// that there is so much.
-	memorySpare = 8 << 30
+	memorySpare = 4 << 30
 )
 
 // roomyMemory returns a folder in memory that has room for the data of tests, or "".
