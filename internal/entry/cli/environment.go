@@ -149,6 +149,7 @@ func (e *environment) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	settings.Postgres.StatementTimeout = migrationTimeout // of the tool's own sessions: a release may find a folder with much data
 	if e.db, err = postgres.Open(ctx, settings.Postgres, "triprize-dev"); err != nil {
 		return err
 	}
