@@ -14,6 +14,8 @@ var patterns = map[string]string{
 	`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
 }
 
+var readContract = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) })
+
 // LoadContract returns the HTTP contract, ready to check requests. It is read once
-// in a process, and must not be changed.
-var LoadContract = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) })
+// in a process; callers share it and must not change it.
+func LoadContract() (*openapi.Document, error) { return readContract() }

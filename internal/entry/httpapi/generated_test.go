@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/triangle"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 
 	"github.com/google/uuid"
@@ -84,11 +86,15 @@ func (m *maker) send(t *testing.T, base string, o made, seed int) fleet.Answer {
 		return sent{request, plain}
 	}).Example(seed)
 	a := fleet.Send(request.Request)
-	for a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "" { // what a busy server asks for
-		again := request.Clone(t.Context())
+	fixture.Eventually(t, fmt.Sprintf("%s %s is no longer told to retry", request.Method, request.URL), func() bool {
+		if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
+			return true
+		}
+		again := request.Clone(t.Context()) // as a busy server asks for
 		again.Body, _ = request.GetBody()
 		a = fleet.Send(again)
-	}
+		return false
+	})
 	switch {
 	case a.Err != nil && request.ContentLength > bodyLimit: // refused by its length, while it was still being sent
 		return a

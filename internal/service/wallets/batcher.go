@@ -28,8 +28,10 @@ const (
 	// waitingLanes is the number of batches that wait for locked wallets.
 	waitingLanes = 2
 	// waitingRowWait is how long such a batch waits before it does without the wallets
-	// that are still locked. Their commands are tried again, in the next one.
-	waitingRowWait = time.Second
+	// that are still locked. Their commands are tried again, in the next one. It is
+	// short because the batch has claimed the keys of its commands meanwhile: a retry
+	// with the same key waits for it, and so does what shares a batch with the retry.
+	waitingRowWait = 250 * time.Millisecond
 	// drain is how long Close still carries out commands that are waiting.
 	drain = 2 * time.Second
 )

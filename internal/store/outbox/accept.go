@@ -74,7 +74,8 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 
 // queueInsert writes a message of each kind for the jobs that the statement before
 // has made, in this transaction: requests that are accepted a second time, after an
-// error, may have made theirs and a message before.
+// error, may have made theirs and a message before. A row that was made in a
+// savepoint is not found: it has an id of its own in xmin.
 func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.Request) {
 	var ids, jobs []uuid.UUID
 	var kinds, jobKinds []string
