@@ -671,6 +671,9 @@ type SweepReport struct {
 	// Counts What it found and did, by name.
 	Counts map[string]int `json:"counts"`
 
+	// More True when the run of `old-records` ended before it was done, because of its time limit or a shutdown: run it again. The scheduler does so by itself. Other sweeps do not tell.
+	More bool `json:"more,omitempty,omitzero"`
+
 	// Error Why it failed; its changes before that remain.
 	Error string `json:"error,omitempty,omitzero"`
 }
@@ -1140,7 +1143,7 @@ func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepLi
 
 // RunSweep is POST /v1/sweeps/{sweep}: run a sweep now.
 //
-// A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set.
+// A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set. A run ends before the time limit of a request; with `more` it has left something to do.
 //
 // For operator.
 func (c *Client) RunSweep(ctx context.Context, sweep SweepName, options ...CallOption) (SweepReport, error) {

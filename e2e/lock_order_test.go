@@ -32,7 +32,7 @@ var stepOf = map[string]int{
 	"campaigns": campaigns, "positions": ofACampaign, "holds": ofACampaign, "purchases": ofACampaign, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
-	"jobs": settledJobs, "outbox_messages": outboxMessages,
+	"jobs": settledJobs, "refused_jobs": settledJobs, "outbox_messages": outboxMessages,
 }
 
 var (
@@ -54,7 +54,7 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 		if step == 0 {
 			t.Errorf("the lock order does not have the table %q: %s", table[2], statement)
 		}
-		if step == settledJobs && table[1] == "INSERT INTO" {
+		if table[2] == "jobs" && table[1] == "INSERT INTO" {
 			step = newJobs
 		}
 		steps = append(steps, step)

@@ -61,7 +61,8 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 }
 
 // SweepOnce runs the named sweep, or all when only is empty, without a leader's
-// lock, and prints {"sweeps": [report, …]}. It fails when a sweep has failed.
+// lock, and prints {"sweeps": [report, …]}. A run that had more to do is followed by
+// another, with a report of its own. It fails when a sweep has failed.
 func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) error {
 	s, sweeper := p.scheduler()
 	if err := p.Await(ctx); err != nil {
@@ -72,9 +73,9 @@ func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) erro
 	var failed []error
 	for _, sweep := range sweeper.Sweeps() {
 		names = append(names, sweep.Name)
-		if (only == "" || only == sweep.Name) && ctx.Err() == nil {
+		for more := only == "" || only == sweep.Name; more && ctx.Err() == nil; {
 			report, err := s.RunOnce(ctx, sweep)
-			reports, failed = append(reports, report), append(failed, err)
+			reports, failed, more = append(reports, report), append(failed, err), report.More
 		}
 	}
 	if len(reports) == 0 {

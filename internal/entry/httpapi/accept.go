@@ -123,10 +123,16 @@ func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, 
 	return j, nil, true
 }
 
+// jobRemembered is the age up to which a job is stored in Redis. A record is kept for
+// idempotency.request_ttl, 12 hours at most, so it is gone before the sweep old-records
+// may delete its job, which is a day old then. After that the key is free for another
+// job, and a record of the first must not answer for it.
+const jobRemembered = 11 * time.Hour
+
 // rememberFinal stores the answer of a final job in Redis, for later requests with
 // the same key.
 func (a *acceptor) rememberFinal(j job.Job) {
-	if j.State.Final() {
+	if j.State.Final() && time.Since(j.AcceptedAt) < jobRemembered {
 		_ = a.remember.Submit(job.Accepted{Job: j})
 	}
 }

@@ -26,7 +26,8 @@ func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestOb
 	return contract.ListSweeps200JSONResponse{Body: answer}, nil
 }
 
-// RunSweep runs a sweep now, whichever scheduler leads.
+// RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
+// request.
 func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject) (contract.RunSweepResponseObject, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
@@ -46,5 +47,5 @@ func reportJSON(r recovery.Report) contract.SweepReport {
 	if r.Error != "" {
 		r.Error = "the sweep failed; the log says why"
 	}
-	return contract.SweepReport{Sweep: r.Sweep, StartedAt: r.StartedAt, DurationMs: r.DurationMS, Counts: r.Counts, Error: r.Error}
+	return contract.SweepReport{Sweep: r.Sweep, StartedAt: r.StartedAt, DurationMs: r.DurationMS, Counts: r.Counts, More: r.More, Error: r.Error}
 }

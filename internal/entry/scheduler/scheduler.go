@@ -70,27 +70,41 @@ func (s *Scheduler) lead(ctx context.Context) {
 	var sweeps sync.WaitGroup
 	for _, sweep := range s.sweeper.Sweeps() {
 		sweeps.Go(func() {
-			for ctx.Err() == nil {
-				_, _ = s.RunOnce(ctx, sweep) // RunOnce logs the error; the next run tries again
-				pause(ctx, sweep.Every)
-			}
+			repeat(ctx, sweep.Every, func() (more bool) {
+				report, _ := s.RunOnce(ctx, sweep) // RunOnce logs the error; the next run tries again
+				return report.More
+			})
 		})
 	}
 	sweeps.Wait()
 }
 
+// repeat runs a sweep at its interval until ctx ends. A run that had more to do is
+// followed by the next one at once.
+func repeat(ctx context.Context, every time.Duration, run func() (more bool)) {
+	for ctx.Err() == nil {
+		if !run() {
+			pause(ctx, every)
+		}
+	}
+}
+
 // RunOnce runs one sweep, and logs and counts what it found. When ctx ends, a
-// running sweep may go on for the shutdown timeout.
+// running sweep may go on for the shutdown timeout, if it is not interruptible.
 func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery.Report, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.finish, cancel) })()
+	finish := s.finish
+	if sweep.Interruptible {
+		finish = 0
+	}
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finish, cancel) })()
 	report, err := s.sweeper.Run(running, sweep)
 	outcome, level := "ok", slog.LevelDebug
 	if err != nil {
 		outcome, level = "failed", slog.LevelWarn
 	}
-	s.logger.Log(ctx, level, "sweep", "sweep", sweep.Name, "outcome", outcome, "counts", report.Counts, "duration_ms", report.DurationMS, "error", err)
+	s.logger.Log(ctx, level, "sweep", "sweep", sweep.Name, "outcome", outcome, "counts", report.Counts, "more", report.More, "duration_ms", report.DurationMS, "error", err)
 	s.runs.WithLabelValues(sweep.Name, outcome).Inc()
 	s.duration.WithLabelValues(sweep.Name).Observe(time.Duration(report.DurationMS * int64(time.Millisecond)).Seconds())
 	for what, n := range report.Counts {

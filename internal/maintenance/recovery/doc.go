@@ -8,7 +8,7 @@
 //	stale-locks             release execution locks that are no longer renewed
 //	stuck-draws             make a new draw job for sold-out campaigns that have none
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker
-//	old-records             delete final jobs and ended holds that are past their retention
+//	old-records             delete final jobs and ended holds that are past their retention, until there are none
 //
 // No promise depends on when a sweep runs, only that it runs at some time.
 package recovery

@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -80,20 +78,4 @@ func lockStuck(ctx context.Context, tx pgx.Tx, after time.Duration, limit int) (
 		return nil, fmt.Errorf("recovery.lockStuck: %w", err)
 	}
 	return stuck, nil
-}
-
-// oldRecords deletes final jobs and ended holds that are past their retention.
-func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "holds_deleted": 0}
-	jobs := s.batches(func(limit int) (int, error) {
-		deleted, err := job.DeleteExpired(ctx, s.db, limit)
-		counts["jobs_deleted"] += deleted
-		return deleted, err
-	})
-	holds := s.batches(func(limit int) (int, error) {
-		deleted, err := inventory.DeleteEndedHolds(ctx, s.db, s.settings.Retention.Holds, limit)
-		counts["holds_deleted"] += deleted
-		return deleted, err
-	})
-	return counts, errors.Join(jobs, holds)
 }

@@ -259,23 +259,3 @@ func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 		t.Error("a job that was delivered once is given up")
 	}
 }
-
-func TestOldRecordsGo(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	fixture.Sell(t, p.db, id, 5)
-	if got := p.sweep("old-records"); got["jobs_deleted"] != 0 {
-		t.Errorf("young records: %v", got)
-	}
-	if _, err := p.db.Exec(t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.sweep("old-records"); got["jobs_deleted"] != 5 {
-		t.Errorf("old records: %v", got)
-	}
-	if got := p.sweep("lost-jobs"); got["jobs_reissued"] != 0 { // messages of deleted jobs
-		t.Errorf("got %v", got)
-	}
-	fixture.Sound(t, p.db)
-}

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -22,19 +23,23 @@ import (
 // Counts is how much a run of a sweep has found and done, by name.
 type Counts map[string]int
 
-// Sweep is one kind of recovery.
+// Sweep is one kind of recovery. An interruptible one does nothing that has to be
+// finished: it can be stopped at any moment.
 type Sweep struct {
-	Name  string
-	Every time.Duration
-	run   func(ctx context.Context) (Counts, error)
+	Name          string
+	Every         time.Duration
+	Interruptible bool
+	run           func(ctx context.Context) (Counts, error)
 }
 
-// Report is the result of one run of a sweep.
+// Report is the result of one run of a sweep. More says that the run has ended before it
+// was done; only old-records tells.
 type Report struct {
 	Sweep      string    `json:"sweep"`
 	StartedAt  time.Time `json:"started_at"`
 	DurationMS int64     `json:"duration_ms"`
 	Counts     Counts    `json:"counts"`
+	More       bool      `json:"more,omitempty"`
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -69,13 +74,13 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 func (s *Sweeper) Sweeps() []Sweep {
 	every := s.settings.Sweeps
 	return []Sweep{
-		{"expired-holds", every.ExpiredHoldsInterval, s.expiredHolds},
-		{"expired-authorizations", every.ExpiredAuthorizationsInterval, s.expiredAuthorizations},
-		{"expired-reservations", every.ExpiredReservationsInterval, s.expiredReservations},
-		{"stale-locks", every.StaleLocksInterval, s.staleLocks},
-		{"stuck-draws", every.StuckDrawsInterval, s.stuckDraws},
-		{"lost-jobs", every.LostJobsInterval, s.lostJobs},
-		{"old-records", every.OldRecordsInterval, s.oldRecords},
+		{"expired-holds", every.ExpiredHoldsInterval, false, s.expiredHolds},
+		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
+		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
+		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
+		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
+		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
+		{"old-records", every.OldRecordsInterval, true, s.oldRecords},
 	}
 }
 
@@ -100,6 +105,9 @@ func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err erro
 		s.remember(ctx, report)
 	}()
 	report.Counts, err = sweep.run(ctx)
+	if report.More = errors.Is(err, errMore); report.More {
+		err = nil
+	}
 	return report, err
 }
 

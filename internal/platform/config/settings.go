@@ -156,7 +156,7 @@ type Worker struct {
 // Idempotency is the Redis fast path in front of the jobs table.
 type Idempotency struct {
 	Budget     time.Duration `mapstructure:"budget"      validate:"min=1ms,max=10s"`
-	RequestTTL time.Duration `mapstructure:"request_ttl" validate:"min=1s,max=24h"`
+	RequestTTL time.Duration `mapstructure:"request_ttl" validate:"min=1s,max=12h"` // with jobRemembered in the api less than any retention
 	ClaimTTL   time.Duration `mapstructure:"claim_ttl"   validate:"min=100ms,max=10m"`
 	SettledTTL time.Duration `mapstructure:"settled_ttl" validate:"min=1s,max=24h"`
 }
@@ -202,10 +202,12 @@ type Draw struct {
 }
 
 // Retention tells how long ended holds and final jobs are kept; Purchases is for
-// the jobs of purchases and cancellations, Jobs for all others.
+// the jobs of purchases and cancellations, Refused for those of them that were
+// refused, Jobs for all others.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
+	Refused   time.Duration `mapstructure:"refused"   validate:"min=24h,max=87600h"`
 	Holds     time.Duration `mapstructure:"holds"     validate:"min=24h,max=8760h"`
 }
 

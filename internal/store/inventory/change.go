@@ -168,15 +168,21 @@ func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UU
 	return int(tag.RowsAffected()), nil
 }
 
-// DeleteEndedHolds deletes up to limit holds that ended longer ago than keep and
-// returns how many it has deleted.
-func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, limit int) (int, error) {
-	tag, err := db.Exec(ctx, `
-		DELETE FROM holds WHERE id IN (
-			SELECT id FROM holds WHERE ended_at < clock_timestamp() - $1 * interval '1 second'
-			ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Seconds(), limit)
+// DeleteEndedHolds deletes up to limit holds that ended longer ago than keep, the oldest
+// first, and returns how many. It looks at those that ended at from or later, and returns
+// from where to go on: the holds that were deleted a moment ago are still in the index.
+func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	err = db.QueryRow(ctx, `
+		WITH old AS MATERIALIZED (
+			SELECT id, ended_at FROM holds
+			WHERE ended_at >= coalesce($2, '-infinity'::timestamptz) AND ended_at < statement_timestamp() - $1 * interval '1 second'
+			ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED
+		), deleted AS (
+			DELETE FROM holds WHERE id = ANY(ARRAY(SELECT id FROM old))
+		)
+		SELECT count(*), coalesce(max(ended_at), $2) FROM old`, keep.Seconds(), from, limit).Scan(&deleted, &next)
 	if err != nil {
-		return 0, fmt.Errorf("inventory.DeleteEndedHolds: %w", err)
+		return 0, from, fmt.Errorf("inventory.DeleteEndedHolds: %w", err)
 	}
-	return int(tag.RowsAffected()), nil
+	return deleted, next, nil
 }

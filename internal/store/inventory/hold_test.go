@@ -108,10 +108,13 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 		change(t, db, func(b *pgx.Batch) { inventory.QueueRelease(b, h) })
 	}
 	exec(t, db, `UPDATE holds SET ended_at = clock_timestamp() - interval '25 h' WHERE id = ANY($1)`, []uuid.UUID{holds[1].ID, holds[3].ID})
+	var from *time.Time
 	for _, want := range []int{1, 1, 0} {
-		if n, err := inventory.DeleteEndedHolds(t.Context(), db, 24*time.Hour, 1); n != want || err != nil {
+		n, next, err := inventory.DeleteEndedHolds(t.Context(), db, 24*time.Hour, from, 1)
+		if n != want || err != nil {
 			t.Errorf("%d deleted, %v; want %d", n, err, want)
 		}
+		from = next
 	}
 	for i, there := range []bool{true, false, true, false, true} {
 		if _, err := inventory.GetHold(t.Context(), db, holds[i].ID); (err == nil) != there {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"triprize/internal/platform/postgres"
+	"triprize/internal/domain/fault"
 )
 
 // ErrSettled means that a job was settled already, by another delivery.
@@ -60,6 +60,22 @@ func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
 			}
 			return nil
 		})
+	queueRefused(b, outcomes)
+}
+
+// queueRefused lists the refused jobs among outcomes for the sweep old-records, which
+// deletes them sooner than others. A job that failed through a defect is not listed.
+// Nobody can wait for the new row.
+func queueRefused(b *pgx.Batch, outcomes []Outcome) {
+	var refused []uuid.UUID
+	for _, o := range outcomes {
+		if o.Problem != nil && o.Problem.Code.Kind() != fault.KindInternal {
+			refused = append(refused, o.ID)
+		}
+	}
+	if len(refused) > 0 {
+		b.Queue(`INSERT INTO refused_jobs (jobs) VALUES ($1)`, refused)
+	}
 }
 
 // Settle is QueueSettle for a transaction that settles one job.
@@ -70,18 +86,4 @@ func Settle(ctx context.Context, tx pgx.Tx, o Outcome) error {
 		return fmt.Errorf("job.Settle(%s): %w", o.ID, err)
 	}
 	return nil
-}
-
-// DeleteExpired deletes up to limit final jobs that are past their retention, and
-// returns how many.
-func DeleteExpired(ctx context.Context, db postgres.DB, limit int) (int, error) {
-	tag, err := db.Exec(ctx, `
-		DELETE FROM jobs WHERE id IN (
-			SELECT id FROM jobs
-			WHERE expires_at < clock_timestamp() AND state IN ('succeeded', 'failed')
-			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, limit)
-	if err != nil {
-		return 0, fmt.Errorf("job.DeleteExpired: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
 }

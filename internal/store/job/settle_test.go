@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
@@ -151,24 +152,25 @@ func TestAFailedJobSaysWhy(t *testing.T) {
 	}
 }
 
-func TestOnlyFinalJobsPastTheirTimeAreDeleted(t *testing.T) {
+func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	ids := accepted(t, db, 3)
-	for _, id := range ids[:2] {
-		if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := db.Exec(t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s' WHERE id = ANY($1)`, []uuid.UUID{ids[0], ids[2]})
-	if err != nil {
+	ids := accepted(t, db, 4)
+	var b pgx.Batch
+	job.QueueSettle(&b, []job.Outcome{
+		{ID: ids[0], Result: json.RawMessage(`{}`)},
+		job.Refused(ids[1], fault.New(fault.SoldOut, "all 10 positions are sold")),
+		job.Refused(ids[2], errors.New("a defect")),
+		job.Refused(ids[3], fault.New(fault.InsufficientFunds, "too little")),
+	})
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := job.DeleteExpired(t.Context(), db, 100); err != nil || n != 1 {
-		t.Errorf("deleted %d, %v", n, err)
+	var listed []uuid.UUID
+	if err := db.QueryRow(t.Context(), `SELECT jobs FROM refused_jobs`).Scan(&listed); err != nil { // one row
+		t.Fatal(err)
 	}
-	left, err := job.GetAll(t.Context(), db, ids)
-	if err != nil || len(left) != 2 {
-		t.Errorf("%d jobs are left, %v", len(left), err)
+	if want := []uuid.UUID{ids[1], ids[3]}; !slices.Equal(listed, want) {
+		t.Errorf("listed %v, want %v", listed, want)
 	}
 }

@@ -108,6 +108,7 @@ type SweepReport struct {
 	Sweep     string
 	StartedAt time.Time `json:"started_at"`
 	Counts    map[string]int
+	More      bool
 	Error     string
 }
 

@@ -721,6 +721,9 @@ type SweepReport struct {
 	// Counts What it found and did, by name.
 	Counts map[string]int `json:"counts"`
 
+	// More True when the run of `old-records` ended before it was done, because of its time limit or a shutdown: run it again. The scheduler does so by itself. Other sweeps do not tell.
+	More bool `json:"more,omitempty"`
+
 	// Error Why it failed; its changes before that remain.
 	Error string `json:"error,omitempty"`
 }
@@ -1015,7 +1018,7 @@ type ListCampaignsParams struct {
 
 // CreateCampaignParams defines parameters for CreateCampaign.
 type CreateCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1027,7 +1030,7 @@ type GetCampaignParams struct {
 
 // RequestDrawParams defines parameters for RequestDraw.
 type RequestDrawParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
 	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
@@ -1042,13 +1045,13 @@ type StreamCampaignParams struct {
 
 // CreateHoldParams defines parameters for CreateHold.
 type CreateHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // PauseCampaignParams defines parameters for PauseCampaign.
 type PauseCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1060,13 +1063,13 @@ type ListPositionsParams struct {
 
 // PublishCampaignParams defines parameters for PublishCampaign.
 type PublishCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // RequestPurchaseParams defines parameters for RequestPurchase.
 type RequestPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
 	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
@@ -1075,13 +1078,13 @@ type RequestPurchaseParams struct {
 
 // ResumeCampaignParams defines parameters for ResumeCampaign.
 type ResumeCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ExtendHoldParams defines parameters for ExtendHold.
 type ExtendHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1099,7 +1102,7 @@ type StreamJobParams struct {
 
 // CancelPurchaseParams defines parameters for CancelPurchase.
 type CancelPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
 	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
@@ -1111,7 +1114,7 @@ type TransferParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1135,7 +1138,7 @@ type ListWalletsParams struct {
 
 // OpenWalletParams defines parameters for OpenWallet.
 type OpenWalletParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1144,7 +1147,7 @@ type AuthorizeParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1153,7 +1156,7 @@ type CaptureAuthorizationParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1162,7 +1165,7 @@ type VoidAuthorizationParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1171,7 +1174,7 @@ type CreditWalletParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -1180,7 +1183,7 @@ type DebitWalletParams struct {
 	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 

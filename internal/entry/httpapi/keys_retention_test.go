@@ -1,0 +1,86 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// A record in Redis that outlived its job would answer for the next job of the key.
+func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Schedulers: -1})
+	id := s.Campaign(4)
+	first := fleet.Order{Campaign: id, User: "a", Key: "k", Quantity: 10, Wait: true}
+	blocking := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true})
+	refused := s.Buy(first)
+	if refused.State != job.Failed {
+		t.Fatalf("got %v %s", refused, refused.Body)
+	}
+	records := func() []string {
+		keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	fixture.Eventually(t, "Redis has both", func() bool { return len(records()) == 2 })
+	if err := s.Redis.Del(t.Context(), records()...).Err(); err != nil { // as after request_ttl
+		t.Fatal(err)
+	}
+	if _, err := s.DB.Exec(t.Context(), `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.Buy(first); again.ID != refused.ID {
+		t.Errorf("a day later: %v", again)
+	}
+	s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
+	fixture.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
+	if n := len(records()); n != 1 {
+		t.Errorf("Redis remembers %d requests, and one is young", n)
+	}
+	if _, err := s.DB.Exec(t.Context(), `UPDATE refused_jobs SET refused_at = refused_at - interval '1 day'`); err != nil {
+		t.Fatal(err)
+	}
+	report := fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
+	if report.Counts["refused_deleted"] != 1 || report.More || report.Error != "" {
+		t.Errorf("got %+v", report)
+	}
+	if a := s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+refused.ID.String(), nil, nil); a.Status != http.StatusNotFound {
+		t.Errorf("the refused job: %v", a)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true}); a.ID != blocking.ID {
+		t.Errorf("the key of a purchase that succeeded: %v", a)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Quantity: 1, Wait: true}); a.State != job.Succeeded { // even another request
+		t.Errorf("the key of the refused one: %v %s", a, a.Body)
+	}
+}
+
+func TestASweepAskedForOverHTTPEndsWithTheRequestAndSaysThatThereIsMore(t *testing.T) {
+	t.Parallel()
+	const limit = 5 * time.Second
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_REQUEST_TIMEOUT=" + limit.String(), "TRIPRIZE_SCHEDULER_BATCH_SIZE=10"}})
+	if _, err := s.DB.Exec(t.Context(), `
+		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, finished_at)
+		SELECT gen_random_uuid(), 'test', i::text, sha256('test'), 'wallet-credit', 'succeeded', '{}', clock_timestamp() - interval '1 s', clock_timestamp()
+		FROM generate_series(1, 25) AS i`); err != nil {
+		t.Fatal(err)
+	}
+	remove := failpoint.Set("recovery.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 9 / 10) })
+	run := func() fleet.SweepReport {
+		return fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
+	}
+	if r := run(); !r.More || r.Error != "" || r.Counts["batches"] > 1 {
+		t.Errorf("the first: %+v", r)
+	}
+	remove()
+	if r := run(); r.More || r.Error != "" || r.Counts["jobs_deleted"] < 15 {
+		t.Errorf("the second: %+v", r)
+	}
+}

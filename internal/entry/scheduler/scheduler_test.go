@@ -1,0 +1,24 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// The interval is longer than any test.
+func TestASweepThatHasMoreToDoRunsAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it waits for this only if it fails
+	defer cancel()
+	runs := 0
+	repeat(ctx, 24*time.Hour, func() (more bool) {
+		if runs++; runs == 3 {
+			time.AfterFunc(10*time.Millisecond, cancel)
+		}
+		return runs < 3
+	})
+	if runs != 3 {
+		t.Errorf("it ran %d times", runs)
+	}
+}

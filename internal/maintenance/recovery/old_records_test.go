@@ -1,0 +1,143 @@
+package recovery_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/entry/scheduler"
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/testkit/fixture"
+)
+
+// records makes n succeeded jobs, which are past their retention by an hour or, when
+// fresh, an hour before its end. More than one has the same time.
+func (p *setup) records(n int, fresh bool) {
+	p.t.Helper()
+	_, err := p.db.Exec(p.t.Context(), `
+		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, accepted_at, finished_at)
+		SELECT gen_random_uuid(), 'test', gen_random_uuid()::text, sha256('test'), 'wallet-credit', 'succeeded', '{}',
+		       date_trunc('hour', clock_timestamp()) + CASE WHEN $2 THEN interval '2 hours' ELSE interval '-1 hour' END + (i / 7) * interval '1 ms',
+		       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
+		FROM generate_series(1, $1) AS i`, n, fresh)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *setup) count(query string, args ...any) (n int) {
+	p.t.Helper()
+	if err := p.db.QueryRow(p.t.Context(), query, args...).Scan(&n); err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// The batches are much smaller than what is to be deleted, and than max_batches of them.
+func TestOneRunDeletesAllThatIsOldInBatchesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.batchesOf(10, 2)
+	const old, fresh, open = 503, 40, 3
+	p.records(old, false)
+	p.records(fresh, true)
+	p.accept(open, open, false)
+	if _, err := p.db.Exec(t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '2 days' WHERE state = 'queued'`); err != nil {
+		t.Fatal(err)
+	}
+	report, err := p.run("old-records")
+	if err != nil || report.More || report.Counts["jobs_deleted"] != old || report.Counts["batches"] < old/10 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if n := p.count(`SELECT count(*) FROM jobs`); n != fresh+open {
+		t.Errorf("%d jobs are left", n)
+	}
+}
+
+func TestTwoRunsAtOnceDeleteEachRecordOnce(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.batchesOf(10, 2)
+	const old = 1000
+	p.records(old, false)
+	var both [2]recovery.Report
+	var runs sync.WaitGroup
+	for i := range both {
+		runs.Go(func() {
+			var err error
+			if both[i], err = p.run("old-records"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+	if n := both[0].Counts["jobs_deleted"] + both[1].Counts["jobs_deleted"]; n != old {
+		t.Errorf("%d of %d were deleted: %+v", n, old, both)
+	}
+}
+
+// The scheduler lets other sweeps finish. This one has nothing to finish.
+func TestOldRecordsEndsAtOnceAtAShutdownAndWhatIsDeletedStaysDeleted(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.batchesOf(10, 2)
+	p.records(100, false)
+	ctx, shutdown := context.WithCancel(t.Context())
+	batches := 0
+	defer failpoint.Set("recovery.deleted", p.settings.Redis.Namespace, func() {
+		if batches++; batches == 5 {
+			shutdown()
+		}
+	})()
+	s := scheduler.New(p.sweeper, nil, p.settings.Scheduler, fixture.Logger(t), prometheus.NewRegistry())
+	for _, sweep := range p.sweeper.Sweeps() {
+		if sweep.Name != "old-records" {
+			continue
+		}
+		report, err := s.RunOnce(ctx, sweep)
+		deleted := report.Counts["jobs_deleted"]
+		if err != nil || !report.More || deleted == 0 || deleted > 50 {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if left := p.count(`SELECT count(*) FROM jobs`); left > 100-deleted || left < 40 { // a batch that was cut off may be deleted or not
+			t.Errorf("%d are left, %d were deleted", left, deleted)
+		}
+	}
+	if got := p.sweep("old-records"); got["jobs_deleted"] < 40 || p.count(`SELECT count(*) FROM jobs`) != 0 {
+		t.Errorf("the next run: %v", got)
+	}
+}
+
+// The statistics of the server say how many rows of the table were read.
+func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	const fresh = 20_000
+	p.records(fresh, true)
+	p.records(30, false)
+	if _, err := p.db.Exec(t.Context(), `VACUUM ANALYZE jobs`); err != nil {
+		t.Fatal(err)
+	}
+	pool := fixture.Pool(t, p.settings)
+	p.sweeper = recovery.New(p.settings, pool, p.rdb, nil, fixture.Logger(t))
+	const read = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'jobs'`
+	var before int
+	fixture.Eventually(t, "the numbers before are known", func() bool {
+		was := before
+		before = p.count(read)
+		return was == before && p.count(`SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'jobs'`) == fresh+30
+	})
+	if got := p.sweep("old-records"); got["jobs_deleted"] != 30 {
+		t.Errorf("got %v", got)
+	}
+	pool.Close() // its sessions write their numbers when they end
+	fixture.Eventually(t, "the numbers are known", func() bool {
+		return p.count(`SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'jobs'`) == 30
+	})
+	if n := p.count(read) - before; n > fresh/10 {
+		t.Errorf("it read %d rows to delete 30", n)
+	}
+}
