@@ -59,6 +59,11 @@ test: deps npm go ## Run every test, on a Postgres and a Redis of their own
 	fi
 	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -tags failpoint -count=1 ./...) || exit 1; done
 
+.PHONY: soak
+soak: deps go ## Run what takes long by nature, about 9 minutes (see tools/soak.sh)
+	go build -tags failpoint -o bin/failpoint/ ./cmd/...
+	@TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint ./bin/failpoint/triprize with-servers tools/soak.sh
+
 .PHONY: lint
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done

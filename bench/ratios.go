@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -11,8 +12,8 @@ type claim struct {
 	name   string
 	target string
 	over   string // the scenario above the line
-	under  string // the one below it; empty: the claim is about the median latency in ms
-	of     string // the figure that is compared; empty: the rate
+	under  string // the one below it; empty: the claim is about one scenario
+	of     string // the figure that is compared; empty: the rate, or of one scenario the median latency in ms
 }
 
 // claims are the targets that these scenarios measure.
@@ -35,6 +36,7 @@ var claims = []claim{
 	{"rows written, lock / none", "below 1", "hold-crowd", "hold-crowd-unlocked", rowsOfCrowd},
 	{"postgres' cpu, lock / none", "below 1", "hold-crowd", "hold-crowd-unlocked", postgresOfCrowd},
 	{"transactions, lock / none", "–", "hold-crowd", "hold-crowd-unlocked", transactionsOfCrowd},
+	{"reads of a campaign / of a job", "at least 1.5", "read-campaign", "read-job", ""},
 	{"time of a crowd, lock / none", "–", "hold-crowd", "hold-crowd-unlocked", timeOfCrowd},
 }
 
@@ -62,10 +64,13 @@ func (r result) figure(name string) float64 {
 // where the machine was about equally fast for both sides, and takes the median.
 func (r *report) ratios() []ratio {
 	list := []ratio{}
-	for _, c := range claims {
+	for _, c := range slices.Concat(claims, growthClaims(), strangerClaims()) {
 		over, under := r.row(c.over), r.row(c.under)
 		switch {
 		case over == nil, c.under != "" && under == nil:
+			continue
+		case c.under == "" && c.of != "":
+			list = append(list, ratio{c.name, c.target, spreadOf(over.of(func(r result) float64 { return r.figure(c.of) }))})
 			continue
 		case c.under == "":
 			list = append(list, ratio{c.name, c.target, spreadOf(over.of(p50Of))})

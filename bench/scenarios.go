@@ -14,7 +14,10 @@ type scenario struct {
 }
 
 // scenarios are in the order of a round. Those that are compared follow each other.
-var scenarios = []scenario{
+var scenarios = slices.Concat(throughput, growth, strangerScenarios())
+
+// throughput are the scenarios that measure how much the system does, and how soon.
+var throughput = []scenario{
 	{"documents-rr", documents{isolation: "REPEATABLE READ"}.run},
 	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
 	{"asynq-empty", runEmptyTasks},
@@ -37,6 +40,8 @@ var scenarios = []scenario{
 	{"hold-latency", runHolds},
 	{"hold-crowd", holdCrowd{locks: true}.run},
 	{"hold-crowd-unlocked", holdCrowd{}.run},
+	{"read-job", reads{path: (*system).jobPath}.run},
+	{"read-campaign", reads{path: (*system).campaignPath}.run},
 }
 
 func names() []string {
@@ -74,6 +79,9 @@ func (r *result) note(name string, value float64) {
 	r.Figures = append(r.Figures, figure{name, value})
 }
 
+// cpuOfEach is the figure with the CPU time of each thing done.
+const cpuOfEach = "µs of cpu each"
+
 // noteUsage notes how many cores each group used while the window was open, and the CPU
 // time of all our processes for each of the n things done. On a shared machine that time
 // varies less than any rate.
@@ -85,7 +93,7 @@ func (r *result) noteUsage(w *window, n int) {
 		}
 	}
 	if n > 0 && ours > 0 {
-		r.note("µs of cpu each", ours*w.elapsed.Seconds()/float64(n)*1e6)
+		r.note(cpuOfEach, ours*w.elapsed.Seconds()/float64(n)*1e6)
 	}
 	r.Figures = append(r.Figures, w.cpu...)
 }

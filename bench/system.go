@@ -73,13 +73,22 @@ func (s *setup) openSale(ctx context.Context, o offer) (*system, error) {
 
 func (sys *system) settingsFile() string { return filepath.Join(sys.dir, "triprize.yaml") }
 
-// serve starts the real binaries, with the default settings, and waits until
-// they answer.
-func (sys *system) serve(ctx context.Context, workers int) (err error) {
+// serve starts the real binaries, with the default settings and those of env, and waits
+// until they answer.
+func (sys *system) serve(ctx context.Context, workers int, env ...string) error {
+	if err := sys.serveUnswept(ctx, workers, env...); err != nil {
+		return err
+	}
+	_, err := sys.fleet.StartScheduler()
+	return err
+}
+
+// serveUnswept is serve without a scheduler.
+func (sys *system) serveUnswept(ctx context.Context, workers int, env ...string) (err error) {
 	if sys.address, err = devstack.FreeAddress(); err != nil {
 		return err
 	}
-	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: []string{config.FileVariable + "=" + sys.settingsFile()},
+	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(env, config.FileVariable+"="+sys.settingsFile()),
 		Logger: slog.New(slog.DiscardHandler)}
 	if _, err := sys.fleet.StartAPI(sys.address); err != nil {
 		return err
@@ -88,9 +97,6 @@ func (sys *system) serve(ctx context.Context, workers int) (err error) {
 		if _, err := sys.fleet.StartWorker(); err != nil {
 			return err
 		}
-	}
-	if _, err := sys.fleet.StartScheduler(); err != nil {
-		return err
 	}
 	return devstack.AwaitHTTP(ctx, "http://"+sys.address+"/readyz")
 }

@@ -1,0 +1,41 @@
+//go:build soak
+
+package e2e
+
+import (
+	"testing"
+
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// A million expired jobs are deleted while a sale goes on, and none of its own. The sweep
+// runs with its default settings.
+func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
+	const old, buyers, orders = 1_000_000, 10, 300
+	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: -1})
+	for range 20 {
+		if _, err := s.DB.Exec(t.Context(), `
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, user_id, state, result, attempts, accepted_at, finished_at, expires_at)
+			SELECT gen_random_uuid(), 'soak', gen_random_uuid()::text, sha256(i::text::bytea), 'wallet-credit', 'u', 'succeeded', '{}', 1,
+			       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day'
+			FROM generate_series(1, $1) AS i`, old/20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := s.Campaign(40) // 820 positions: most orders are refused
+	s.RunScheduler()
+	run := openSale(s, id, buyers, orders)
+	run.wg.Wait()
+	fixture.Eventually(t, "every old job is gone", func() bool {
+		var left bool
+		err := s.DB.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM jobs WHERE client = 'soak')`).Scan(&left)
+		return err == nil && !left
+	})
+	fixture.Eventually(t, "every job of the sale is final", run.final)
+	run.expectSoldOut(820)
+	var kept int
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&kept); err != nil || kept != buyers*orders {
+		t.Errorf("%d of %d jobs of the sale are there, %v", kept, buyers*orders, err)
+	}
+}
