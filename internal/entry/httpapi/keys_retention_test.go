@@ -64,7 +64,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 
 func TestASweepAskedForOverHTTPEndsWithTheRequestAndSaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
-	const limit = 5 * time.Second
+	const limit = 10 * time.Second
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_REQUEST_TIMEOUT=" + limit.String(), "TRIPRIZE_SCHEDULER_BATCH_SIZE=10"}})
 	if _, err := s.DB.Exec(t.Context(), `
 		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, finished_at)
@@ -72,7 +72,7 @@ func TestASweepAskedForOverHTTPEndsWithTheRequestAndSaysThatThereIsMore(t *testi
 		FROM generate_series(1, 25) AS i`); err != nil {
 		t.Fatal(err)
 	}
-	remove := failpoint.Set("recovery.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 9 / 10) })
+	remove := failpoint.Set("recovery.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 83 / 100) })
 	run := func() fleet.SweepReport {
 		return fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
 	}
