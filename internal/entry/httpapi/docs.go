@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
@@ -22,6 +23,7 @@ func (s *Server) mountDocs(router fiber.Router) error {
 	if err != nil {
 		return err
 	}
+	budget := rate.NewLimiter(publicBytes, 2*publicBytes)
 	for path, file := range map[string]struct {
 		contentType, policy string
 		content             []byte
@@ -33,7 +35,9 @@ func (s *Server) mountDocs(router fiber.Router) error {
 		"/docs/swagger-ui-bundle.js": {fiber.MIMETextJavaScriptCharsetUTF8, "", script},
 		"/docs/swagger-ui.css":       {"text/css; charset=utf-8", "", style},
 	} {
-		router.Get(path, newAsset(file.contentType, file.policy, file.content).send)
+		a := newAsset(file.contentType, file.policy, file.content)
+		a.budget = budget
+		router.Get(path, a.send)
 	}
 	router.Get("/problems", s.problemIndex)
 	router.Get("/problems/:code", s.problemPage)

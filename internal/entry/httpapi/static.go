@@ -8,8 +8,12 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"golang.org/x/time/rate"
+
+	"triprize/internal/domain/fault"
 )
 
 // asset is a file that stays the same while the process runs. All answers share its
@@ -20,7 +24,17 @@ type asset struct {
 	plain       func() []byte
 	zipped      func() []byte
 	tagged      taggedAnswer
+	budget      *rate.Limiter // of bytes; nil: none
 }
+
+// publicBytes is how many bytes a second of the files for people a process sends, and
+// twice as many at once. Anybody may ask for these, and browsers keep them; so a
+// crowd that wants nothing else takes no time from those who buy.
+const publicBytes = 32 << 20
+
+var errBusyFiles = fault.New(fault.RateLimited, "too many ask for the pages of this server; try again in a moment")
+
+var gzipMagic = []byte("\x1f\x8b")
 
 // newAsset returns the asset of some bytes, or of a gzip file. The other form is made
 // when somebody first wants it.
@@ -28,7 +42,7 @@ func newAsset(contentType, policy string, content []byte) *asset {
 	digest := sha256.Sum256(content)
 	a := &asset{contentType: contentType, policy: policy, tagged: taggedAnswer{tag: `W/"` + hex.EncodeToString(digest[:12]) + `"`}} // weak: it stands for both forms
 	here := func() []byte { return content }
-	if bytes.HasPrefix(content, []byte("\x1f\x8b")) {
+	if bytes.HasPrefix(content, gzipMagic) {
 		a.zipped, a.plain = here, sync.OnceValue(func() []byte { return unzip(content) })
 	} else {
 		a.plain, a.zipped = here, sync.OnceValue(func() []byte { return zip(content) })
@@ -67,9 +81,17 @@ func (a *asset) send(c *fiber.Ctx) error {
 		return nil
 	}
 	c.Set(fiber.HeaderContentType, a.contentType)
+	content := a.plain
 	if zipped := c.Get(fiber.HeaderAcceptEncoding); strings.Contains(zipped, "gzip") && c.AcceptsEncodings("gzip") != "" {
-		c.Set(fiber.HeaderContentEncoding, "gzip")
-		return c.Send(a.zipped())
+		content = a.zipped
 	}
-	return c.Send(a.plain())
+	body := content()
+	if a.budget != nil && !a.budget.AllowN(time.Now(), len(body)) {
+		c.Response().Header.Del(fiber.HeaderETag)
+		return errBusyFiles
+	}
+	if len(body) > 0 && bytes.HasPrefix(body, gzipMagic) {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+	}
+	return c.Send(body)
 }

@@ -3,12 +3,14 @@ package httpapi
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"net/http"
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+	"golang.org/x/time/rate"
 )
 
 // answered asks for an asset, and returns the answer while it is still in memory.
@@ -54,5 +56,20 @@ func TestAllAnswersShareOneCopyOfAFile(t *testing.T) {
 				t.Errorf("%s file for %q: to who has it: %d, %d bytes", name, encoding, known.StatusCode(), len(known.Body()))
 			}
 		}
+	}
+}
+
+func TestACrowdThatWantsOnlyFilesGetsSoMuchAndNoMore(t *testing.T) {
+	t.Parallel()
+	a := newAsset("text/javascript", "", bytes.Repeat([]byte("x"), 1000))
+	a.budget = rate.NewLimiter(0, 2500)
+	app := fiber.New()
+	for i, want := range []error{nil, nil, errBusyFiles, errBusyFiles} {
+		if err := a.send(app.AcquireCtx(&fasthttp.RequestCtx{})); !errors.Is(err, want) {
+			t.Errorf("answer %d: %v, want %v", i, err, want)
+		}
+	}
+	if known := answered(t, a, map[string]string{"If-None-Match": a.tagged.tag}); known.StatusCode() != http.StatusNotModified {
+		t.Errorf("to who has it: %d", known.StatusCode())
 	}
 }

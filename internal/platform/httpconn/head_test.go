@@ -49,6 +49,7 @@ func TestARequestIsAsTheGrammarSaysOrRefused(t *testing.T) {
 		"a bare CR":                    {"GET / HTTP/1.1\rHost: a\r\n\r\n", 0, BadRequestLine},
 		"another version":              {"GET / HTTP/1.2\r\n\r\n", 0, BadRequestLine},
 		"HTTP/2":                       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, BadRequestLine},
+		"another byte than CR":         {"GET / HTTP/1.1x\nHost: a\r\n\r\n", 0, BadRequestLine},
 		"a longer version":             {"GET / HTTP/1.11\r\n\r\n", 0, BadRequestLine},
 		"a small version":              {"GET / http/1.1\r\n\r\n", 0, BadRequestLine},
 		"a blank after the version":    {"GET / HTTP/1.1 \r\n\r\n", 0, BadRequestLine},

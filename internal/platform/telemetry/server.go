@@ -26,7 +26,7 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 		ready := health.Ready()
 		answer(w, ready.HTTPStatus(), ready)
 	})
-	mux.Handle("GET /metrics", metricsHandler(registry))
+	mux.Handle("GET /metrics", newScrapes(registry))
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
