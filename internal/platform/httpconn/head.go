@@ -125,7 +125,7 @@ func (s *scanner) step(b byte) Reason {
 }
 
 func (s *scanner) requestLine(b byte) Reason {
-	ok := true
+	var ok bool
 	switch s.state {
 	case atStart, beforeMethod:
 		if b == '\r' && s.state == atStart {

@@ -23,7 +23,7 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 		answer(w, http.StatusOK, map[string]string{"status": StatusOK})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		ready := health.Ready()
+		ready := health.Ready() //nolint:contextcheck // a look is shared, and does not end with one request
 		answer(w, ready.HTTPStatus(), ready)
 	})
 	mux.Handle("GET /metrics", newScrapes(registry))
