@@ -60,6 +60,7 @@ const (
 	CodeMethodNotAllowed      = "method-not-allowed"
 	CodeBodyTooLarge          = "body-too-large"
 	CodeUnsupportedMediaType  = "unsupported-media-type"
+	CodeLengthRequired        = "length-required"
 	CodeRequestTimeout        = "request-timeout"
 	CodeHeadersTooLarge       = "headers-too-large"
 	CodeCampaignNotActive     = "campaign-not-active"

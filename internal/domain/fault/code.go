@@ -13,6 +13,7 @@ const (
 	KindMethodNotAllowed             // the path exists, the method does not
 	KindTooLarge                     // the body is over the limit
 	KindUnsupported                  // the content type is not understood
+	KindLength                       // the request does not say in advance how long its body is
 	KindTimeout                      // the request did not arrive in time
 	KindHeaders                      // the header fields are over the limit
 	KindConflict                     // the present state does not allow it: a final answer
@@ -36,6 +37,7 @@ const (
 	MethodNotAllowed      Code = "method-not-allowed"
 	BodyTooLarge          Code = "body-too-large"
 	UnsupportedMediaType  Code = "unsupported-media-type"
+	LengthRequired        Code = "length-required"
 	RequestTimeout        Code = "request-timeout"
 	HeadersTooLarge       Code = "headers-too-large"
 	CampaignNotActive     Code = "campaign-not-active"
@@ -74,6 +76,7 @@ var catalogue = map[Code]entry{
 	MethodNotAllowed:      {KindMethodNotAllowed, "The resource does not allow this method"},
 	BodyTooLarge:          {KindTooLarge, "The request body is too large"},
 	UnsupportedMediaType:  {KindUnsupported, "The content type is not supported"},
+	LengthRequired:        {KindLength, "The length of the body is missing"},
 	RequestTimeout:        {KindTimeout, "The request did not arrive in time"},
 	HeadersTooLarge:       {KindHeaders, "The request header fields are too large"},
 	CampaignNotActive:     {KindConflict, "The campaign is not on sale"},

@@ -87,8 +87,13 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
+	apart, err := readinessPool(ctx, settings.Postgres, "triprize-"+name)
+	if err != nil {
+		return err
+	}
+	defer closePool(apart)
 	checks := []telemetry.Check{
-		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.DB) }},
+		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, apart) }},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
 	quorum, closeLocks, err := p.openLocks()
@@ -103,6 +108,13 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	err = run(ctx, p)
 	p.Logger.Info("stopped")
 	return err
+}
+
+// readinessPool opens a connection of its own for the checks of /readyz: whoever asks
+// takes none from the work, and a pool that is all in use is no outage of Postgres.
+func readinessPool(ctx context.Context, settings config.Postgres, application string) (*pgxpool.Pool, error) {
+	settings.MaxConnections = 1
+	return postgres.Open(ctx, settings, application+"-readyz")
 }
 
 // waitNews is how often a process logs that it still waits for the same thing.

@@ -56,7 +56,7 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		held, lockErr := p.Locks.Acquire(ctx, "a")
 		defer held.Release(ctx)
 		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, held.Locks(),
-			errors.Is(lockErr, lock.ErrNoQuorum), p.Health.Probe(ctx)})
+			errors.Is(lockErr, lock.ErrNoQuorum), p.Health.Ready()})
 		return errors.Join(err, gatherErr)
 	},
 	"fail": func(context.Context, *Process, bool) error { return errors.New("the roof fell in") },

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/worker"
@@ -27,7 +29,13 @@ func API(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	return p.serveAndWork(ctx, server.Run, func(context.Context) error { return nil })
+	serve := func(ctx context.Context) error {
+		group, running := errgroup.WithContext(ctx)
+		group.Go(func() error { return server.Run(running) })
+		group.Go(func() error { return telemetry.Serve(running, p.Settings.API.MetricsListen, p.Health, p.Registry) })
+		return group.Wait()
+	}
+	return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 }
 
 // Worker settles jobs until ctx ends.

@@ -52,7 +52,8 @@ func (e *environment) introduce(w io.Writer) {
 	say(w, `
 Triprize is running. Ctrl-C stops it.
 
-  api           %[1]s        (readiness: %[1]s/readyz, metrics: %[1]s/metrics)
+  api           %[1]s        (readiness: %[1]s/readyz)
+  metrics       %[7]s   (the others are in dev.json)
   queues        %[1]s/asynqmon   (any user name, the operator key as password)
   operator key  %[2]s
   app key       %[3]s
@@ -63,7 +64,7 @@ Triprize is running. Ctrl-C stops it.
 To follow the README:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s
-`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"))
+`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0])
 }
 
 // checkLoopback refuses addresses that other machines can reach.

@@ -34,7 +34,7 @@ type environment struct {
 	fleet  *devstack.Fleet
 	db     *pgxpool.Pool
 	keys   keys
-	scrape []string // metrics of workers and scheduler
+	scrape []string // where api, workers and scheduler show their metrics
 
 	mu      sync.Mutex
 	stopped bool
@@ -53,7 +53,7 @@ type about struct {
 	RedisURL    string `json:"redis_url"`
 	keys
 	PIDs        pids     `json:"pids"`
-	MetricsURLs []string `json:"metrics_urls"` // of workers and scheduler; the api's is api_url/metrics
+	MetricsURLs []string `json:"metrics_urls"` // of the api, the workers and the scheduler, in this order
 }
 
 type pids struct {
@@ -220,7 +220,11 @@ func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.
 	e.mu.Lock()
 	e.fleet = fleet
 	e.mu.Unlock()
-	api, err := fleet.StartAPI(e.listen)
+	metrics, err := e.scraped()
+	if err != nil {
+		return err
+	}
+	api, err := fleet.StartAPI(e.listen, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
 	if err != nil {
 		return err
 	}
@@ -277,15 +281,23 @@ func lastLines(file string) string {
 
 // startBeside starts a worker or a scheduler, with an address for its metrics.
 func (e *environment) startBeside(start func(env ...string) (*devstack.Child, error), variable string) error {
-	address, err := devstack.FreeAddress()
+	address, err := e.scraped()
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.scrape = append(e.scrape, "http://"+address+"/metrics")
-	e.mu.Unlock()
 	_, err = start(variable + address)
 	return err
+}
+
+// scraped returns an address for the metrics of a process, and notes it for dev.json.
+func (e *environment) scraped() (address string, err error) {
+	if address, err = devstack.FreeAddress(); err != nil {
+		return "", err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.scrape = append(e.scrape, "http://"+address+"/metrics")
+	return address, nil
 }
 
 func (e *environment) url() string { return "http://" + e.listen }

@@ -213,10 +213,14 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, w
 }
 
 // await returns the job when it is final, or the last known state of it when wait
-// is over.
+// is over or the client is gone.
 func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter) (job.Job, error) {
 	if wait <= 0 || j.State.Final() {
 		return j, nil
+	}
+	c, err := callOf(ctx)
+	if err != nil {
+		return j, err
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -230,11 +234,13 @@ func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waite
 			return now, err
 		}
 	}
+	present, leave := c.whilePresent(s.draining)
+	defer leave()
 	select {
 	case final := <-waiter.Final():
 		return final, nil
 	case <-over.C:
-	case <-s.draining:
+	case <-present.Done():
 	}
 	return j, nil
 }

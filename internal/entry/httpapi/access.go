@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/token"
 	"triprize/internal/store/apikey"
 )
@@ -123,6 +125,20 @@ type call struct {
 	key         string            // the idempotency key, without quotes
 	fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	prefer      string            // the Prefer header
+	connection  net.Conn
+}
+
+// whilePresent returns a context that ends with ctx, and when the client closes its
+// connection. It is for requests that only wait, and whose connection nobody reads
+// meanwhile. Call leave when the wait is over.
+func (c *call) whilePresent(ctx context.Context) (present context.Context, leave func()) {
+	present, cancel := context.WithCancel(ctx)
+	connection, ok := c.connection.(*httpconn.Conn)
+	if !ok {
+		return present, cancel
+	}
+	stop := connection.Watch(cancel)
+	return present, func() { stop(); cancel() }
 }
 
 type callKey struct{}

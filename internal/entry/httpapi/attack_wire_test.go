@@ -85,6 +85,7 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 		"bare LF": "X-A: b\nContent-Length: 2\r\n\r\n{}" + inner, "bare CR": "X-A: b\rTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + inner, "NUL": "X-A: b\x00\r\nContent-Length: 2\r\n\r\n{}" + inner,
 		"no chunk size": "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" + inner, "a negative chunk": "Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n" + inner, "a huge chunk": "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}\r\n0\r\n\r\n" + inner,
 		"a large chunk": "Transfer-Encoding: chunked\r\n\r\n7fffffffffffff\r\n{}\r\n0\r\n\r\n" + inner, "a chunk without an end": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" + inner, "a length behind": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 9\r\n\r\n" + inner,
+		"chunks": "Transfer-Encoding: chunked\r\n\r\n" + chunked, "a newline in a chunk extension": "Transfer-Encoding: chunked\r\n\r\n2;a\n{}\r\n0\r\n\r\n" + inner, "a trailer with a bare LF": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: a\n\n" + inner,
 		"another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner, "another client": "Authorization: Bearer " + s.App + "\r\nContent-Length: 2\r\n\r\n{}" + inner, "another key": "Idempotency-Key: l\r\nContent-Length: 2\r\n\r\n{}" + inner,
 	} {
 		answers := wire(s, name, head+rest)
@@ -98,7 +99,7 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 		}
 	}
 	for name, text := range map[string]string{
-		"no host": "GET /healthz HTTP/1.1\r\n\r\n", "another version": "GET /healthz HTTP/9.9\r\nHost: api\r\n\r\n" + inner, "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "TLS": strings.Repeat("\x16\x03\x01\x02\x00", 100) + "\r\n\r\n",
+		"no host": "GET /healthz HTTP/1.1\r\n\r\n", "no version": "GET /healthz\r\n\r\n" + inner, "no version, bare LF": "GET /healthz\n\n" + inner, "a bare LF": "GET /healthz HTTP/1.1\nHost: api\r\n\r\n" + inner, "a blank in the target": "GET /healthz x HTTP/1.1\r\nHost: api\r\n\r\n" + inner, "a tab": "GET\t/healthz\tHTTP/1.1\r\nHost: api\r\n\r\n" + inner, "another version": "GET /healthz HTTP/9.9\r\nHost: api\r\n\r\n" + inner, "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "TLS": strings.Repeat("\x16\x03\x01\x02\x00", 100) + "\r\n\r\n",
 		"no path": "GET  HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n\r\n",
 	} {
 		if answers := wire(s, name, text); len(answers) != 1 || answers[0].Status != http.StatusBadRequest || fleet.Contains(answers[0].Body, s.Operator) {
@@ -150,7 +151,7 @@ func drip(conn net.Conn, first, then string, until <-chan struct{}) {
 
 func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_WRITE_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
 		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s"}})
 	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
 	var slow sync.WaitGroup

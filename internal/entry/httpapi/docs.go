@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/adaptor"
-	"github.com/swaggest/swgui/v5emb"
+	"github.com/swaggest/swgui/v5/static"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
@@ -14,20 +14,34 @@ import (
 
 // mountDocs registers the pages for people: the contract, and what problems mean.
 // They load nothing from other servers.
-func (s *Server) mountDocs(router fiber.Router) {
-	router.Get("/openapi.json", func(c *fiber.Ctx) error {
-		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-		return c.Send(s.contract.JSON)
-	})
-	router.Get("/docs", sendReference)
-	router.Get("/docs/", sendReference)
-	router.Get("/docs/start.js", func(c *fiber.Ctx) error {
-		c.Set(fiber.HeaderContentType, fiber.MIMETextJavaScriptCharsetUTF8)
-		return c.SendString(referenceScript)
-	})
-	router.Get("/docs/*", adaptor.HTTPHandler(v5emb.New("", "", "/docs"))) // Swagger UI's own files
+func (s *Server) mountDocs(router fiber.Router) error {
+	script, err := static.FS.ReadFile("swagger-ui-bundle.js.gz")
+	if err != nil {
+		return err
+	}
+	style, err := static.FS.ReadFile("swagger-ui.css.gz")
+	if err != nil {
+		return err
+	}
+	budget := rate.NewLimiter(publicBytes, 2*publicBytes)
+	for path, file := range map[string]struct {
+		contentType, policy string
+		content             []byte
+	}{
+		"/openapi.json":              {fiber.MIMEApplicationJSON, "", s.contract.JSON},
+		"/docs":                      {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
+		"/docs/":                     {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
+		"/docs/start.js":             {fiber.MIMETextJavaScriptCharsetUTF8, "", []byte(referenceScript)},
+		"/docs/swagger-ui-bundle.js": {fiber.MIMETextJavaScriptCharsetUTF8, "", script},
+		"/docs/swagger-ui.css":       {"text/css; charset=utf-8", "", style},
+	} {
+		a := newAsset(file.contentType, file.policy, file.content)
+		a.budget = budget
+		router.Get(path, a.send)
+	}
 	router.Get("/problems", s.problemIndex)
 	router.Get("/problems/:code", s.problemPage)
+	return nil
 }
 
 // referencePage shows the contract with Swagger UI. Swagger UI's own page has inline
@@ -62,12 +76,6 @@ const (
 	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-func sendReference(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-	c.Set(fiber.HeaderContentSecurityPolicy, referencePolicy)
-	return c.SendString(referencePage)
-}
 
 // statusOf returns the HTTP status of a code.
 func statusOf(code fault.Code) int { return statuses[code.Kind()] }

@@ -18,7 +18,9 @@ func TestTheReferenceIsShownWithoutAnythingFromElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := fiber.New()
-	(&Server{contract: document}).mountDocs(app)
+	if err := (&Server{contract: document}).mountDocs(app); err != nil {
+		t.Fatal(err)
+	}
 	get := func(path string) (http.Header, string) {
 		t.Helper()
 		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
@@ -49,5 +51,12 @@ func TestTheReferenceIsShownWithoutAnythingFromElsewhere(t *testing.T) {
 	}
 	if _, script := get("/docs/start.js"); !strings.Contains(script, `"/openapi.json"`) {
 		t.Errorf("the reference is of something else:\n%s", script)
+	}
+	for _, path := range []string{"/docs/oauth2-redirect.html", "/docs/swagger-ui.js", "/docs/index.html"} {
+		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
+		if err != nil || response.StatusCode != http.StatusNotFound {
+			t.Errorf("%s is served: %v, %v", path, response, err)
+		}
+		_ = response.Body.Close()
 	}
 }

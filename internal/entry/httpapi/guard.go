@@ -53,7 +53,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err := who.may(o.Roles); err != nil {
 			return err
 		}
-		request := &call{caller: who, prefer: c.Get("Prefer")}
+		request := &call{caller: who, prefer: c.Get("Prefer"), connection: c.Context().Conn()}
 		actsFor, err := s.check(c, o, request)
 		if err != nil {
 			return err

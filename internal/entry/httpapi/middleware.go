@@ -62,3 +62,19 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	}
 	return nil
 }
+
+const (
+	notStored = "no-store"
+	nosniff   = "nosniff"
+)
+
+// protect sets the headers of every answer. What is for one caller only is kept by
+// nobody, unless its handler says otherwise.
+func protect(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderXContentTypeOptions, nosniff)
+	err := c.Next()
+	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
+		c.Set(fiber.HeaderCacheControl, notStored)
+	}
+	return err
+}

@@ -25,6 +25,7 @@ var statuses = map[fault.Kind]int{
 	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
 	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
 	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
+	fault.KindLength:           http.StatusLengthRequired,
 	fault.KindTimeout:          http.StatusRequestTimeout,
 	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
 	fault.KindConflict:         http.StatusConflict,
@@ -65,6 +66,8 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	if _, replayed := errors.AsType[*replayedRefusal](err); replayed {
 		c.Set("Idempotent-Replayed", "true")
 	}
+	c.Set(fiber.HeaderCacheControl, notStored)
+	c.Set(fiber.HeaderXContentTypeOptions, nosniff)
 	c.Status(p.Status)
 	if err := c.JSON(p); err != nil {
 		return err

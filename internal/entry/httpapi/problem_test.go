@@ -14,6 +14,7 @@ var notInAnExample = map[fault.Code]string{
 	fault.MethodNotAllowed: "framework", // of a path that the contract has with another method
 	fault.RequestTimeout:   "framework", // before there is an operation
 	fault.HeadersTooLarge:  "framework",
+	fault.LengthRequired:   "framework",
 
 	fault.NotSoldOut:         "job", // named in the description of the operation that asks for the job
 	fault.ReservationExpired: "job",

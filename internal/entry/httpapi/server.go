@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,8 +61,9 @@ type Server struct {
 	dispatcher *outbox.Dispatcher
 	jobs       *watch.Jobs
 	metrics    *httpMetrics
-	inFlight   atomic.Int64  // requests being served
-	draining   chan struct{} // closed at shutdown: waits and streams end
+	inFlight   atomic.Int64    // requests being served
+	draining   context.Context // ends at shutdown: waits and streams end with it
+	drain      context.CancelFunc
 }
 
 // New returns a Server; Run runs it.
@@ -105,8 +105,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
-		draining:   make(chan struct{}),
 	}
+	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
@@ -115,10 +115,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		DisableStartupMessage:    true,
 		Immutable:                true, // strings of a request are used after its handler has returned
 		BodyLimit:                settings.API.BodyLimitBytes,
-		ReadTimeout:              settings.API.ReadTimeout,
-		IdleTimeout:              settings.API.IdleTimeout,
-		WriteTimeout:             settings.Streams.MaxAge + settings.API.MaxWait, // for clients that do not read; longer than any stream
-		Concurrency:              settings.API.MaxConnections,
+		ReadBufferSize:           maxHead,
+		Concurrency:              2 * settings.API.MaxConnections, // the listener bounds connections, and how long they take
 		ErrorHandler:             s.handleError,
 		JSONDecoder:              decodeStrictly,
 		StreamRequestBody:        false,
@@ -129,11 +127,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
 	})
 	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
-	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.app.Use(s.observe, protect, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app)
-	s.mountDocs(s.app)
+	if err := s.mountDocs(s.app); err != nil {
+		return nil, err
+	}
 	s.app.Use(s.requireStarted)
-	s.mountDashboard(s.app, rdb)
+	if err := s.mountDashboard(s.app, rdb); err != nil {
+		return nil, err
+	}
 	s.mount(s.app)
 	return s, nil
 }
@@ -141,7 +143,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 // Run listens until ctx ends. It then finishes the requests in flight, within the
 // shutdown timeout.
 func (s *Server) Run(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.settings.API.Listen)
+	listener, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() {
 		<-ctx.Done()
 		s.logger.Info("shutting down: taking no new requests, finishing those in flight")
-		close(s.draining)
+		s.drain()
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.acceptor.close()
 		s.holds.Close()

@@ -17,9 +17,11 @@ import (
 // streamAnswer is an event stream, or 204 for a client that has seen the last
 // event: browsers then stop reconnecting.
 type streamAnswer struct {
-	over bool
-	run  func(w *bufio.Writer) // returns when the stream ends
-	stop func()                // releases what the stream uses
+	over     bool
+	call     *call
+	draining context.Context
+	run      func(w *bufio.Writer, end <-chan struct{}) // returns when the stream ends: at end, if not before
+	stop     func()                                     // releases what the stream uses
 }
 
 func (a streamAnswer) send(c *fiber.Ctx) error {
@@ -36,7 +38,9 @@ func (a streamAnswer) send(c *fiber.Ctx) error {
 	}
 	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer a.stop()
-		a.run(w)
+		present, leave := a.call.whilePresent(a.draining)
+		defer leave()
+		a.run(w, present.Done())
 	})
 	return nil
 }
@@ -69,8 +73,8 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 		return nil, err
 	}
 	subscription := s.campaigns.Subscribe(r.Campaign, seen)
-	return streamAnswer{stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer) {
-		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), campaignEvent, s.draining) // the client is gone
+	return streamAnswer{call: who, draining: s.draining, stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer, end <-chan struct{}) {
+		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), campaignEvent, end) // the client is gone
 	}}, nil
 }
 
@@ -110,8 +114,8 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 	if seen {
 		first = nil
 	}
-	return streamAnswer{stop: func() { waiter.Stop(); release() }, run: func(w *bufio.Writer) {
-		_ = stream.Relay(w, s.settings.Streams, waiter.Final(), jobEvent, s.draining, first...) // the client is gone
+	return streamAnswer{call: who, draining: s.draining, stop: func() { waiter.Stop(); release() }, run: func(w *bufio.Writer, end <-chan struct{}) {
+		_ = stream.Relay(w, s.settings.Streams, waiter.Final(), jobEvent, end, first...) // the client is gone
 	}}, nil
 }
 

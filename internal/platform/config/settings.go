@@ -82,17 +82,20 @@ func (l Locks) URLs() []string {
 
 // API is the HTTP server.
 type API struct {
-	Listen           string        `mapstructure:"listen"             validate:"required,hostname_port"`
-	BodyLimitBytes   int           `mapstructure:"body_limit_bytes"   validate:"min=1024,max=67108864"`
-	ReadTimeout      time.Duration `mapstructure:"read_timeout"       validate:"min=100ms,max=10m"`
-	IdleTimeout      time.Duration `mapstructure:"idle_timeout"       validate:"min=1s,max=1h"`
-	RequestTimeout   time.Duration `mapstructure:"request_timeout"    validate:"min=100ms,max=10m"`
-	MaxConnections   int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
-	MaxWait          time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
-	WaitPollInterval time.Duration `mapstructure:"wait_poll_interval" validate:"min=10ms,max=1m"`
-	ShutdownTimeout  time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
-	KeyCacheTTL      time.Duration `mapstructure:"key_cache_ttl"      validate:"min=0,max=5s"`
-	AsynqmonReadOnly bool          `mapstructure:"asynqmon_read_only"`
+	Listen                   string        `mapstructure:"listen"             validate:"required,hostname_port"`
+	MetricsListen            string        `mapstructure:"metrics_listen" validate:"omitempty,hostname_port"`
+	BodyLimitBytes           int           `mapstructure:"body_limit_bytes"   validate:"min=1024,max=67108864"`
+	ReadTimeout              time.Duration `mapstructure:"read_timeout"       validate:"min=100ms,max=10m"`
+	WriteTimeout             time.Duration `mapstructure:"write_timeout" validate:"min=100ms,max=10m"`
+	IdleTimeout              time.Duration `mapstructure:"idle_timeout"       validate:"min=1s,max=1h"`
+	RequestTimeout           time.Duration `mapstructure:"request_timeout"    validate:"min=100ms,max=10m"`
+	MaxConnections           int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
+	MaxConnectionsPerAddress int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
+	MaxWait                  time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
+	WaitPollInterval         time.Duration `mapstructure:"wait_poll_interval" validate:"min=10ms,max=1m"`
+	ShutdownTimeout          time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
+	KeyCacheTTL              time.Duration `mapstructure:"key_cache_ttl"      validate:"min=0,max=5s"`
+	AsynqmonReadOnly         bool          `mapstructure:"asynqmon_read_only"`
 }
 
 // Streams are the event streams of campaigns and jobs.

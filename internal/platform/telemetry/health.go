@@ -21,6 +21,10 @@ type Health struct {
 	checks     []Check
 	started    atomic.Bool
 	waitingFor atomic.Pointer[string]
+
+	mu     sync.Mutex // held during a look: others that ask wait for it, and share it
+	looked time.Time
+	last   Readiness
 }
 
 // NewHealth returns the Health of a process that is starting.
@@ -72,8 +76,27 @@ func (r Readiness) HTTPStatus() int {
 // that hangs does not delay the others.
 const probeTimeout = 2 * time.Second
 
-// Probe runs every check, and returns when all are done.
-func (h *Health) Probe(ctx context.Context) Readiness {
+// lookEvery is how long the result of a look at everything is shared by all who ask.
+const lookEvery = time.Second
+
+// Ready returns what the checks found less than a second ago. So the number of those
+// who ask, which may be anybody, costs nothing.
+func (h *Health) Ready() Readiness {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looked.IsZero() || time.Since(h.looked) >= lookEvery {
+		h.last = h.look(context.Background())
+		h.looked = time.Now()
+	}
+	ready := h.last
+	if what, starting := h.Starting(); starting {
+		ready.Status, ready.WaitingFor = StatusStarting, what
+	}
+	return ready
+}
+
+// look runs every check, and returns when all are done.
+func (h *Health) look(ctx context.Context) Readiness {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	ready := Readiness{Status: StatusOK, Checks: make(map[string]string, len(h.checks))}
@@ -94,9 +117,6 @@ func (h *Health) Probe(ctx context.Context) Readiness {
 		} else if ready.Status == StatusOK {
 			ready.Status = StatusDegraded
 		}
-	}
-	if what, starting := h.Starting(); starting {
-		ready.Status, ready.WaitingFor = StatusStarting, what
 	}
 	return ready
 }

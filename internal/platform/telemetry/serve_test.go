@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -185,4 +188,44 @@ func same(a, b telemetry.Readiness) bool {
 	x, _ := json.Marshal(a) // maps are written in the order of their keys
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
+}
+
+// gathering counts how often metrics are gathered.
+type gathering struct{ times atomic.Int64 }
+
+func (g *gathering) Describe(chan<- *prometheus.Desc) {}
+func (g *gathering) Collect(chan<- prometheus.Metric) { g.times.Add(1) }
+
+func TestScrapesShareWhatWasGathered(t *testing.T) {
+	t.Parallel()
+	registry, count := prometheus.NewRegistry(), &gathering{}
+	registry.MustRegister(count)
+	url, _ := served(t, registry)
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				get(t, http.MethodGet, url+"/metrics")
+			}
+		})
+	}
+	all.Wait()
+	if n, most := count.times.Load(), int64(time.Since(began)/time.Second)+1; n > most {
+		t.Errorf("160 scrapes gathered %d times, %d at most were to be", n, most)
+	}
+	before := count.times.Load()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Cache-Control", "no-cache")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if n := count.times.Load(); n != before+1 {
+		t.Errorf("a scrape that wants no copy gathered %d times", n-before)
+	}
 }

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Serve answers /healthz, /readyz and /metrics on listen until ctx ends. With
-// an empty listen it only waits. It is for processes that serve nothing else.
+// an empty listen it only waits. It is for operators: clients do not get here.
 func Serve(ctx context.Context, listen string, health *Health, registry *prometheus.Registry) error {
 	if listen == "" {
 		<-ctx.Done()
@@ -23,11 +22,11 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": StatusOK})
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ready := health.Probe(r.Context())
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ready := health.Ready() //nolint:contextcheck // a look is shared, and does not end with one request
 		answer(w, ready.HTTPStatus(), ready)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", newScrapes(registry))
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,15 +31,15 @@ func started(checks ...telemetry.Check) *telemetry.Health {
 func TestAProcessThatStartsIsNotReadyWhateverItsChecksSay(t *testing.T) {
 	t.Parallel()
 	h := telemetry.NewHealth(fine("postgres", true))
-	if got := h.Probe(t.Context()); got.Status != telemetry.StatusStarting || got.WaitingFor != "" || got.HTTPStatus() != http.StatusServiceUnavailable || got.Checks["postgres"] != "ok" {
+	if got := h.Ready(); got.Status != telemetry.StatusStarting || got.WaitingFor != "" || got.HTTPStatus() != http.StatusServiceUnavailable || got.Checks["postgres"] != "ok" {
 		t.Errorf("got %+v", got)
 	}
 	h.WaitFor("migrations")
-	if got := h.Probe(t.Context()); got.Status != telemetry.StatusStarting || got.WaitingFor != "migrations" {
+	if got := h.Ready(); got.Status != telemetry.StatusStarting || got.WaitingFor != "migrations" {
 		t.Errorf("got %+v", got)
 	}
 	h.Started()
-	if got := h.Probe(t.Context()); got.Status != telemetry.StatusOK || got.WaitingFor != "" || got.HTTPStatus() != http.StatusOK {
+	if got := h.Ready(); got.Status != telemetry.StatusOK || got.WaitingFor != "" || got.HTTPStatus() != http.StatusOK {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -54,7 +56,7 @@ func TestOneRequiredThingThatIsMissingOutweighsAll(t *testing.T) {
 		"fine after broken":               {[]telemetry.Check{broken("a", true), fine("b", true)}, telemetry.StatusUnavailable},
 		"optional, then all that is fine": {[]telemetry.Check{broken("a", false), fine("b", true)}, telemetry.StatusDegraded},
 	} {
-		got := started(c.checks...).Probe(t.Context())
+		got := started(c.checks...).Ready()
 		if got.Status != c.want || len(got.Checks) != len(c.checks) {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -69,7 +71,7 @@ func TestAProbeThatHangsIsGivenUp(t *testing.T) {
 			return ctx.Err()
 		}}
 		began := time.Now()
-		got := started(fine("postgres", true), hangs).Probe(t.Context())
+		got := started(fine("postgres", true), hangs).Ready()
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("it took %s", took)
 		}
@@ -95,7 +97,7 @@ func TestWhatHangsTakesNothingFromTheOtherProbes(t *testing.T) {
 			}
 		}}
 		for _, checks := range [][]telemetry.Check{{hangs, slow}, {slow, hangs}} {
-			got := started(checks...).Probe(t.Context())
+			got := started(checks...).Ready()
 			if got.Checks["redis"] != telemetry.StatusOK || got.Checks["postgres"] != telemetry.StatusUnavailable {
 				t.Errorf("got %+v", got)
 			}
@@ -164,5 +166,29 @@ func TestThePoolSaysHowBusyItIs(t *testing.T) {
 	}
 	if _, ok := got["triprize_postgres_acquire_wait_seconds_total"]; !ok || len(got) != 4 {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestOneLookASecondServesAllWhoAsk(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	h := started(telemetry.Check{Name: "postgres", Required: true, Probe: func(context.Context) error {
+		looks.Add(1)
+		return nil
+	}})
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			for range 100 {
+				if got := h.Ready(); got.Status != telemetry.StatusOK {
+					t.Errorf("got %+v", got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n, most := looks.Load(), int64(time.Since(began)/time.Second)+1; n > most {
+		t.Errorf("10,000 who asked cost %d looks, %d at most were to be", n, most)
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +94,11 @@ func Send(request *http.Request) Answer {
 	a := Answer{Status: response.StatusCode, Header: response.Header, Body: data, Err: err}
 	_ = json.Unmarshal(data, &a) // what does not fit stays empty
 	return a
+}
+
+// Dial opens a connection to an api and sends nothing.
+func Dial(url string) (net.Conn, error) {
+	return net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 }
 
 // RawJSON is a body that is sent as it is.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -152,11 +153,23 @@ func (l *Listener) WantSilence(n int) {
 	}
 }
 
+// Metrics returns what the n-th api shows to a scraper, as it is now; or another
+// process, whose address a test has added to the URLs.
+func (s *System) Metrics(n int) string {
+	s.T.Helper()
+	at := s.URLs[n%len(s.URLs)]
+	request, err := http.NewRequest(http.MethodGet, cmp.Or(s.metrics[at], at+"/metrics"), nil)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	request.Header.Set("Cache-Control", "no-cache")
+	return string(Send(request).Body)
+}
+
 // Metric returns the value of a series of the n-th api; -1 when it is not there.
 func (s *System) Metric(n int, series string) float64 {
 	s.T.Helper()
-	a := s.Do(n, "", http.MethodGet, "/metrics", nil, nil)
-	for line := range strings.Lines(string(a.Body)) {
+	for line := range strings.Lines(s.Metrics(n)) {
 		if text, found := strings.CutPrefix(line, series+" "); found {
 			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil {

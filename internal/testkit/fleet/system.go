@@ -60,15 +60,16 @@ type System struct {
 	Operator string   // an operator's key
 	App      string   // an app's key, of the client "shop"
 
-	env    []string
-	inside []*inside
+	env     []string
+	metrics map[string]string // where the apis show their metrics, by URL
+	inside  []*inside
 }
 
 // Start starts a system and stops it at the end of the test, which fails when
 // an invariant is broken by then.
 func Start(t *testing.T, o Options) *System {
 	t.Helper()
-	s := &System{T: t, Settings: fixture.Defaults(t)}
+	s := &System{T: t, Settings: fixture.Defaults(t), metrics: make(map[string]string)}
 	if o.Private {
 		s.startServers()
 	} else {
@@ -154,7 +155,13 @@ func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
+	metrics, err := devstack.FreeAddress()
+	if err != nil {
+		s.T.Fatal(err)
+	}
 	s.URLs = append(s.URLs, "http://"+address)
+	s.metrics["http://"+address] = "http://" + metrics + "/metrics"
+	env = append(env, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
 	if s.Fleet == nil {
 		s.runInside("api", boot.API, append(env, "TRIPRIZE_API_LISTEN="+address)...)
 	} else if c, err = s.StartAPI(address, env...); err != nil {

@@ -73,6 +73,14 @@ var explanations = map[fault.Code]Explanation{
 		steps("Send `Content-Type: application/json`.",
 			"With curl: `-H \"Content-Type: application/json\"`. Without it, `-d` sends a form."),
 	},
+	fault.LengthRequired: {
+		"The request has a `Transfer-Encoding`, such as `chunked`. Here only `Content-Length` says how long a body is, so that a proxy and this server always agree on where a request ends. Nothing was done.",
+		retryRepaired,
+		steps("Send `Content-Length`, as nearly every HTTP client does by itself when it knows the body before it sends it.",
+			"With curl: take out `-H \"Transfer-Encoding: chunked\"`, and use `-d` or `--data-binary` instead of `-T -`.",
+			"In Node or Python: give the body as a string or as bytes, not as a stream or generator.",
+			"If it is a proxy in front that sends chunks, let it buffer requests (nginx: `proxy_request_buffering on`)."),
+	},
 	fault.RequestTimeout: {
 		"The request did not arrive in full within the time this server waits for one: 10 seconds, unless its operator has set another limit. Nothing was done.",
 		"Yes, with the same `Idempotency-Key`, on a new connection.",

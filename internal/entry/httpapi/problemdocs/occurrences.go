@@ -27,6 +27,7 @@ var examples = map[fault.Code]example{
 	fault.MethodNotAllowed:     {path: campaign + "/publish", detail: "this path does not allow this method; the Allow header lists those it does", headers: []string{"Allow: POST"}},
 	fault.BodyTooLarge:         {path: campaigns, detail: "the request is larger than this server accepts"},
 	fault.UnsupportedMediaType: {path: purchases, detail: "send the body as application/json"},
+	fault.LengthRequired:       {path: purchases, detail: "send Content-Length; a Transfer-Encoding is not accepted here"},
 	fault.RequestTimeout:       {path: purchases, detail: "the request did not arrive in time"},
 	fault.HeadersTooLarge:      {path: campaign, detail: "the header fields are larger than this server accepts"},
 	fault.CampaignNotActive:    {where: inJob, detail: "the campaign is pending"},

@@ -1,0 +1,122 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/hibiken/asynq"
+	"github.com/hibiken/asynq/x/metrics"
+	"github.com/hibiken/asynqmon"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/telemetry"
+)
+
+const (
+	asynqmonPath = "/asynqmon"
+	// collectPatience bounds how long the metrics of the queues, from Redis, hold up the others.
+	collectPatience = 2 * time.Second
+)
+
+// mountDashboard registers asynqmon and the metrics of the queues.
+func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error {
+	client, ok := rdb.(*redis.Client)
+	if !ok {
+		return nil
+	}
+	options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
+		Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
+	s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
+	dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
+	page, files, err := dashboardFiles(dashboard)
+	if err != nil {
+		return err
+	}
+	app.Use(asynqmonPath, s.authenticateBrowser, func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderXFrameOptions, "DENY")
+		return c.Next()
+	})
+	for path, file := range files {
+		app.Get(path, file.send)
+	}
+	// A browser that remembers an operator's key would also send it with a form on
+	// another site's page.
+	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
+	app.All(asynqmonPath+"/api/*", handler)
+	app.Get(asynqmonPath+"/static/*", handler)
+	app.Get(asynqmonPath, page.send)
+	app.Get(asynqmonPath+"/*", page.send) // the script shows what the path says
+	return nil
+}
+
+var (
+	elsewhere    = regexp.MustCompile(`<link rel="stylesheet" href="https://[^>]*>`)
+	inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
+	ownFile      = regexp.MustCompile(`(?:src|href)="(` + asynqmonPath + `/[^"]+)"`)
+)
+
+// dashboardFiles returns asynqmon's page, without the fonts that it would load from
+// another server, and the files that the page names.
+func dashboardFiles(dashboard http.Handler) (page *asset, files map[string]*asset, err error) {
+	get := func(path string) (*recorder, error) {
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
+		if err != nil {
+			return nil, err
+		}
+		answer := &recorder{header: make(http.Header), status: http.StatusOK}
+		if dashboard.ServeHTTP(answer, request); answer.status != http.StatusOK {
+			return nil, fmt.Errorf("asynqmon has no %s: %d", path, answer.status)
+		}
+		return answer, nil
+	}
+	index, err := get(asynqmonPath + "/")
+	if err != nil {
+		return nil, nil, err
+	}
+	text := elsewhere.ReplaceAllString(index.body.String(), "")
+	scripts := "'self'"
+	for _, found := range inlineScript.FindAllStringSubmatch(text, -1) {
+		digest := sha256.Sum256([]byte(found[1]))
+		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'"
+	}
+	policy := "default-src 'none'; script-src " + scripts + "; style-src 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; manifest-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	files = make(map[string]*asset)
+	for _, found := range ownFile.FindAllStringSubmatch(text, -1) {
+		file, err := get(found[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		contentType := file.header.Get(fiber.HeaderContentType)
+		if strings.HasSuffix(found[1], ".json") {
+			contentType = fiber.MIMEApplicationJSON
+		}
+		files[found[1]] = newAsset(contentType, "", file.body.Bytes())
+	}
+	return newAsset(fiber.MIMETextHTMLCharsetUTF8, policy, []byte(text)), files, nil
+}
+
+// recorder keeps an answer in memory.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (r *recorder) Header() http.Header { return r.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorder) WriteHeader(status int) { r.status = status }
+
+// Write implements http.ResponseWriter.
+func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }

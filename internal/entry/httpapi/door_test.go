@@ -1,0 +1,135 @@
+package httpapi_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"triprize/internal/testkit/fleet"
+)
+
+// Nothing but the end of the connection ends these: no heartbeat comes, and no time
+// is over.
+func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_HEARTBEAT=5m", "TRIPRIZE_STREAMS_MAX_AGE=1h"}})
+	id := s.Campaign(4)
+	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
+	ask := func(method, path, more string) string {
+		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\n%s\r\n", method, path, s.App, more)
+	}
+	purchase := `{"user_id": "b", "selection": {"quantity": 1}, "payment": {"method": "external"}}`
+	for name, c := range map[string]struct{ ask, metric string }{
+		"a campaign's stream": {ask(http.MethodGet, fleet.CampaignEvents(id), ""), "triprize_streams_open"},
+		"a job's stream":      {ask(http.MethodGet, fleet.JobEvents(queued.ID), ""), "triprize_streams_open"},
+		"a wait for a job":    {ask(http.MethodGet, "/v1/jobs/"+queued.ID.String(), "Prefer: wait=180\r\n"), "triprize_jobs_waited_for"},
+		"a wait of a purchase": {ask(http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases",
+			fmt.Sprintf("Prefer: wait=180\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", len(purchase))) + purchase, "triprize_jobs_waited_for"},
+	} {
+		conn := dial(s)
+		if _, err := io.WriteString(conn, c.ask); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(name)
+		s.AwaitMetric(0, c.metric, 1)
+		_ = conn.Close()
+		s.AwaitMetric(0, c.metric, 0)
+		s.AwaitMetric(0, "triprize_http_requests_in_flight", 0)
+	}
+}
+
+func TestAHeadMayHaveATokenOfTheLongestKind(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	head := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer "
+	for name, c := range map[string]struct {
+		token  int
+		status int
+		code   string
+	}{"as long as may be": {8 << 10, http.StatusUnauthorized, "unauthenticated"}, "with much beside it": {15 << 10, http.StatusUnauthorized, "unauthenticated"},
+		"too much": {17 << 10, http.StatusRequestHeaderFieldsTooLarge, "headers-too-large"}} {
+		answers := wire(s, name, head+strings.Repeat("x", c.token)+"\r\n\r\n")
+		if len(answers) != 1 || answers[0].Status != c.status || answers[0].Refusal() != c.code {
+			t.Errorf("%s: %v", name, answers)
+			continue
+		}
+		fleet.CheckProblem(t, answers[0])
+	}
+}
+
+func TestConnectionsOfOneAddressAreBoundedIfAskedFor(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s.RunAPI("TRIPRIZE_API_MAX_CONNECTIONS_PER_ADDRESS=100") // the readiness of this test's own client needs some
+	held := 0
+	for range 150 {
+		conn, err := fleet.Dial(s.URLs[1])
+		if err != nil {
+			continue
+		}
+		defer func() { _ = conn.Close() }()
+		held++
+	}
+	s.AwaitMetric(1, "triprize_http_connections", 100)
+	if n := s.Metric(1, `triprize_http_connections_refused_total{bound="address"}`); n < float64(held-100) {
+		t.Errorf("%v of %d were refused", n, held)
+	}
+}
+
+func TestPersonalAnswersAreKeptByNobody(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	job := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a"})
+	for name, a := range map[string]fleet.Answer{
+		"a job":      s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+job.ID.String(), nil, nil),
+		"a purchase": job,
+		"a refusal":  s.Do(0, s.App, http.MethodGet, "/v1/sweeps", nil, nil),
+		"nobody":     s.Do(0, "", http.MethodGet, "/v1/campaigns", nil, nil),
+		"nowhere":    s.Do(0, "", http.MethodGet, "/nothing", nil, nil),
+		"a mistake":  wire(s, "two hosts", "GET /v1/campaigns HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")[0],
+		"no HTTP":    wire(s, "no HTTP", "GET /v1/campaigns\r\n\r\n")[0],
+	} {
+		if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %d %v", name, a.Status, a.Header)
+		}
+	}
+}
+
+func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	for _, path := range []string{"/asynqmon", "/asynqmon/", "/asynqmon/queues/some"} {
+		a := browse(s, http.MethodGet, path, s.Operator)
+		page, policy := string(a.Body), a.Header.Get("Content-Security-Policy")
+		if a.Header.Get("X-Frame-Options") != "DENY" || !strings.HasPrefix(policy, "default-src 'none';") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "//") {
+			t.Errorf("%s: %v", path, a.Header)
+		}
+		if strings.Contains(page, "//fonts") || regexp.MustCompile(`(?:src|href)="(?:https?:)?//`).MatchString(page) {
+			t.Errorf("%s loads from elsewhere: %s", path, page)
+		}
+		scripts := regexp.MustCompile(`(?s)<script>(.*?)</script>`).FindAllStringSubmatch(page, -1)
+		for _, script := range scripts {
+			digest := sha256.Sum256([]byte(script[1]))
+			if !strings.Contains(policy, "'sha256-"+base64.StdEncoding.EncodeToString(digest[:])+"'") {
+				t.Errorf("%s: its policy does not let a browser run %s", path, script[1])
+			}
+		}
+		files := regexp.MustCompile(`(?:src|href)="(/[^"]*)"`).FindAllStringSubmatch(page, -1)
+		for _, file := range files {
+			if got := browse(s, http.MethodGet, file[1], s.Operator); got.Status != http.StatusOK || len(got.Body) == 0 || got.Header.Get("ETag") == "" {
+				t.Errorf("%s: %v", file[1], got)
+			}
+			if got := browse(s, http.MethodGet, file[1], ""); got.Status != http.StatusUnauthorized {
+				t.Errorf("%s is for anybody: %v", file[1], got)
+			}
+		}
+		if len(scripts) != 2 || len(files) < 4 {
+			t.Errorf("%s has %d scripts and %d files", path, len(scripts), len(files))
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package httpconn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Pace is how many bytes a second a client must send or read, of what it is waited
+// for.
+const Pace = 2 << 10
+
+const (
+	// deadAfter is how long a client's machine may say nothing at all before it
+	// counts as gone.
+	deadAfter = 30 * time.Second
+	// sendBuffer bounds what the system keeps of an answer that is not read.
+	sendBuffer = 128 << 10
+	// lingerTimeout and lingerBytes bound what is still read from a client whose
+	// request was answered before its end. Closing at once would reset the
+	// connection, and the client might not see the answer.
+	lingerTimeout = 500 * time.Millisecond
+	lingerBytes   = 256 << 10
+)
+
+// Conn is a connection that keeps to the bounds of its Listener. Deadlines that the
+// server sets have no effect: the bounds say how long a connection may take.
+type Conn struct {
+	net.Conn
+	listener *Listener
+	address  netip.Addr
+	closed   atomic.Bool
+
+	head     scanner
+	ahead    []byte      // received and not yet delivered: it belongs to later requests
+	answered bool        // a request was answered: what comes next is a further one
+	early    atomic.Bool // a request was answered before its end: no other one follows
+	refused  atomic.Bool // a refusal was sent: the server has nothing to add
+	begun    time.Time   // when the head in hand began
+	receive  allowance
+	send     allowance
+
+	mu       sync.Mutex
+	watching chan struct{} // closed when the watch has ended; nil without one
+	stopping bool
+}
+
+func newConn(socket net.Conn, l *Listener, address netip.Addr) *Conn {
+	return &Conn{Conn: socket, listener: l, address: address, head: scanner{limit: l.options.MaxHead}, send: allowance{limit: l.options.WriteTimeout, left: l.options.WriteTimeout}}
+}
+
+// SetDeadline implements net.Conn; it does nothing.
+func (c *Conn) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline implements net.Conn; it does nothing.
+func (c *Conn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline implements net.Conn; it does nothing.
+func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
+
+// Read implements net.Conn. It returns bytes of one request at most. It returns
+// io.EOF also when the connection must not be used any further.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.endWatch()
+	if c.early.Load() || c.refused.Load() || len(p) == 0 {
+		return 0, io.EOF
+	}
+	if c.head.ended() {
+		c.head.reset()
+	}
+	n, err := c.next(p)
+	if n > 0 {
+		if c.head.fresh() {
+			c.begun, c.receive = time.Now(), allowance{limit: c.listener.options.ReadTimeout, left: c.listener.options.ReadTimeout}
+		}
+		taken, reason := c.head.scan(p[:n])
+		if taken < n {
+			c.ahead = append(append(make([]byte, 0, n-taken+len(c.ahead)), p[taken:n]...), c.ahead...)
+		}
+		if reason != fine {
+			c.refuse(reason)
+			return 0, io.EOF
+		}
+		return taken, nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if !c.head.fresh() {
+			c.listener.metrics.cut.WithLabelValues("slow-sender").Inc()
+			c.refuse(TooSlow)
+		}
+		return 0, io.EOF
+	}
+	return 0, err
+}
+
+// next returns what was received before, or waits for more.
+func (c *Conn) next(p []byte) (n int, err error) {
+	if len(c.ahead) > 0 {
+		n = copy(p, c.ahead)
+		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+			c.ahead = nil
+		}
+		return n, nil
+	}
+	options := &c.listener.options
+	now := time.Now()
+	switch {
+	case c.head.inBody():
+		_ = c.Conn.SetReadDeadline(now.Add(c.receive.left))
+		n, err = c.Conn.Read(p)
+		c.receive.use(time.Since(now), n)
+		if n > 0 && c.receive.left <= 0 {
+			return 0, os.ErrDeadlineExceeded
+		}
+		return n, err
+	case !c.head.fresh():
+		_ = c.Conn.SetReadDeadline(c.begun.Add(options.ReadTimeout))
+	case c.answered:
+		_ = c.Conn.SetReadDeadline(now.Add(options.IdleTimeout))
+	default:
+		_ = c.Conn.SetReadDeadline(now.Add(options.ReadTimeout))
+	}
+	return c.Conn.Read(p)
+}
+
+// refuse answers a request that breaks a rule. Nothing else is read or sent.
+func (c *Conn) refuse(reason Reason) {
+	c.refused.Store(true)
+	if reason != TooSlow {
+		c.listener.metrics.cut.WithLabelValues("bad-request").Inc()
+	}
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
+	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // who does not read it has lost nothing
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	c.linger()
+	err := c.Conn.Close()
+	c.listener.release(c.address)
+	return err
+}
+
+// linger lets the client see the answer to a request of which it still sends the rest.
+func (c *Conn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || !c.early.Load() && !c.refused.Load() || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+}

@@ -1,0 +1,485 @@
+package httpconn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is a bound that a client keeps on any machine, if it keeps it at all.
+const patience = 4 * time.Second
+
+// never is longer than any test takes.
+const never = time.Hour
+
+// open listens on loopback. Bounds that a test does not set are never reached.
+func open(t *testing.T, options Options) *Listener {
+	t.Helper()
+	for bound, value := range map[*time.Duration]time.Duration{&options.ReadTimeout: never, &options.WriteTimeout: never, &options.IdleTimeout: never} {
+		if *bound == 0 {
+			*bound = value
+		}
+	}
+	if options.MaxOpen == 0 {
+		options.MaxOpen = 100
+	}
+	options.MaxHead = 4096
+	options.Refuse = func(reason Reason) []byte {
+		return []byte("HTTP/1.1 4" + string(rune('0'+reason/10)) + string(rune('0'+reason%10)) + " no\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	}
+	l, err := Listen(t.Context(), "127.0.0.1:0", options, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// connect returns both ends of a connection.
+func connect(t *testing.T, l *Listener) (client *net.TCPConn, server *Conn) {
+	t.Helper()
+	dialed, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server = dialed.(*net.TCPConn), accepted.(*Conn)
+	if err := client.SetDeadline(time.Now().Add(fixture.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	return client, server
+}
+
+func counted(c prometheus.Counter) float64 {
+	var m dto.Metric
+	_ = c.Write(&m) // to memory it cannot fail
+	return m.GetCounter().GetValue()
+}
+
+func send(t *testing.T, conn io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOneReadReturnsBytesOfOneRequest(t *testing.T) {
+	t.Parallel()
+	client, server := connect(t, open(t, Options{}))
+	first, second := "POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "GET /b HTTP/1.1\r\n\r\n"
+	send(t, client, first+second+second)
+	for _, want := range []string{first, second, second} {
+		got := make([]byte, 0, 100)
+		for len(got) < len(want) {
+			n, err := server.Read(got[len(got):cap(got)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = got[:len(got)+n]
+		}
+		if string(got) != want {
+			t.Errorf("read %q, want %q", got, want)
+		}
+	}
+}
+
+func TestARefusedRequestIsAnsweredOnceAndNothingFollows(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{})
+	client, server := connect(t, l)
+	send(t, client, "GET / HTTP/1.1\nHost: a\r\n\r\n"+strings.Repeat("x", 20_000))
+	buffer := make([]byte, 100)
+	if n, err := server.Read(buffer); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the server reads %d, %v", n, err)
+	}
+	if _, err := server.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err == nil {
+		t.Error("the server answers too")
+	}
+	go func() { _ = server.Close() }() // it lingers, so that the answer is seen
+	if got, err := io.ReadAll(client); err != nil || strings.Count(string(got), "HTTP/1.1") != 1 {
+		t.Errorf("the client reads %q, %v", got, err)
+	}
+	if n := counted(l.metrics.cut.WithLabelValues("bad-request")); n != 1 {
+		t.Errorf("%v were counted", n)
+	}
+}
+
+func TestAnAnswerBeforeTheEndOfItsRequestIsTheLast(t *testing.T) {
+	t.Parallel()
+	client, server := connect(t, open(t, Options{}))
+	send(t, client, "POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nGET /inner HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 60)
+	if _, err := server.Read(buffer[:41]); err != nil {
+		t.Fatal(err)
+	}
+	send(t, server, "HTTP/1.1 100 Continue\r\n\r\n")
+	if n, err := server.Read(buffer); n == 0 || err != nil {
+		t.Errorf("after an interim answer: %d, %v", n, err)
+	}
+	send(t, server, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+	if n, err := server.Read(buffer); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("after the answer: %q, %v", buffer[:n], err)
+	}
+}
+
+func TestWhoSendsTooSlowlyIsCut(t *testing.T) {
+	t.Parallel()
+	const bound = 200 * time.Millisecond
+	for name, c := range map[string]struct{ text, drip string }{
+		"no head":         {"", ""},
+		"half a head":     {"GET / HT", ""},
+		"a head in drops": {"GET / HTTP/1.1\r\n", "X: y\r\n"},
+		"half a body":     {"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", ""},
+		"a body in drops": {"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, Options{ReadTimeout: bound})
+			client, server := connect(t, l)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for _, err := io.WriteString(client, c.text); err == nil && c.drip != ""; _, err = io.WriteString(client, c.drip) {
+					time.Sleep(bound / 20)
+				}
+			}()
+			if _, err := io.Copy(io.Discard, server); err != nil {
+				t.Errorf("the server: %v", err)
+			}
+			_ = server.Close()
+			answer, _ := io.ReadAll(client)
+			if refused := bytes.HasPrefix(answer, []byte("HTTP/1.1 402")); refused != (c.text != "") {
+				t.Errorf("the answer is %q", answer)
+			}
+			<-ended
+		})
+	}
+}
+
+func TestWhoSendsFastEnoughMayTakeAsLongAsItNeeds(t *testing.T) {
+	t.Parallel()
+	const bound = patience
+	client, server := connect(t, open(t, Options{ReadTimeout: bound}))
+	head := "POST / HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n"
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		_, err := io.WriteString(client, head)
+		for piece := make([]byte, 10*Pace); err == nil; _, err = client.Write(piece) { // ten seconds' worth, many times a second
+			select {
+			case <-stop:
+				return
+			case <-time.After(bound / 50):
+			}
+		}
+	}()
+	began := time.Now()
+	buffer := make([]byte, 4096)
+	for time.Since(began) < 2*bound {
+		if _, err := server.Read(buffer); err != nil {
+			t.Fatalf("cut after %s: %v", time.Since(began), err)
+		}
+	}
+}
+
+func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{WriteTimeout: 200 * time.Millisecond})
+	client, server := connect(t, l)
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 100)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := server.Write(make([]byte, 64<<20)); err == nil {
+		t.Errorf("%d bytes were written to nobody", n)
+	}
+	if n := l.Open(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+	if n := counted(l.metrics.cut.WithLabelValues("slow-reader")); n != 1 {
+		t.Errorf("%v were counted", n)
+	}
+}
+
+// A piece of an answer that a client takes now and then is all it gets, when each
+// comes in time.
+func TestWhoReadsInDropsIsCut(t *testing.T) {
+	t.Parallel()
+	const bound = 400 * time.Millisecond
+	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
+	_ = client.SetReadBuffer(4096)
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 100)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan error, 1)
+	go func() { _, err := server.Write(make([]byte, 64<<20)); cut <- err }()
+	for waiting := true; waiting; {
+		select {
+		case err := <-cut:
+			if err == nil {
+				t.Error("it was written")
+			}
+			waiting = false
+		case <-time.After(bound / 40):
+			_, _ = client.Read(buffer[:8]) // 800 bytes a second
+		}
+	}
+}
+
+func TestWhoReadsFastEnoughMayTakeAsLongAsItNeeds(t *testing.T) {
+	t.Parallel()
+	const bound = patience
+	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 256<<10)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	const size = 8 << 20
+	began := time.Now()
+	go func() { _, err := server.Write(make([]byte, size)); written <- err }()
+	for got := 0; got < size; { // it takes twice the bound at least
+		n, err := client.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+		time.Sleep(time.Duration(n) * 2 * bound / size)
+	}
+	if err := <-written; err != nil || time.Since(began) < 2*bound {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+// The system takes more of an answer only when much of what it has was read. It is
+// what the client reads that counts.
+func TestWhatTheSystemKeepsMakesNobodySlow(t *testing.T) {
+	t.Parallel()
+	const bound = patience
+	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
+	_ = client.SetReadBuffer(4096)
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 100)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { _, err := server.Write(make([]byte, 64<<20)); ended <- err }()
+	if _, err := io.ReadFull(client, make([]byte, 128<<10)); err != nil { // until its system, too, has a small buffer
+		t.Fatal(err)
+	}
+	read, began := 0, time.Now()
+	for time.Since(began) < 2*bound {
+		time.Sleep(10 * time.Millisecond)
+		due := int(time.Since(began).Seconds()*3*Pace) - read
+		if _, err := io.ReadFull(client, make([]byte, due)); err != nil {
+			t.Fatalf("cut after %s: %v", time.Since(began), err)
+		}
+		read += due
+	}
+	_ = client.Close()
+	if err := <-ended; err == nil {
+		t.Error("all of it was written")
+	}
+}
+
+func TestSilenceBetweenAnswersIsNotSlow(t *testing.T) {
+	t.Parallel()
+	const bound = 100 * time.Millisecond
+	client, server := connect(t, open(t, Options{WriteTimeout: bound, IdleTimeout: never}))
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 100)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // as a stream with few events
+		send(t, server, "x")
+		time.Sleep(bound * 2)
+	}
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnIdleConnectionIsClosedInSilence(t *testing.T) {
+	t.Parallel()
+	client, server := connect(t, open(t, Options{IdleTimeout: 50 * time.Millisecond}))
+	send(t, client, "GET / HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 100)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	send(t, server, "HTTP/1.1 204 No Content\r\n\r\n")
+	if n, err := server.Read(buffer); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d, %v", n, err)
+	}
+	_ = server.Close()
+	if answer, _ := io.ReadAll(client); strings.Count(string(answer), "HTTP/1.1") != 1 {
+		t.Errorf("the client reads %q", answer)
+	}
+}
+
+func TestConnectionsAreBoundedInAllAndByAddress(t *testing.T) {
+	t.Parallel()
+	for bound, options := range map[string]Options{"all": {MaxOpen: 2}, "address": {MaxOpen: 9, MaxPerAddress: 2}} {
+		l := open(t, options)
+		first, server := connect(t, l)
+		connect(t, l)
+		dialed, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan net.Conn, 1)
+		go func() {
+			if next, err := l.Accept(); err == nil {
+				accepted <- next
+			}
+		}()
+		_ = dialed.SetDeadline(time.Now().Add(fixture.Patience))
+		if answer, err := http.ReadResponse(bufio.NewReader(dialed), nil); err != nil || answer.StatusCode != 400+int(TooMany) || !answer.Close { //nolint:bodyclose // it has none
+			t.Errorf("%s: %v, %v", bound, answer, err)
+		}
+		_ = dialed.Close()
+		if n := counted(l.metrics.refused.WithLabelValues(bound)); n != 1 {
+			t.Errorf("%s: %v were counted", bound, n)
+		}
+		_, _ = first.Close(), server.Close()
+		_ = server.Close() // counts once
+		if again, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String()); err != nil {
+			t.Error(err)
+		} else {
+			defer func() { _ = again.Close() }()
+		}
+		next := <-accepted
+		if l.Open() != 2 {
+			t.Errorf("%s: %d are open", bound, l.Open())
+		}
+		_ = next.Close()
+		if n := len(l.addresses); n > 1 {
+			t.Errorf("%s: %d addresses are remembered", bound, n)
+		}
+	}
+}
+
+func TestTheWholeNetworkOfACustomerIsOneAddress(t *testing.T) {
+	t.Parallel()
+	of := func(ip string) any { return addressOf(remote{ip: net.ParseIP(ip)}) }
+	for a, b := range map[string]string{"2001:db8:1:2::3": "2001:db8:1:2:ffff::9", "192.0.2.1": "::ffff:192.0.2.1"} {
+		if of(a) != of(b) {
+			t.Errorf("%s and %s are two", a, b)
+		}
+	}
+	for a, b := range map[string]string{"2001:db8:1:2::3": "2001:db8:1:3::3", "192.0.2.1": "192.0.2.2"} {
+		if of(a) == of(b) {
+			t.Errorf("%s and %s are one", a, b)
+		}
+	}
+}
+
+type remote struct {
+	net.Conn
+	ip net.IP
+}
+
+func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: r.ip} }
+
+// failing is a listener whose system has too many files open for a while.
+type failing struct {
+	net.Listener
+	failures int
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.failures--; f.failures >= 0 {
+		return nil, errors.New("too many open files")
+	}
+	return f.Listener.Accept()
+}
+
+func TestAFailureToAcceptDoesNotEndTheListener(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{})
+	l.Listener = &failing{Listener: l.Listener, failures: 2}
+	connect(t, l)
+	_ = l.Close()
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed one: %v", err)
+	}
+}
+
+func TestAWatchSeesTheClientLeave(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*net.TCPConn){
+		"closed":   func(c *net.TCPConn) { _ = c.Close() },
+		"reset":    func(c *net.TCPConn) { _, _ = c.SetLinger(0), c.Close() },
+		"half":     func(c *net.TCPConn) { _ = c.CloseWrite() },
+		"flooding": func(c *net.TCPConn) { _, _ = c.Write(make([]byte, 2*aheadLimit)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, server := connect(t, open(t, Options{}))
+			gone, cancel := context.WithCancel(t.Context())
+			stop := server.Watch(cancel)
+			defer stop()
+			leave(client)
+			select {
+			case <-gone.Done():
+			case <-time.After(fixture.Patience):
+				t.Error("it was not seen")
+			}
+		})
+	}
+}
+
+func TestAWatchLosesNothingOfTheNextRequest(t *testing.T) {
+	t.Parallel()
+	client, server := connect(t, open(t, Options{}))
+	send(t, client, "GET /a HTTP/1.1\r\n\r\n")
+	buffer := make([]byte, 200)
+	if _, err := server.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+	stop := server.Watch(func() { t.Error("it is not gone") })
+	next := "GET /b HTTP/1.1\r\n\r\n"
+	send(t, client, next[:7])
+	stop()
+	stop()
+	again := server.Watch(func() { t.Error("it is not gone") })
+	send(t, client, next[7:])
+	again()
+	got := ""
+	for len(got) < len(next) {
+		n, err := server.Read(buffer)
+		if err != nil {
+			t.Fatal(got, err)
+		}
+		got += string(buffer[:n])
+	}
+	if got != next {
+		t.Errorf("read %q", got)
+	}
+}

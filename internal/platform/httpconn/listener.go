@@ -1,0 +1,131 @@
+package httpconn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options are the bounds of a Listener.
+type Options struct {
+	MaxOpen       int           // connections at once
+	MaxPerAddress int           // of these, from one address; 0: no bound
+	MaxHead       int           // bytes of the head of a request
+	ReadTimeout   time.Duration // for a head; and how long a body may come slower than Pace
+	WriteTimeout  time.Duration // how long an answer may be read slower than Pace
+	IdleTimeout   time.Duration // for the first byte of a further request
+	// Refuse returns what a refused client is answered: a whole response with
+	// Connection: close.
+	Refuse func(Reason) []byte
+}
+
+// Listener accepts connections within its bounds.
+type Listener struct {
+	net.Listener
+	options Options
+	metrics metrics
+
+	mu        sync.Mutex
+	open      int
+	addresses map[netip.Addr]int // only if they are bounded; those with a connection
+}
+
+type metrics struct{ refused, cut *prometheus.CounterVec }
+
+// Listen listens on a TCP address and exports what becomes of its connections.
+func Listen(ctx context.Context, address string, options Options, registry prometheus.Registerer) (*Listener, error) {
+	config := net.ListenConfig{Control: prepare, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: deadAfter / 2, Interval: deadAfter / 6, Count: 3}}
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{Listener: listener, options: options, addresses: make(map[netip.Addr]int)}
+	l.metrics = metrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections closed at once, by the bound that they exceeded."}, []string{"bound"}),
+		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of what their client did."}, []string{"reason"}),
+	}
+	registry.MustRegister(l.metrics.refused, l.metrics.cut, prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) }))
+	return l, nil
+}
+
+// Open returns how many connections are open.
+func (l *Listener) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// acceptPause is how long no connection is accepted after the system refused one,
+// for example because the process has too many files open.
+const acceptPause = 50 * time.Millisecond
+
+// Accept implements net.Listener. Its only error is that the listener is closed.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		socket, err := l.Listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil, err
+		case err != nil:
+			time.Sleep(acceptPause)
+			continue
+		}
+		address := addressOf(socket)
+		if bound := l.admit(address); bound != "" {
+			l.metrics.refused.WithLabelValues(bound).Inc()
+			_ = socket.SetWriteDeadline(time.Now().Add(acceptPause)) // a new socket has room for it
+			_, _ = socket.Write(l.options.Refuse(TooMany))
+			_ = socket.Close()
+			continue
+		}
+		return newConn(socket, l, address), nil
+	}
+}
+
+// admit counts a connection, or returns the bound that it exceeds.
+func (l *Listener) admit(address netip.Addr) (bound string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.options.MaxPerAddress > 0 && l.addresses[address] >= l.options.MaxPerAddress:
+		return "address"
+	case l.open >= l.options.MaxOpen:
+		return "all"
+	}
+	l.open++
+	if l.options.MaxPerAddress > 0 {
+		l.addresses[address]++
+	}
+	return ""
+}
+
+func (l *Listener) release(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.addresses[address]--; l.addresses[address] <= 0 {
+		delete(l.addresses, address)
+	}
+}
+
+// addressOf returns the address that counts as one: of IPv6, the network that one
+// customer of a provider gets.
+func addressOf(socket net.Conn) netip.Addr {
+	remote, ok := socket.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	address := remote.AddrPort().Addr().Unmap()
+	if address.Is6() {
+		if network, err := address.WithZone("").Prefix(64); err == nil {
+			return network.Addr()
+		}
+	}
+	return address
+}
