@@ -55,9 +55,7 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 
 // stop waits until a worker that was not run has done all it has begun. Twice does no harm.
 func stop(w *Worker) {
-	for _, l := range w.lanes {
-		l.close()
-	}
+	w.closeLanes()
 	w.dispatcher.Close()
 	w.afterCommit.close()
 }
