@@ -73,7 +73,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 	expect(t, w.db, jobs[0].ID, job.Queued, 3)
 	select {
 	case err := <-tried:
-		t.Errorf("the task was given back: %v", err)
+		t.Fatalf("the task was given back: %v", err)
 	default:
 	}
 	unlock()
