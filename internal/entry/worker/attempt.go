@@ -116,8 +116,8 @@ func (d *debts) pay(ctx context.Context, db postgres.DB) error {
 }
 
 // close takes the counts back a last time.
-func (d *debts) close(db postgres.DB, logger *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), uncountTimeout)
+func (d *debts) close(ctx context.Context, db postgres.DB, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, uncountTimeout)
 	defer cancel()
 	if err := d.pay(ctx, db); err != nil {
 		logger.Warn("attempts stay counted that failed through their surroundings", "jobs", len(d.jobs), "error", err)

@@ -123,8 +123,8 @@ func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 		t.Errorf("%v, tried %d times", err, tried)
 	}
 	fail(third)()
-	w.owed.close(w.db, w.logger)
+	w.owed.close(t.Context(), w.db, w.logger)
 	expect(t, w.db, third[0].ID, job.Queued, 2)
-	w.owed.close(w.db, w.logger)
+	w.owed.close(t.Context(), w.db, w.logger)
 	expect(t, w.db, third[0].ID, job.Queued, 2)
 }

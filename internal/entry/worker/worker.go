@@ -88,7 +88,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.server.Shutdown()
 	}
 	w.closeLanes()
-	w.owed.close(w.db, w.logger)
+	w.owed.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
 	w.afterCommit.close()
 	end()
