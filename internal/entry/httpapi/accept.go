@@ -155,7 +155,7 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		}
 		return s.answerJob(ctx, j, wait, nil, true)
 	}
-	if overloaded := s.backlog.admit(); overloaded != nil { // repeated requests still get their answer
+	if overloaded := s.backlog.admit(request.Kind); overloaded != nil { // repeated requests still get their answer
 		earlier, ok, err := job.OfKey(ctx, s.db, request)
 		switch {
 		case err != nil:
@@ -206,7 +206,7 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, w
 	}
 	answer := jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: replayed}
 	if !j.State.Final() {
-		answer.status, answer.retryAfter = http.StatusAccepted, s.backlog.retryAfter()
+		answer.status, answer.retryAfter = http.StatusAccepted, s.backlog.retryAfter(j.Kind)
 	}
 	answer.body, err = json.Marshal(jobJSON(j))
 	return answer, err

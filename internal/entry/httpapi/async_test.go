@@ -102,7 +102,7 @@ func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
 	if again = shop(s, path, "first", shopping); again.Status != http.StatusAccepted || again.ID != first.ID || again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("when Redis has forgotten it: %v", again)
 	}
-	if draw := s.Post("/v1/campaigns/"+id.String()+"/draw", nil); draw.Status != http.StatusServiceUnavailable {
+	if draw := s.Post("/v1/campaigns/"+id.String()+"/draw", nil); draw.Status != http.StatusAccepted || draw.Header.Get("Retry-After") != "1" { // another kind, for which nobody waits
 		t.Errorf("a draw: %v", draw)
 	}
 	if a := s.Post("/v1/campaigns/"+id.String()+"/pause", nil); a.Status != http.StatusOK { // it waits for nobody
@@ -117,6 +117,32 @@ func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
 	fixture.Eventually(t, "the refused key goes through", func() bool {
 		return shop(s, path, key, shopping).Status == http.StatusAccepted
 	})
+}
+
+// Purchases wait for purchases only, and cancellations for cancellations.
+func TestABacklogOfCancellationsRefusesCancellationsOnly(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_ACCEPT_LONGEST_WAIT=1s"}})
+	id := s.Campaign(4)
+	bought := fixture.Buy(t, s.DB, id, "mina", 0, 1)
+	cancel := func() fleet.Answer {
+		return s.Do(0, s.App, http.MethodPost, "/v1/purchases/"+bought.String()+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString()}, struct{}{})
+	}
+	var refused fleet.Answer
+	fixture.Eventually(t, "new cancellations are refused", func() bool {
+		refused = cancel()
+		return refused.Status != http.StatusAccepted
+	})
+	if refused.Status != http.StatusServiceUnavailable || refused.Refusal() != "overloaded" || refused.Header.Get("Retry-After") == "" {
+		t.Errorf("refused with %v, %v", refused, refused.Header)
+	}
+	a := shop(s, "/v1/campaigns/"+id.String()+"/purchases", "k", shopping)
+	if a.Status != http.StatusAccepted || a.Header.Get("Retry-After") != "1" {
+		t.Errorf("a purchase: %v, %v", a, a.Header)
+	}
+	if again := cancel(); again.Status != http.StatusServiceUnavailable {
+		t.Errorf("a cancellation after it: %v", again)
+	}
 }
 
 // without returns a problem without what belongs to one request only.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -14,13 +15,13 @@ import (
 	"triprize/internal/store/job"
 )
 
-// backlog estimates how long accepted jobs have to wait: as long as the oldest task
-// in the queues has waited. It sets Retry-After, and refuses new jobs when the wait
-// is longer than accept.longest_wait.
+// backlog estimates how long accepted jobs of each kind have to wait: as long as the
+// oldest task in the queue of the kind has waited. It sets Retry-After, and refuses new
+// jobs of a kind when their wait is longer than accept.longest_wait.
 type backlog struct {
 	finder  *queue.Finder
 	longest time.Duration
-	waiting atomic.Int64 // nanoseconds; 0 while it is not known
+	waiting map[job.Kind]*atomic.Int64 // nanoseconds; 0 while it is not known
 }
 
 // backlogInterval is how often the queues are read.
@@ -33,10 +34,15 @@ const (
 )
 
 func newBacklog(finder *queue.Finder, longest time.Duration, registry prometheus.Registerer) *backlog {
-	b := &backlog{finder: finder, longest: longest}
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_queue_wait_seconds",
-		Help: "How long the oldest task has been waiting; 0 while Redis cannot say."},
-		func() float64 { return time.Duration(b.waiting.Load()).Seconds() }))
+	b := &backlog{finder: finder, longest: longest, waiting: make(map[job.Kind]*atomic.Int64)}
+	for _, kind := range job.QueueKinds {
+		waiting := &atomic.Int64{}
+		b.waiting[kind] = waiting
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_queue_wait_seconds",
+			Help:        "How long the oldest task of a kind has been waiting; 0 while Redis cannot say.",
+			ConstLabels: prometheus.Labels{"kind": string(kind)}},
+			func() float64 { return time.Duration(waiting.Load()).Seconds() }))
+	}
 	return b
 }
 
@@ -45,15 +51,13 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(backlogInterval)
 	defer ticker.Stop()
 	for {
-		var longest time.Duration
-		for _, kind := range job.QueueKinds { // each by itself: for a queue that was never used Wait returns an error
-			waiting, err := b.finder.Wait(string(kind))
+		for kind, waiting := range b.waiting { // each by itself: for a queue that was never used Wait returns an error
+			wait, err := b.finder.Wait(string(kind))
 			if err != nil {
 				logger.Debug("a queue cannot be read", "kind", kind, "error", err)
 			}
-			longest = max(longest, waiting)
+			waiting.Store(int64(wait))
 		}
-		b.waiting.Store(int64(longest))
 		select {
 		case <-ctx.Done():
 			return
@@ -62,16 +66,42 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// admit returns an overloaded Error when a job accepted now would have to wait too long.
-func (b *backlog) admit() error {
-	if waiting := time.Duration(b.waiting.Load()); waiting > b.longest {
-		return fault.New(fault.Overloaded, "jobs wait for %s; retry later with the same Idempotency-Key", waiting.Round(time.Second))
+// wait returns how long jobs of a kind have to wait, and 0 for kinds without a queue.
+func (b *backlog) wait(kind job.Kind) time.Duration {
+	if waiting, ok := b.waiting[kind]; ok {
+		return time.Duration(waiting.Load())
+	}
+	return 0
+}
+
+// overloaded refuses a job because of the backlog of its kind.
+type overloaded struct {
+	refusal *fault.Error
+	kind    job.Kind
+}
+
+func (o *overloaded) Error() string { return o.refusal.Error() }
+func (o *overloaded) Unwrap() error { return o.refusal }
+
+// admit returns an overloaded error when a job of a kind would have to wait too long.
+func (b *backlog) admit(kind job.Kind) error {
+	if wait := b.wait(kind); wait > b.longest {
+		return &overloaded{fault.New(fault.Overloaded, "jobs of this kind (%s) wait for %s; retry later with the same Idempotency-Key", kind, wait.Round(time.Second)), kind}
 	}
 	return nil
 }
 
 // retryAfter returns after how many seconds a client should ask for a job again.
-func (b *backlog) retryAfter() int {
-	seconds := int(math.Ceil(time.Duration(b.waiting.Load()).Seconds()))
+func (b *backlog) retryAfter(kind job.Kind) int {
+	seconds := int(math.Ceil(b.wait(kind).Seconds()))
 	return min(max(seconds, minRetryAfter), maxRetryAfter)
+}
+
+// retryAfterError returns after how many seconds a request that was not served may come
+// again: its kind's wait, if that was why.
+func (b *backlog) retryAfterError(err error) int {
+	if o, ok := errors.AsType[*overloaded](err); ok {
+		return b.retryAfter(o.kind)
+	}
+	return minRetryAfter
 }

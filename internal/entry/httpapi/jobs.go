@@ -46,7 +46,7 @@ func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (c
 		return nil, err
 	}
 	if !j.State.Final() {
-		answer.retryAfter = s.backlog.retryAfter()
+		answer.retryAfter = s.backlog.retryAfter(j.Kind)
 		if answer.wait > 0 {
 			answer.status = http.StatusAccepted
 		}

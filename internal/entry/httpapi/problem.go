@@ -55,7 +55,7 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 		s.logger.Error("request failed", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
 	case http.StatusServiceUnavailable:
 		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfter()))
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfterError(err)))
 	case http.StatusTooManyRequests:
 		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends
 			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))

@@ -29,10 +29,19 @@ func heldBack(w *Worker) bool {
 	return true
 }
 
+// attempted returns jobs as they are after n attempts.
+func attempted(refs []job.Ref, n int) []job.Attempted {
+	jobs := make([]job.Attempted, len(refs))
+	for i, ref := range refs {
+		jobs[i] = job.Attempted{Ref: ref, Attempts: n}
+	}
+	return jobs
+}
+
 func TestAJobThatIsTriedAloneIsCountedFirstAndAllElseIsHeldBack(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	jobs := order(t, w, uuid.New(), "a").Jobs
+	jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 	id := jobs[0].ID
 	deliveredBefore(t, w, 2, id)
 	tried := 0
@@ -68,7 +77,7 @@ func TestAnAttemptCountsUnlessTheFaultWasTransient(t *testing.T) {
 		"the worker shuts down":    {context.Canceled, 2},
 		"too many callers waiting": {batch.ErrFull, 2},
 	} {
-		jobs := order(t, w, uuid.New(), "a").Jobs
+		jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 		id := jobs[0].ID
 		deliveredBefore(t, w, 2, id)
 		err := w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error { return c.err })
@@ -87,7 +96,7 @@ func TestAnAttemptCountsUnlessTheFaultWasTransient(t *testing.T) {
 func TestAnAttemptThatPanicsCountsAndLetsTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	jobs := order(t, w, uuid.New(), "a").Jobs
+	jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 	id := jobs[0].ID
 	deliveredBefore(t, w, 2, id)
 	func() {
@@ -105,7 +114,7 @@ func TestAJobIsGivenUpAfterItsLastDelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, maxDeliveries(4))
 	for before, tries := range map[int]int{2: 1, 3: 1, 4: 0, 9: 0} {
-		jobs := order(t, w, uuid.New(), "a").Jobs
+		jobs := attempted(order(t, w, uuid.New(), "a").Jobs, before)
 		id := jobs[0].ID
 		deliveredBefore(t, w, before, id)
 		tried := 0
@@ -126,7 +135,7 @@ func TestAJobIsGivenUpAfterItsLastDelivery(t *testing.T) {
 func TestAJobThatIsFinalByNowIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, maxDeliveries(2))
-	jobs := order(t, w, uuid.New(), "a").Jobs
+	jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 	id := jobs[0].ID
 	deliveredBefore(t, w, 9, id)
 	if given, err := job.GiveUp(t.Context(), w.db, []uuid.UUID{id}, job.Problem{Code: fault.SoldOut}); err != nil || len(given) != 1 {

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -59,11 +60,13 @@ func TestACancellationThatFailsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	for _, again := range []bool{false, true} {
+	for _, deliveries := range [][]bool{{false}, {true, true}} { // the second time in a group, the third alone
 		refs := takeBack(t, w, id, 3)
 		spoil(t, w, refs[0].ID)
-		if err := w.settleCancellations(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrLater) {
-			t.Errorf("got %v", err)
+		for _, again := range deliveries {
+			if err := w.settleCancellations(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrLater) {
+				t.Errorf("got %v", err)
+			}
 		}
 		if j := fixture.Job(t, w.db, refs[0].ID); j.State != job.Queued {
 			t.Errorf("the broken one is %s", j.State)
@@ -78,21 +81,17 @@ func TestACancellationThatFailsDelaysNoOther(t *testing.T) {
 
 func TestACancellationWhoseCampaignIsLockedIsPutOffAndNeverCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, impatient)
+	w := newWorker(t, patient)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	ref := takeBack(t, w, id, 1)[0]
 	unlock := lock(t, w, id)
+	deliveredBefore(t, w, 2, ref.ID)
 	for range 3 {
-		if err := w.settleCancellations(t.Context(), []job.Ref{ref}, false); !errors.Is(err, queue.ErrLater) {
+		if err := w.settleCancellations(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
+		expect(t, w.db, ref.ID, job.Queued, 2)
 	}
-	expect(t, w.db, ref.ID, job.Queued, 0)
-	deliveredBefore(t, w, 2, ref.ID)
-	if err := w.settleCancellations(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
-		t.Errorf("got %v", err)
-	}
-	expect(t, w.db, ref.ID, job.Queued, 2)
 	unlock()
 	if err := w.settleCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
 		t.Error(err)
@@ -100,13 +99,27 @@ func TestACancellationWhoseCampaignIsLockedIsPutOffAndNeverCounted(t *testing.T)
 	expect(t, w.db, ref.ID, job.Succeeded, 3)
 }
 
-// Otherwise the cancellations of a busy campaign would wait for its row with every
-// connection that the process has.
-func TestManyCancellationsHoldNoConnectionWhileTheyWaitForTheirLane(t *testing.T) {
+// However many cancellations come at once, they wait without a connection, and share
+// transactions: a flood of those that are refused too.
+func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	refs := takeBack(t, w, fixture.Campaign(t, w.db, fixture.Draft(6)), 20)
-	w.lanes[0].turn.Lock()
+	id := fixture.Campaign(t, w.db, fixture.Draft(6))
+	bought := fixture.Buy(t, w.db, id, "a", 0, 1)
+	requests := make([]job.Request, 200)
+	for i := range requests {
+		requests[i] = fixture.CancelRequest(t, id, bought)
+	}
+	refs := fixture.Accept(t, w.db, requests...)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	first, letGoOn := sync.OnceFunc(func() { close(begun); <-goOn }), sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(letGoOn)
+	made := record(w.cancellations, func(sale.Wait) error { first(); return nil })
+	batches := w.lanes[0].batches[job.KindCancellation]
+	if err := batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}}); err != nil { // a batch of its own, before the others
+		t.Fatal(err)
+	}
+	<-begun
 	var all sync.WaitGroup
 	for _, ref := range refs {
 		all.Go(func() {
@@ -115,17 +128,22 @@ func TestManyCancellationsHoldNoConnectionWhileTheyWaitForTheirLane(t *testing.T
 			}
 		})
 	}
-	awaitMutex(t, len(refs))
+	fixture.Eventually(t, "all wait", func() bool { return batches.Pending() == len(refs) })
 	if n := w.db.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are held", n)
 	}
-	for _, ref := range refs {
-		expect(t, w.db, ref.ID, job.Queued, 0)
-	}
-	w.lanes[0].turn.Unlock()
+	letGoOn()
 	all.Wait()
+	succeeded := 0
 	for _, ref := range refs {
-		expect(t, w.db, ref.ID, job.Succeeded, 1)
+		if j := fixture.Job(t, w.db, ref.ID); j.State == job.Succeeded {
+			succeeded++
+		} else if j.Problem == nil || j.Problem.Code != fault.StateConflict {
+			t.Errorf("it is %s, %+v", j.State, j.Problem)
+		}
+	}
+	if n := made.count(); n != 2 || succeeded != 1 {
+		t.Errorf("%d transactions, %d cancellations succeeded", n, succeeded)
 	}
 	fixture.Sound(t, w.db)
 }

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -99,17 +100,48 @@ func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 	a, b, c := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
 	unlockA, unlockB := lock(t, w, a), lock(t, w, b)
 	jobs := slices.Concat(order(t, w, a, "a", "b").Jobs, order(t, w, b, "a").Jobs, order(t, w, c, "a").Jobs)
-	settled := make(chan error, 1)
-	go func() { settled <- w.settlePurchases(t.Context(), jobs, true) }()
-	fixture.AwaitBlocked(t, w.db, 1)
-	expect(t, w.db, jobs[3].ID, job.Succeeded, 2) // nobody is at its campaign: it did not wait
-	unlockA()
-	unlockB()
-	if err := <-settled; err != nil {
+	made := record(w.purchases, func(wait sale.Wait) error {
+		if wait.Waits() {
+			expect(t, w.db, jobs[3].ID, job.Succeeded, 2) // nobody is at its campaign: it did not wait
+			unlockA()
+			unlockB()
+		}
+		return nil
+	})
+	if err := w.settlePurchases(t.Context(), jobs, true); err != nil {
 		t.Error(err)
+	}
+	if waits := waitsOf(made); !slices.Equal(waits, []sale.Wait{sale.SkipLocked, waitForWallets, waitForWallets}) {
+		t.Errorf("the transactions waited %+v", waits)
 	}
 	for _, ref := range jobs {
 		expect(t, w.db, ref.ID, job.Succeeded, 2)
 	}
 	fixture.Sound(t, w.db)
+}
+
+// While a group waits, every lane stands still. So a delivery waits twice at most,
+// however many groups and campaigns it has.
+func TestADeliveryWaitsForFewCampaigns(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, patient)
+	var jobs []job.Ref
+	for range 5 {
+		id := fixture.Campaign(t, w.db, fixture.Draft(5))
+		jobs = append(jobs, takeBack(t, w, id, 1)...)
+		lock(t, w, id)
+	}
+	for _, ref := range jobs[2:] {
+		deliveredBefore(t, w, 2, ref.ID) // each is a group of its own
+	}
+	made := record(w.cancellations, nil)
+	if err := w.settleCancellations(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
+		t.Errorf("got %v", err)
+	}
+	if n := made.waits(); n != mostWaits {
+		t.Errorf("%d transactions waited", n)
+	}
+	for i, want := range []int{1, 1, 2, 2, 2} {
+		expect(t, w.db, jobs[i].ID, job.Queued, want)
+	}
 }

@@ -12,15 +12,17 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
-// lane turns the purchase jobs of many tasks into batches, one at a time.
+// lane turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
+// flood of one delays a batch of another by one batch.
 type lane struct {
-	worker *Worker
-	items  *batch.Coalescer[*item, verdict]
-	turn   sync.Mutex // held by the batch or the cancellation that runs; taken after Worker.exclusive
+	worker  *Worker
+	batches map[job.Kind]*batch.Coalescer[*item, verdict]
+
+	turn    sync.Mutex // held by the batch that runs; taken after Worker.exclusive
+	patient time.Time  // under turn: before this moment no batch waits for rows
 }
 
 // item is one job on its way through a lane.
@@ -38,54 +40,49 @@ const (
 	busy                // its campaign or its wallet is locked by another transaction
 )
 
-func newLane(w *Worker) *lane {
-	l := &lane{worker: w}
-	l.items = batch.New(batch.Options{
-		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: lanePending,
-		Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
-		Observe: func(items int, took time.Duration) {
-			w.metrics.batchSize.Observe(float64(items))
-			w.metrics.batchTime.Observe(took.Seconds())
-		},
-	}, l.flush)
+func newLane(w *Worker, settlers ...*settler) *lane {
+	l := &lane{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(settlers))}
+	for _, s := range settlers {
+		size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
+		l.batches[s.kind] = batch.New(batch.Options{
+			Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: lanePending,
+			Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
+			Observe: func(items int, took time.Duration) {
+				size.Observe(float64(items))
+				duration.Observe(took.Seconds())
+			},
+		}, func(ctx context.Context, items []*item) ([]verdict, error) { return l.flush(ctx, s, items) })
+	}
 	return l
 }
 
-func (l *lane) close() { l.items.Close() }
+// close ends the batches of all kinds.
+func (l *lane) close() {
+	var all sync.WaitGroup
+	for _, b := range l.batches {
+		all.Go(b.Close)
+	}
+	all.Wait()
+}
 
 // laneOf returns the lane of a campaign, always the same one.
 func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
 	return w.lanes[uuidv7.Spread(campaignID, len(w.lanes))]
 }
 
-// flush settles a batch of jobs.
-func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
+// flush settles a batch of jobs of one kind.
+func (l *lane) flush(ctx context.Context, s *settler, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
 	l.turn.Lock()
 	defer l.turn.Unlock()
-	putOff, waited := make(map[uuid.UUID]bool), 0
-	for _, a := range attempts(items) {
-		left := a.jobs
-		for _, wait := range a.waits {
-			if len(left) == 0 || len(a.waits) > 1 && waited == walletCampaigns {
-				break
-			}
-			if wait == waitForWallets {
-				waited++
-			}
-			var err error
-			if left, err = l.worker.sell(ctx, left, wait); err != nil {
-				return nil, err
-			}
-		}
-		for _, ref := range left {
-			putOff[ref.ID] = true
-		}
+	left, err := l.try(ctx, s, items)
+	if err != nil {
+		return nil, err
 	}
 	verdicts := make([]verdict, len(items))
 	for i, it := range items {
-		if putOff[it.ID] {
+		if left[it.ID] {
 			it.putOff++
 			verdicts[i] = busy
 		}
@@ -93,27 +90,47 @@ func (l *lane) flush(ctx context.Context, items []*item) ([]verdict, error) {
 	return verdicts, nil
 }
 
-// sell runs one transaction of sales and the work that follows its commit. It
-// returns the jobs that were put off because of locked rows.
-func (w *Worker) sell(ctx context.Context, refs []job.Ref, wait sale.Wait) (putOff []job.Ref, err error) {
-	report, err := w.seller.Sell(ctx, refs, wait)
-	if err != nil {
-		if postgres.IsTransient(err) {
-			w.metrics.faults.Inc()
+// try settles jobs as the table in waiting.go says, and returns those that are left:
+// their rows are locked by other transactions.
+func (l *lane) try(ctx context.Context, s *settler, items []*item) (left map[uuid.UUID]bool, err error) {
+	waits := &waits{left: mostWaits}
+	if time.Now().Before(l.patient) {
+		waits.left = 0
+	}
+	left = make(map[uuid.UUID]bool)
+	run := func(items []*item, wait sale.Wait) (gaveUp bool, err error) {
+		refs := make([]job.Ref, len(items))
+		for i, it := range items {
+			refs[i] = it.Ref
+			delete(left, it.ID)
 		}
-		return nil, err
+		report, err := l.worker.run(ctx, s, refs, wait)
+		for _, ref := range report.Busy {
+			left[ref.ID] = true
+		}
+		if report.GaveUp {
+			l.patient = time.Now().Add(patience)
+		}
+		return report.GaveUp, err
 	}
-	for _, err := range report.Broken {
-		w.logger.Error("a wallet is broken: its purchase failed", "error", err)
+	first := waits.forCampaigns(items)
+	gaveUp, err := run(items, first)
+	if err != nil || gaveUp {
+		return left, err
 	}
-	w.dispatcher.Dispatch(report.Messages)
-	w.afterCommit.settled(report.Settled)
-	w.metrics.settled(job.KindPurchase, report.Settled)
-	w.metrics.positions.Add(float64(report.Sold))
-	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
-	w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
-	w.metrics.busy.Add(float64(len(report.Busy)))
-	return report.Busy, nil
+	for _, jobs := range turns(items, left) {
+		if !first.Waits() && waits.take() {
+			if gaveUp, err = run(jobs, waitForCampaign); err != nil {
+				return nil, err
+			}
+		}
+		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && waits.take() {
+			if gaveUp, err = run(jobs, waitForWallets); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return left, nil
 }
 
 // isTransient tells whether an error is transient, and not the fault of a job.

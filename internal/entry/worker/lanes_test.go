@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -21,35 +23,38 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	w := newWorker(t, patient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
 	unlock := lock(t, w, locked)
+	made := record(w.purchases, func(wait sale.Wait) error {
+		if wait.Waits() {
+			unlock() // the wait is not in vain
+		}
+		return nil
+	})
 	var held []*item
 	for _, ref := range order(t, w, locked, "a", "b").Jobs {
 		held = append(held, &item{Ref: ref})
 	}
-	flush := func() ([]verdict, uuid.UUID) {
+	flush := func(want ...verdict) {
+		t.Helper()
 		passer := &item{Ref: order(t, w, free, "c").Jobs[0]}
-		verdicts, err := w.lanes[0].flush(t.Context(), []*item{held[0], passer, held[1]})
-		if err != nil {
-			t.Error(err)
+		verdicts, err := w.lanes[0].flush(t.Context(), w.purchases, []*item{held[0], passer, held[1]})
+		if err != nil || !slices.Equal(verdicts, want) {
+			t.Errorf("%v, %v", verdicts, err)
 		}
-		return verdicts, passer.ID
+		expect(t, w.db, passer.ID, job.Succeeded, 1)
 	}
 	for i := range turnAfter {
-		verdicts, passer := flush()
-		if !slices.Equal(verdicts, []verdict{busy, done, busy}) || held[0].putOff != i+1 || held[1].putOff != i+1 {
-			t.Errorf("batch %d: %v, put off %d and %d times", i, verdicts, held[0].putOff, held[1].putOff)
+		flush(busy, done, busy)
+		if held[0].putOff != i+1 || held[1].putOff != i+1 {
+			t.Errorf("batch %d: put off %d and %d times", i, held[0].putOff, held[1].putOff)
 		}
-		expect(t, w.db, passer, job.Succeeded, 1)
 		expect(t, w.db, held[0].ID, job.Queued, 0)
 	}
-	last := make(chan []verdict, 1)
-	go func() {
-		verdicts, _ := flush()
-		last <- verdicts
-	}()
-	fixture.AwaitBlocked(t, w.db, 1)
-	unlock()
-	if verdicts := <-last; !slices.Equal(verdicts, []verdict{done, done, done}) {
-		t.Errorf("the last batch: %v", verdicts)
+	if n := made.waits(); n != 0 {
+		t.Errorf("%d transactions waited", n)
+	}
+	flush(done, done, done)
+	if n := made.waits(); n != 1 {
+		t.Errorf("%d transactions waited", n)
 	}
 	for _, it := range held {
 		expect(t, w.db, it.ID, job.Succeeded, 1)
@@ -57,25 +62,34 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
+// Purchases and cancellations of free campaigns, in the lane of one that stays locked.
 func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, impatient)
+	w := newWorker(t, patient)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
+	heldBacks, passingBacks, laterBacks := takeBack(t, w, locked, 2), takeBack(t, w, free, 1), takeBack(t, w, free, 1)
 	unlock := lock(t, w, locked)
 	held, passer := order(t, w, locked, "a", "b").Jobs, order(t, w, free, "a").Jobs
-	settled := make(chan error, 1)
+	settled := make(chan error, 2)
 	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
-	fixture.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
+	go func() { settled <- w.settleCancellations(t.Context(), slices.Concat(heldBacks, passingBacks), false) }()
+	fixture.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
 	later := order(t, w, free, "b").Jobs
 	if err := w.settlePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
-		t.Errorf("a later job of the free campaign: %v", err)
+		t.Errorf("a later purchase in the free campaign: %v", err)
 	}
+	if err := w.settleCancellations(t.Context(), laterBacks, false); err != nil || !final(t, w, laterBacks[0].ID) {
+		t.Errorf("a later cancellation in the free campaign: %v", err)
+	}
+	held = append(held, heldBacks...)
 	for _, ref := range held {
 		expect(t, w.db, ref.ID, job.Queued, 0)
 	}
 	unlock()
-	if err := <-settled; err != nil {
-		t.Error(err)
+	for range 2 {
+		if err := <-settled; err != nil {
+			t.Error(err)
+		}
 	}
 	for _, ref := range held {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
@@ -86,42 +100,39 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 func TestATransientFaultIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	settings := workerSettings(t)
-	impatient(&settings)
-	w := newWorkerOn(t, settings, registry)
-	locked := fixture.Campaign(t, w.db, fixture.Draft(5))
-	unlock := lock(t, w, locked)
-	jobs := order(t, w, locked, "a").Jobs
-	settled := make(chan error, 1)
-	go func() { settled <- w.settlePurchases(t.Context(), jobs, false) }()
-	fixture.Eventually(t, "an attempt fails", func() bool { return counter(t, registry, "triprize_transient_faults_total") > 0 })
-	unlock()
-	if err := <-settled; err != nil {
-		t.Error(err)
+	w := newWorkerOn(t, workerSettings(t), registry)
+	tries := 0
+	record(w.purchases, func(sale.Wait) error {
+		if tries++; tries == 1 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	jobs := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs
+	if err := w.settlePurchases(t.Context(), jobs, false); err != nil || tries != 2 {
+		t.Errorf("after %d attempts: %v", tries, err)
+	}
+	if n := counter(t, registry, "triprize_transient_faults_total"); n != 1 {
+		t.Errorf("%v faults are counted", n)
 	}
 	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
 }
 
 func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
-	registry := prometheus.NewRegistry()
-	settings := workerSettings(t)
-	settings.Worker.Lanes = 1
-	impatient(&settings)
-	w := newWorkerOn(t, settings, registry)
-	locked := fixture.Campaign(t, w.db, fixture.Draft(5))
-	lock(t, w, locked)
+	w := newWorker(t)
+	made := record(w.purchases, func(sale.Wait) error { return context.DeadlineExceeded })
 	l := w.lanes[0]
 	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
-	for _, ref := range order(t, w, locked, "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
-		if err := l.items.Submit(&item{Ref: ref}); err != nil {
+	for _, ref := range order(t, w, uuid.New(), "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
+		if err := l.batches[job.KindPurchase].Submit(&item{Ref: ref}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.exclusive.Unlock()
 	l.close()
-	if n := counter(t, registry, "triprize_transient_faults_total"); n < 1 || n > 2 {
-		t.Errorf("8 jobs of a locked campaign were tried %v times", n)
+	if n := made.count(); n < 1 || n > 2 {
+		t.Errorf("8 jobs were tried %d times", n)
 	}
 }
 
@@ -184,17 +195,20 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 // committed is in the outbox.
 func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
-	id := fixture.Campaign(t, w.db, fixture.Draft(5))
-	unlock := lock(t, w, id)
-	defer unlock()
-	ref := order(t, w, id, "a").Jobs[0]
+	w := newWorker(t)
+	hangs := make(chan struct{})
+	w.purchases.settle = func(ctx context.Context, _ []job.Ref, _ sale.Wait) (sale.Report, error) {
+		close(hangs)
+		<-ctx.Done()
+		return sale.Report{}, ctx.Err()
+	}
+	ref := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs[0]
 	over := make(chan []error, 1)
 	go func() {
-		_, errs := w.lanes[0].items.DoAll(t.Context(), []*item{{Ref: ref}})
+		_, errs := w.lanes[0].batches[job.KindPurchase].DoAll(t.Context(), []*item{{Ref: ref}})
 		over <- errs
 	}()
-	fixture.AwaitBlocked(t, w.db, 1)
+	<-hangs
 	w.lanes[0].close()
 	if errs := <-over; !errors.Is(errs[0], batch.ErrClosed) { // not by the batch's own timeout
 		t.Errorf("got %v", errs)

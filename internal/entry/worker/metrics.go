@@ -13,9 +13,9 @@ type metrics struct {
 	jobs      *prometheus.CounterVec   // by kind and outcome
 	latency   *prometheus.HistogramVec // by kind
 	positions prometheus.Counter
-	batchSize prometheus.Histogram
-	batchTime prometheus.Histogram
-	busy      prometheus.Counter
+	batchSize *prometheus.HistogramVec // by kind
+	batchTime *prometheus.HistogramVec // by kind
+	putOff    *prometheus.CounterVec   // by kind
 	faults    prometheus.Counter
 	givenUp   prometheus.Counter
 }
@@ -32,16 +32,16 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		positions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_positions_sold_total", Help: "Positions sold by this worker.",
 		}),
-		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "triprize_purchase_batch_jobs", Help: "Jobs in one purchase transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 10),
-		}),
-		batchTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "triprize_purchase_batch_duration_seconds", Help: "Duration of one purchase transaction.",
+		batchSize: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "triprize_batch_jobs", Help: "Jobs in one batch of a lane.", Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}, []string{"kind"}),
+		batchTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a lane, with its waits for locked rows.",
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
-		}),
-		busy: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_purchase_campaign_busy_total", Help: "Jobs put off to a later batch because their campaign or their wallet was locked.",
-		}),
+		}, []string{"kind"}),
+		putOff: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_jobs_put_off_total", Help: "Jobs put off to a later batch because their campaign or a wallet was locked, by kind.",
+		}, []string{"kind"}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",
 		}),
@@ -49,7 +49,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_jobs_given_up_total", Help: "Jobs settled as internal-error after too many deliveries. Must stay 0.",
 		}),
 	}
-	registry.MustRegister(m.jobs, m.latency, m.positions, m.batchSize, m.batchTime, m.busy, m.faults, m.givenUp)
+	registry.MustRegister(m.jobs, m.latency, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
 	return m
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -16,26 +15,22 @@ import (
 // If the worker dies then, each of them is tried alone from then on.
 const groupMost = 16
 
-// settleRedelivered settles purchase jobs that were delivered before: one of them
-// may be what kills its workers. They are tried in groups while no batch runs in
-// this process, or alone if they were in such a group already. Those with the
-// fewest attempts come first, so that a job that kills every worker does not delay
-// jobs that were tried less often.
-func (w *Worker) settleRedelivered(ctx context.Context, jobs []job.Ref) error {
+// settleRedelivered settles jobs that were delivered before: one of them may be what
+// kills its workers. They are tried in groups while no batch runs in this process, or
+// alone if they were in such a group already. Those with the fewest attempts come first,
+// so that a job that kills every worker does not delay jobs that were tried less often.
+func (w *Worker) settleRedelivered(ctx context.Context, s *settler, jobs []job.Ref) error {
 	waiting, err := job.FindQueued(ctx, w.db, jobs)
 	if err != nil {
 		return queue.Later(err)
 	}
 	var broken int
 	var first, later error
+	waits := &waits{left: mostWaits} // of all groups together: all lanes stand still meanwhile
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]
-		refs := make([]job.Ref, len(group))
-		for i, one := range group {
-			refs[i] = one.Ref
-		}
-		err := w.alone(ctx, job.KindPurchase, refs, func(ctx context.Context) error { return w.sellGroup(ctx, refs) })
+		err := w.alone(ctx, s.kind, group, func(ctx context.Context) error { return w.settleGroup(ctx, s, refsOf(group), waits) })
 		switch {
 		case err == nil:
 		case errors.Is(err, errBusy): // the next group may have other wallets
@@ -43,7 +38,7 @@ func (w *Worker) settleRedelivered(ctx context.Context, jobs []job.Ref) error {
 		case isTransient(err), errors.Is(err, queue.ErrLater):
 			return queue.Later(err)
 		default: // go on with the other groups
-			broken += len(refs)
+			broken += len(group)
 			if first == nil {
 				first = err
 			}
@@ -65,68 +60,38 @@ func groupSize(waiting []job.Attempted) int {
 	return max(n, 1)
 }
 
-// sellGroup sells jobs together. It then tries those that were put off again,
-// campaign by campaign, and waits for campaign and wallets.
-func (w *Worker) sellGroup(ctx context.Context, refs []job.Ref) error {
-	putOff, err := w.sell(ctx, refs, sale.SkipLocked)
+func refsOf(jobs []job.Attempted) []job.Ref {
+	refs := make([]job.Ref, len(jobs))
+	for i, one := range jobs {
+		refs[i] = one.Ref
+	}
+	return refs
+}
+
+// settleGroup settles jobs together. It then tries those that were put off again,
+// campaign by campaign, and waits for campaign and wallets, as long as it may.
+func (w *Worker) settleGroup(ctx context.Context, s *settler, refs []job.Ref, waits *waits) error {
+	report, err := w.run(ctx, s, refs, sale.SkipLocked)
 	if err != nil {
 		return err
 	}
 	byCampaign := make(map[uuid.UUID][]job.Ref)
-	for _, ref := range putOff {
+	for _, ref := range report.Busy {
 		byCampaign[ref.CampaignID] = append(byCampaign[ref.CampaignID], ref)
 	}
+	left := len(report.Busy)
 	for _, refs := range byCampaign {
-		left, err := w.sell(ctx, refs, waitForWallets)
+		if !waits.take() {
+			break
+		}
+		again, err := w.run(ctx, s, refs, waitForWallets)
 		if err != nil {
 			return err
 		}
-		if len(left) > 0 {
-			return queue.Later(errBusy)
-		}
+		left -= len(refs) - len(again.Busy)
 	}
-	return nil
-}
-
-// alone makes one attempt at jobs while no batch, and no other such attempt, runs
-// in this process. The attempt is counted and committed first. When the count
-// exceeds worker.max_deliveries, the jobs are settled as failed instead.
-func (w *Worker) alone(ctx context.Context, kind job.Kind, refs []job.Ref, try func(ctx context.Context) error) error {
-	w.exclusive.Lock()
-	defer w.exclusive.Unlock()
-	ids := make([]uuid.UUID, len(refs))
-	for i, ref := range refs {
-		ids[i] = ref.ID
+	if left > 0 {
+		return queue.Later(errBusy)
 	}
-	count, err := job.Begin(ctx, w.db, ids)
-	if err != nil || count == 0 {
-		return err
-	}
-	if count > w.settings.MaxDeliveries {
-		return w.giveUp(ctx, kind, ids)
-	}
-	err = try(ctx)
-	if isTransient(err) || errors.Is(err, queue.ErrLater) {
-		if uncounted := job.Uncount(ctx, w.db, ids); uncounted != nil {
-			w.logger.Warn("an attempt could not be uncounted", "jobs", ids, "error", uncounted)
-		}
-	}
-	return err
-}
-
-func (w *Worker) giveUp(ctx context.Context, kind job.Kind, ids []uuid.UUID) error {
-	problem := job.ProblemOf(fault.New(fault.InternalError, "the job could not be done in %d attempts; it has been reported", w.settings.MaxDeliveries))
-	given, err := job.GiveUp(ctx, w.db, ids, problem)
-	if err != nil || len(given) == 0 {
-		return err
-	}
-	outcomes := make([]job.Outcome, len(given))
-	for i, id := range given {
-		w.logger.Error("job given up: every worker that tried it failed", "job", id, "kind", kind, "attempts", w.settings.MaxDeliveries)
-		outcomes[i] = job.Outcome{ID: id, Problem: &problem}
-	}
-	w.metrics.givenUp.Add(float64(len(given)))
-	w.metrics.settled(kind, outcomes)
-	w.afterCommit.settled(outcomes)
 	return nil
 }

@@ -3,8 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
-
-	"github.com/google/uuid"
+	"sync"
 
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
@@ -49,16 +48,14 @@ func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.R
 // attempt makes one attempt at a job. From the second delivery on, the attempt is
 // counted first; from the third on, the job is tried alone.
 func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do settleOne) error {
+	try := func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) }
 	switch {
 	case !again:
-		return w.finish(ctx, kind, one.Ref, do)
+		return try(ctx)
 	case one.TryAlone():
-		return w.alone(ctx, kind, []job.Ref{one.Ref}, func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) })
+		return w.alone(ctx, kind, []job.Attempted{one}, try)
 	}
-	if _, err := job.Begin(ctx, w.db, []uuid.UUID{one.ID}); err != nil {
-		return queue.Later(err)
-	}
-	return w.finish(ctx, kind, one.Ref, do)
+	return w.counted(ctx, kind, []job.Attempted{one}, &sync.Mutex{}, try) // others may run beside it
 }
 
 // finish settles a job and does the work that follows. It is no failure when the

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func TestBatchesAndCancellationsOfALaneTakeTurns(t *testing.T) {
+func TestBatchesOfALaneTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
@@ -27,7 +27,7 @@ func TestBatchesAndCancellationsOfALaneTakeTurns(t *testing.T) {
 	back := fixture.Accept(t, w.db, fixture.CancelRequest(t, id, bought))
 	atCommit(t, user, alone)
 	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
-	if _, err := w.lanes[0].flush(t.Context(), []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
+	if _, err := w.lanes[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.settleCancellations(t.Context(), back, false); err != nil {
@@ -37,36 +37,4 @@ func TestBatchesAndCancellationsOfALaneTakeTurns(t *testing.T) {
 		t.Errorf("%d moments", moments)
 	}
 	expect(t, w.db, back[0].ID, job.Succeeded, 1)
-}
-
-// A job that is tried alone holds everything back and then wants its lane's turn: a
-// batch that had the turn and waited for it would be in a deadlock with it.
-func TestABatchThatIsHeldBackDoesNotHaveTheTurn(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t)
-	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	it := &item{Ref: order(t, w, id, uuid.NewString()).Jobs[0]}
-	back := takeBack(t, w, id, 1)
-	deliveredBefore(t, w, 2, back[0].ID)
-	flushed := make(chan error, 1)
-	w.exclusive.Lock()
-	go func() {
-		_, err := w.lanes[0].flush(t.Context(), []*item{it})
-		flushed <- err
-	}()
-	awaitMutex(t, 1)
-	free := w.lanes[0].turn.TryLock()
-	if free {
-		w.lanes[0].turn.Unlock()
-	} else {
-		t.Error("it has the turn")
-	}
-	w.exclusive.Unlock()
-	if err := <-flushed; err != nil {
-		t.Error(err)
-	}
-	if err := w.settleCancellations(t.Context(), back, true); err != nil {
-		t.Error(err)
-	}
-	expect(t, w.db, back[0].ID, job.Succeeded, 3)
 }

@@ -11,41 +11,44 @@ import (
 
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
 )
 
 // How long batches wait for locked rows. Another transaction may have locked the
-// campaign of a purchase job, or the wallet that pays for it. The batch then puts
-// the job off. How often that has happened decides how the job is tried next:
+// campaign of a job, or the wallet that pays for it or gets its money back. The batch
+// then puts the job off. How often that has happened decides how the job is tried next:
 //
 //	times put off        tried together with                     the transaction waits for
-//	below turnAfter      all such jobs, if of several campaigns  nothing; jobs with locked rows are put off
-//	                     all such jobs, if of one campaign       the campaign
-//	below walletAfter    the jobs of its campaign                the campaign
-//	walletAfter or more  such jobs of its campaign               the campaign; a second one, for the jobs
-//	                                                             put off by the first: the wallets too
+//	any                  all jobs, if of several campaigns       nothing; jobs with locked rows are put off
+//	                     all jobs, if of one campaign            the campaign
+//	turnAfter or more    then, such jobs of its campaign         the campaign
+//	walletAfter or more  then, such jobs of its campaign         the campaign and the wallets
 //
-// A transaction with several campaigns does not wait: while it waited for one, it
-// would block the sales of the others. A campaign cannot sell while a batch waits
-// for a wallet, so that comes last, and only for a short time.
+// Whoever waits keeps the lane from all others, so every wait is short, a batch waits
+// twice at most, and after a wait in vain the lane does not wait for a while: jobs are
+// settled that find their rows free. So a row that is locked for long delays others by
+// mostWaits × lockWait once in a while, and its own jobs until it is free and as long as
+// they rest. A campaign cannot sell while a batch waits for a wallet; that comes last.
 const (
 	// turnAfter is how often a job is put off before a transaction waits for its campaign.
 	turnAfter = 5
 	// walletAfter is how often a job is put off before a transaction waits for its wallet.
 	walletAfter = 2 * turnAfter
 
+	// lockWait is how long a transaction waits for a campaign.
+	lockWait = 100 * time.Millisecond
 	// walletWait is how long a transaction that has locked a campaign waits for a wallet.
-	walletWait = 250 * time.Millisecond
-	// walletCampaigns is for how many campaigns one batch waits for wallets; the jobs
-	// of others are put off once more.
-	walletCampaigns = 2
+	walletWait = 50 * time.Millisecond
+	// mostWaits is how many transactions of a batch may wait.
+	mostWaits = 2
+	// patience is how long a lane does not wait after a wait in vain. It is several
+	// times what a batch may wait, so a lane spends most of its time on jobs.
+	patience = 10 * lockWait
 
 	// busyDelay is the shortest pause after a job was put off; it is 1.5 times that on
-	// average, about as long as a batch of another worker takes.
-	busyDelay = 2 * time.Millisecond
-	// walletDelay is the pause after a job has waited for its wallet without success.
-	// Meanwhile its campaign can sell to others.
-	walletDelay = time.Second
+	// average, about as long as a batch of another worker takes. From walletAfter on it
+	// doubles every time, up to longestDelay.
+	busyDelay    = 2 * time.Millisecond
+	longestDelay = 256 * time.Millisecond
 
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
@@ -59,47 +62,56 @@ const (
 	redisTimeout = time.Second
 )
 
-// waitForWallets waits for campaign and wallets: the last row of the table above.
-var waitForWallets = sale.WaitForWallets(walletWait)
+var (
+	waitForCampaign = sale.WaitForCampaign.AtMost(lockWait)
+	waitForWallets  = sale.WaitForWallets(walletWait).AtMost(lockWait)
+)
 
-// attempt is one transaction for jobs, or several: each next one is for the jobs
-// that the one before has put off.
-type attempt struct {
-	jobs  []job.Ref
-	waits []sale.Wait
+// waits counts how many transactions of a batch, or of a delivery, may still wait.
+type waits struct{ left int }
+
+func (w *waits) take() bool {
+	if w.left == 0 {
+		return false
+	}
+	w.left--
+	return true
 }
 
-// attempts says how the jobs of a batch are tried, by the table above.
-func attempts(items []*item) (plan []attempt) {
-	var together []job.Ref
-	turns, overdue := make(map[uuid.UUID][]job.Ref), make(map[uuid.UUID][]job.Ref)
-	campaigns := make(map[uuid.UUID]bool)
+// forCampaigns says how the first transaction of a batch waits: only when there is one
+// campaign, as jobs of several would wait for the slowest.
+func (w *waits) forCampaigns(items []*item) sale.Wait {
 	for _, it := range items {
-		switch {
-		case it.putOff < turnAfter:
-			together = append(together, it.Ref)
-			campaigns[it.CampaignID] = true
-		case it.putOff < walletAfter:
-			turns[it.CampaignID] = append(turns[it.CampaignID], it.Ref)
-		default:
-			overdue[it.CampaignID] = append(overdue[it.CampaignID], it.Ref)
+		if it.CampaignID != items[0].CampaignID {
+			return sale.SkipLocked
 		}
 	}
-	switch len(campaigns) {
-	case 0:
-	case 1:
-		only := together[0].CampaignID
-		turns[only] = append(turns[only], together...)
-	default:
-		plan = append(plan, attempt{together, []sale.Wait{sale.SkipLocked}})
+	if !w.take() {
+		return sale.SkipLocked
 	}
-	for _, jobs := range turns {
-		plan = append(plan, attempt{jobs, []sale.Wait{sale.WaitForCampaign}})
+	return waitForCampaign
+}
+
+// turns returns those of the jobs left that are to be waited for, by campaign, in a
+// random order: so each campaign gets its turn, though a batch waits for few.
+func turns(items []*item, left map[uuid.UUID]bool) map[uuid.UUID][]*item {
+	jobs := make(map[uuid.UUID][]*item)
+	for _, it := range items {
+		if left[it.ID] && it.putOff >= turnAfter {
+			jobs[it.CampaignID] = append(jobs[it.CampaignID], it)
+		}
 	}
-	for _, jobs := range overdue {
-		plan = append(plan, attempt{jobs, []sale.Wait{sale.WaitForCampaign, waitForWallets}})
+	return jobs
+}
+
+// overdue returns those of the jobs left whose wallets are to be waited for.
+func overdue(items []*item, left map[uuid.UUID]bool) (jobs []*item) {
+	for _, it := range items {
+		if left[it.ID] && it.putOff >= walletAfter {
+			jobs = append(jobs, it)
+		}
 	}
-	return plan
+	return jobs
 }
 
 // rest sets when a job that is not settled may be tried again: after a short pause
@@ -107,10 +119,8 @@ func attempts(items []*item) (plan []attempt) {
 func (it *item) rest(now time.Time, backoff time.Duration) {
 	d := backoff
 	if d == 0 {
-		d = busyDelay + rand.N(busyDelay) //nolint:gosec // a jitter is no secret
-	}
-	if it.putOff > walletAfter {
-		d = max(d, walletDelay)
+		d = min(busyDelay<<min(max(it.putOff-walletAfter, 0), 10), longestDelay)
+		d += rand.N(d) //nolint:gosec // a jitter is no secret
 	}
 	it.restsUntil = now.Add(d)
 }

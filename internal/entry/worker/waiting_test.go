@@ -21,55 +21,52 @@ func putOff(campaignID uuid.UUID, times ...int) []*item {
 	return items
 }
 
-func TestHowLongAJobWaitsDependsOnHowOftenItWasPutOff(t *testing.T) {
+func TestWhoIsWaitedForDependsOnHowOftenItWasPutOff(t *testing.T) {
 	t.Parallel()
-	a, b, c := uuid.New(), uuid.New(), uuid.New()
-	skip, turn, overdue := []sale.Wait{sale.SkipLocked}, []sale.Wait{sale.WaitForCampaign}, []sale.Wait{sale.WaitForCampaign, waitForWallets}
-	type tried struct {
-		items []int // indexes
-		waits []sale.Wait
-	}
-	for name, want := range map[string]struct {
-		items []*item
-		tried []tried
+	a, b := uuid.New(), uuid.New()
+	for name, c := range map[string]struct {
+		items          []*item
+		turns, overdue int
+		first          sale.Wait
 	}{
-		"nothing":                        {nil, nil},
-		"one job":                        {putOff(a, 0), []tried{{[]int{0}, turn}}},
-		"one campaign":                   {putOff(a, 0, 1, turnAfter-1), []tried{{[]int{0, 1, 2}, turn}}},
-		"two campaigns":                  {slices.Concat(putOff(a, 0), putOff(b, 0), putOff(a, 0)), []tried{{[]int{0, 1, 2}, skip}}},
-		"shortly before its turn":        {slices.Concat(putOff(a, turnAfter-1), putOff(b, 0)), []tried{{[]int{0, 1}, skip}}},
-		"one has its turn":               {slices.Concat(putOff(a, turnAfter), putOff(b, 0), putOff(c, 0)), []tried{{[]int{1, 2}, skip}, {[]int{0}, turn}}},
-		"shortly before its wallet":      {slices.Concat(putOff(a, walletAfter-1), putOff(b, 0), putOff(c, 0)), []tried{{[]int{1, 2}, skip}, {[]int{0}, turn}}},
-		"one waits for its wallet":       {slices.Concat(putOff(a, walletAfter), putOff(b, 0), putOff(c, 0)), []tried{{[]int{1, 2}, skip}, {[]int{0}, overdue}}},
-		"one has its turn, one is left":  {slices.Concat(putOff(a, turnAfter), putOff(b, 0, 1)), []tried{{[]int{0}, turn}, {[]int{1, 2}, turn}}},
-		"all have their turn":            {slices.Concat(putOff(a, turnAfter, turnAfter), putOff(b, turnAfter)), []tried{{[]int{0, 1}, turn}, {[]int{2}, turn}}},
-		"some jobs of it have a turn":    {slices.Concat(putOff(a, turnAfter, 0), putOff(b, 0)), []tried{{[]int{1, 2}, skip}, {[]int{0}, turn}}},
-		"of one campaign, one was late":  {putOff(a, 0, turnAfter, 0), []tried{{[]int{1, 0, 2}, turn}}},
-		"of one campaign, one is to pay": {putOff(a, 0, walletAfter), []tried{{[]int{0}, turn}, {[]int{1}, overdue}}},
+		"one job":                {putOff(a, 0), 0, 0, waitForCampaign},
+		"one campaign":           {putOff(a, 0, 1, turnAfter-1), 0, 0, waitForCampaign},
+		"two campaigns":          {slices.Concat(putOff(a, 0), putOff(b, turnAfter-1)), 0, 0, sale.SkipLocked},
+		"one has its turn":       {slices.Concat(putOff(a, turnAfter), putOff(b, 0)), 1, 0, sale.SkipLocked},
+		"before its wallet":      {slices.Concat(putOff(a, walletAfter-1), putOff(b, 0)), 1, 0, sale.SkipLocked},
+		"one waits for a wallet": {slices.Concat(putOff(a, walletAfter, turnAfter, 0), putOff(b, 0)), 2, 1, sale.SkipLocked},
+		"two campaigns do":       {slices.Concat(putOff(a, walletAfter), putOff(b, walletAfter+1)), 2, 2, sale.SkipLocked},
 	} {
-		plan := attempts(want.items)
-		if len(plan) != len(want.tried) {
-			t.Errorf("%s: %d attempts: %+v", name, len(plan), plan)
-			continue
+		left := make(map[uuid.UUID]bool)
+		for _, it := range c.items {
+			left[it.ID] = true
 		}
-		for _, w := range want.tried {
-			var refs []job.Ref
-			for _, i := range w.items {
-				refs = append(refs, want.items[i].Ref)
-			}
-			if !slices.ContainsFunc(plan, func(a attempt) bool { return slices.Equal(a.jobs, refs) && slices.Equal(a.waits, w.waits) }) {
-				t.Errorf("%s: %+v is not among %+v", name, w, plan)
-			}
+		may := &waits{left: 1}
+		if got := may.forCampaigns(c.items); got != c.first || may.take() == c.first.Waits() {
+			t.Errorf("%s: the first transaction waits %+v", name, got)
 		}
-		for i, a := range plan {
-			if i > 0 && (len(a.waits) < len(plan[i-1].waits) || a.waits[0] == sale.SkipLocked) {
-				t.Errorf("%s: who waits comes before those who do not: %+v", name, plan)
+		if got := (&waits{}).forCampaigns(c.items); got != sale.SkipLocked {
+			t.Errorf("%s: without a wait left it waits %+v", name, got)
+		}
+		var turn, late []*item
+		for id, jobs := range turns(c.items, left) {
+			for _, it := range jobs {
+				if it.CampaignID != id {
+					t.Errorf("%s: a job of another campaign", name)
+				}
 			}
+			turn, late = append(turn, jobs...), append(late, overdue(jobs, left)...)
+		}
+		if len(turn) != c.turns || len(late) != c.overdue {
+			t.Errorf("%s: %d wait for campaigns, %d for wallets", name, len(turn), len(late))
+		}
+		if got := turns(c.items, nil); len(got) != 0 {
+			t.Errorf("%s: jobs that are done are waited for: %v", name, got)
 		}
 	}
 }
 
-func TestAJobThatWasPutOffRestsLongerAfterItsWallet(t *testing.T) {
+func TestAJobThatIsPutOffAgainAndAgainRestsLonger(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
@@ -79,9 +76,11 @@ func TestAJobThatWasPutOffRestsLongerAfterItsWallet(t *testing.T) {
 	}{
 		{1, 0, busyDelay, 2 * busyDelay},
 		{walletAfter, 0, busyDelay, 2 * busyDelay},
-		{walletAfter + 1, 0, walletDelay, walletDelay},
+		{walletAfter + 1, 0, 2 * busyDelay, 4 * busyDelay},
+		{walletAfter + 3, 0, 8 * busyDelay, 16 * busyDelay},
+		{walletAfter + 1000, 0, longestDelay, 2 * longestDelay},
 		{1, 7 * time.Second, 7 * time.Second, 7 * time.Second},
-		{walletAfter + 1, walletDelay / 2, walletDelay, walletDelay},
+		{walletAfter + 1000, 7 * time.Second, 7 * time.Second, 7 * time.Second},
 	} {
 		it := &item{putOff: c.putOff}
 		it.rest(now, c.backoff)

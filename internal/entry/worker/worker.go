@@ -38,9 +38,12 @@ type Worker struct {
 	afterCommit *afterCommit
 	seller      *sale.Seller
 	drawer      *draw.Drawer
-	lanes       []*lane
+
+	purchases, cancellations *settler
+	lanes                    []*lane
 
 	exclusive sync.RWMutex  // batches hold it for reading, attempts of alone for writing
+	owed      debts         // counts of attempts that are to be taken back
 	draining  chan struct{} // closed when handlers should stop waiting and give back their tasks
 }
 
@@ -58,19 +61,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)
+	w.purchases = &settler{job.KindPurchase, w.seller.Sell}
+	w.cancellations = &settler{job.KindCancellation, w.seller.Cancel}
 	for range settings.Worker.Lanes {
-		w.lanes = append(w.lanes, newLane(w))
-	}
-	kinds := make([]string, len(job.QueueKinds))
-	for i, kind := range job.QueueKinds {
-		kinds[i] = string(kind)
+		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
 	w.server = queue.NewServer(rdb, namespace, settings.Worker, logger,
-		kinds, map[string]queue.Handler{
-			string(job.KindDraw):         w.handle(w.settleDraws),
-			string(job.KindCancellation): w.handle(w.settleCancellations),
-			string(job.KindPurchase):     w.handle(w.settlePurchases),
-		})
+		queue.Share{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
+		queue.Share{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},
+		queue.Share{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settlePurchases)})
 	return w
 }
 
@@ -88,12 +87,19 @@ func (w *Worker) Run(ctx context.Context) error {
 		close(w.draining)
 		w.server.Shutdown()
 	}
-	for _, l := range w.lanes {
-		l.close()
-	}
+	w.closeLanes()
+	w.owed.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
 	w.afterCommit.close()
 	end()
 	background.Wait()
 	return err
+}
+
+func (w *Worker) closeLanes() {
+	var all sync.WaitGroup
+	for _, l := range w.lanes {
+		all.Go(l.close)
+	}
+	all.Wait()
 }

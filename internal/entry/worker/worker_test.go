@@ -2,9 +2,6 @@ package worker
 
 import (
 	"context"
-	"regexp"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,9 +52,7 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 
 // stop waits until a worker that was not run has done all it has begun. Twice does no harm.
 func stop(w *Worker) {
-	for _, l := range w.lanes {
-		l.close()
-	}
+	w.closeLanes()
 	w.dispatcher.Close()
 	w.afterCommit.close()
 }
@@ -141,22 +136,6 @@ func messages(t *testing.T, w *Worker) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// awaitMutex waits until n goroutines of a test wait for a mutex.
-func awaitMutex(t *testing.T, n int) {
-	t.Helper()
-	ours := regexp.MustCompile(`(?m)^goroutine \d+ \[sync\.(RW)?Mutex\.R?Lock\b(?s:.*)\.` + t.Name() + `\.func`)
-	fixture.Eventually(t, "goroutines wait for a mutex", func() bool {
-		stacks := make([]byte, 8<<20)
-		waiting := 0
-		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			if ours.MatchString(stack) {
-				waiting++
-			}
-		}
-		return waiting >= n
-	})
 }
 
 // final tells whether a job is final.

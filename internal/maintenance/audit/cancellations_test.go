@@ -3,11 +3,12 @@ package audit_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -20,7 +21,7 @@ func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 	cancelled := func() (purchase, jobID uuid.UUID) {
 		purchase = fixture.Buy(t, db, id, "a", 0, 1)
 		ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, purchase))[0]
-		if _, err := fixture.Seller(db).Cancel(t.Context(), ref, time.Second); err != nil {
+		if _, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
 			t.Fatal(err)
 		}
 		return purchase, ref.ID

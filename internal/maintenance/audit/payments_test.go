@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,8 +57,8 @@ func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 	if err := db.QueryRow(t.Context(), `SELECT id FROM purchases WHERE user_id = 'bob'`).Scan(&bought); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought))[0], time.Second); err != nil || outcome.Problem != nil {
-		t.Fatalf("%+v, %v", outcome, err)
+	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought)), sale.WaitForCampaign); err != nil || len(report.Settled) != 1 || report.Settled[0].Problem != nil {
+		t.Fatalf("%+v, %v", report, err)
 	}
 	fixture.Sound(t, db)
 	for name, sql := range paidDamages {

@@ -25,7 +25,7 @@ import (
 func (p *setup) hold(messages []outbox.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: fixture.Patience, HeartbeatTTL: 24 * time.Hour})
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: fixture.Patience, HeartbeatTTL: 24 * time.Hour, TaskTimeout: 24 * time.Hour})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
 	beating.Go(func() { heartbeat.Run(ctx, fixture.Logger(p.t)) })
@@ -39,9 +39,9 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 	var took atomic.Int64
 	release := make(chan struct{})
 	settings := p.settings.Worker
-	settings.Concurrency, settings.ShutdownTimeout = len(messages)+1, fixture.Patience
-	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t), []string{string(job.KindPurchase)},
-		map[string]queue.Handler{string(job.KindPurchase): func(ctx context.Context, task queue.Task, _ bool) error {
+	settings.ShutdownTimeout = fixture.Patience
+	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t),
+		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) + 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
 			if err := heartbeat.Started(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}

@@ -144,6 +144,7 @@ type Accept struct {
 // Worker settles jobs.
 type Worker struct {
 	Concurrency       int           `mapstructure:"concurrency"        validate:"min=1,max=10000"`
+	Draws             int           `mapstructure:"draws"              validate:"min=1,max=64"`
 	PollInterval      time.Duration `mapstructure:"poll_interval"      validate:"min=1ms,max=10s"`
 	TaskTimeout       time.Duration `mapstructure:"task_timeout"       validate:"min=1s,max=1h"`
 	Lanes             int           `mapstructure:"lanes"              validate:"min=1,max=64"`

@@ -69,3 +69,10 @@ func isClosedConnection(err error) bool { return pgconn.SafeToRetry(err) }
 // NothingSent tells whether err proves that the statement was not sent, so that
 // it is safe to send it again, whatever it does.
 func NothingSent(err error) bool { return pgconn.SafeToRetry(err) }
+
+// HadNoEffect tells whether err proves that a statement changed nothing: it was not
+// sent, or the server itself answered with an error.
+func HadNoEffect(err error) bool {
+	_, answered := errors.AsType[*pgconn.PgError](err)
+	return answered || NothingSent(err)
+}

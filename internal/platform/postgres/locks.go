@@ -25,6 +25,11 @@ func (m LockMode) SQL() string {
 	return ` FOR NO KEY UPDATE`
 }
 
+// QueueLimitLockWaits is LimitLockWaits as the first statement of a batch.
+func QueueLimitLockWaits(b *pgx.Batch, limit time.Duration) {
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, milliseconds(max(limit, time.Millisecond)))
+}
+
 // LimitLockWaits bounds every wait for a lock in the rest of a transaction,
 // instead of postgres.lock_timeout. A statement that would wait longer fails with
 // an error that IsLockTimeout recognises, and aborts the transaction.

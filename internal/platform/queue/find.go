@@ -69,18 +69,25 @@ func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map
 	if len(active) == 0 {
 		return nil
 	}
-	fields := make([]string, len(active))
-	for i, id := range active {
-		fields[i] = id.String()
-	}
-	workers, err := f.rdb.HMGet(ctx, activeTasksKey(f.namespace), fields...).Result()
-	if err != nil {
-		return fmt.Errorf("queue.Find: who is at work on tasks: %w", err)
+	workers := make([]*redis.StringCmd, len(active))
+	_, err := f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range active {
+			workers[i] = pipe.Get(ctx, activeTaskKey(f.namespace, id))
+		}
+		return nil
+	})
+	for _, w := range workers {
+		if err == nil || errors.Is(err, redis.Nil) { // Nil: nobody has recorded one of the tasks, and others may have failed
+			err = w.Err()
+		}
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("queue.Find: who is at work on tasks: %w", err)
+		}
 	}
 	alive := make(map[string]*redis.IntCmd)
 	_, err = f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, w := range workers {
-			if worker, ok := w.(string); ok && alive[worker] == nil {
+			if worker := w.Val(); worker != "" && alive[worker] == nil {
 				alive[worker] = pipe.Exists(ctx, workerKey(f.namespace, worker))
 			}
 		}
@@ -90,11 +97,9 @@ func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map
 		return fmt.Errorf("queue.Find: who is alive: %w", err)
 	}
 	for i, id := range active {
-		worker, ok := workers[i].(string)
-		if ok && alive[worker].Val() == 1 {
+		states[id] = Orphaned
+		if worker := workers[i].Val(); worker != "" && alive[worker].Val() == 1 {
 			states[id] = Active
-		} else {
-			states[id] = Orphaned
 		}
 	}
 	return nil
@@ -105,11 +110,11 @@ func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	fields := make([]string, len(ids))
+	keys := make([]string, len(ids))
 	for i, id := range ids {
-		fields[i] = id.String()
+		keys[i] = activeTaskKey(f.namespace, id)
 	}
-	return f.rdb.HDel(ctx, activeTasksKey(f.namespace), fields...).Err()
+	return f.rdb.Del(ctx, keys...).Err()
 }
 
 // Wait returns how long the oldest waiting task of a kind has been waiting; 0 when

@@ -20,13 +20,15 @@ type Heartbeat struct {
 	worker    string
 	every     time.Duration
 	ttl       time.Duration
+	taskTTL   time.Duration
 }
 
 // NewHeartbeat returns the Heartbeat of a worker. It writes every
 // heartbeat_interval; the worker counts as dead when it has not written for
 // heartbeat_ttl.
 func NewHeartbeat(rdb redis.UniversalClient, namespace, worker string, settings config.Worker) *Heartbeat {
-	return &Heartbeat{rdb: rdb, namespace: namespace, worker: worker, every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL}
+	return &Heartbeat{rdb: rdb, namespace: namespace, worker: worker,
+		every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL, taskTTL: settings.TaskTimeout}
 }
 
 // Run writes the heartbeat until ctx ends, then removes it.
@@ -54,15 +56,20 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	return h.rdb.Set(ctx, workerKey(h.namespace, h.worker), time.Now().UTC().Format(time.RFC3339), h.ttl).Err()
 }
 
-// Started records that this worker works on a task.
+// Started records that this worker works on a task. The record ends by itself when
+// the task goes back to the queue, after task_timeout: so none is left for ever whose
+// removal has failed, or whose worker has died.
 func (h *Heartbeat) Started(ctx context.Context, task uuid.UUID) error {
-	return h.rdb.HSet(ctx, activeTasksKey(h.namespace), task.String(), h.worker).Err()
+	return h.rdb.Set(ctx, activeTaskKey(h.namespace, task), h.worker, h.taskTTL).Err()
 }
 
 // Finished removes the record of a task that this worker no longer works on.
 func (h *Heartbeat) Finished(ctx context.Context, task uuid.UUID) error {
-	return h.rdb.HDel(ctx, activeTasksKey(h.namespace), task.String()).Err()
+	return h.rdb.Del(ctx, activeTaskKey(h.namespace, task)).Err()
 }
 
 func workerKey(namespace, worker string) string { return namespace + ":worker:" + worker }
-func activeTasksKey(namespace string) string    { return namespace + ":active-tasks" }
+
+func activeTaskKey(namespace string, task uuid.UUID) string {
+	return namespace + ":active-task:" + task.String()
+}

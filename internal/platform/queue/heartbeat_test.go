@@ -28,7 +28,7 @@ func (s *space) beat() *queue.Heartbeat {
 // beatUntil runs the Heartbeat of a new worker on a client of its own, until
 // end is called, which waits until Run has returned.
 func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue.Heartbeat, end func()) {
-	p = queue.NewHeartbeat(rdb, s.namespace, uuid.NewString(), config.Worker{HeartbeatInterval: every, HeartbeatTTL: ttl})
+	p = queue.NewHeartbeat(rdb, s.namespace, uuid.NewString(), config.Worker{HeartbeatInterval: every, HeartbeatTTL: ttl, TaskTimeout: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -167,13 +167,36 @@ func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
 	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	key, _ := s.heard()
 	worker := strings.TrimPrefix(key, s.namespace+":worker:")
-	holds, err := s.rdb.HGetAll(t.Context(), s.namespace+":active-tasks").Result()
-	if err != nil || len(holds) != 1 || holds[task.String()] != worker {
-		t.Errorf("%s holds %v, %v", worker, holds, err)
+	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != worker {
+		t.Errorf("%s has the task, not %s, %v", has, worker, err)
 	}
 	// Another namespace on the same Redis sees none of it.
 	other := newSpace(t)
 	if key, _ := other.heard(); key != "" {
 		t.Errorf("heard elsewhere: %s", key)
 	}
+}
+
+// A worker that dies, and one that cannot reach Redis when its task is done, leave the
+// record of it behind.
+func TestARecordOfATaskEndsByItself(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	worker, task := s.beat(), s.enqueue(purchase)
+	s.handOut(task)
+	if err := worker.Started(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
+	keys, err := s.rdb.Keys(t.Context(), s.namespace+":active*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	if rest, err := s.rdb.PTTL(t.Context(), keys[0]).Result(); err != nil || rest <= 0 || rest > time.Hour {
+		t.Errorf("it ends after %s, %v; a task goes back to the queue after an hour", rest, err)
+	}
+	if err := s.rdb.PExpire(t.Context(), keys[0], time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "nobody has the task", func() bool { return s.states(task)[task] == queue.Orphaned })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,44 +33,66 @@ func Later(err error) error {
 	return fmt.Errorf("%w: %w", ErrLater, err)
 }
 
-// NewServer returns a Server for the tasks of the given kinds. Tasks of a kind wait
-// while there are tasks of kinds before it in the list.
-func NewServer(rdb redis.UniversalClient, namespace string, settings config.Worker, logger *slog.Logger,
-	kinds []string, handlers map[string]Handler,
-) *Server {
-	queues := make(map[string]int, len(kinds))
-	mux := asynq.NewServeMux()
-	for i, kind := range kinds {
-		queues[Name(namespace, kind)] = len(kinds) - i
-		mux.HandleFunc(kind, deliver(handlers[kind]))
-	}
-	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
-		Concurrency:              settings.Concurrency,
-		TaskCheckInterval:        settings.PollInterval,
-		DelayedTaskCheckInterval: time.Second,
-		RetryDelayFunc:           retryDelay,
-		IsFailure:                func(err error) bool { return !isLater(err) },
-		Queues:                   queues,
-		StrictPriority:           true,
-		ErrorHandler:             asynq.ErrorHandlerFunc(logFailure(logger)),
-		Logger:                   asynqLog{logger},
-		ShutdownTimeout:          settings.ShutdownTimeout,
-	})
-	return &Server{server: server, mux: mux}
+// Share is how many tasks of a kind a process has in hand at once, and what does them.
+type Share struct {
+	Kind   string
+	Tasks  int
+	Handle Handler
 }
 
-// Server delivers tasks to handlers.
+// Server delivers tasks to handlers. Every kind has an asynq server of its own, so
+// that a backlog of one kind takes no slot of another.
 type Server struct {
+	kinds []delivery
+}
+
+// delivery is the asynq server of one kind.
+type delivery struct {
 	server *asynq.Server
-	mux    *asynq.ServeMux
+	handle asynq.Handler
+}
+
+// NewServer returns a Server for the tasks of some kinds.
+func NewServer(rdb redis.UniversalClient, namespace string, settings config.Worker, logger *slog.Logger, shares ...Share) *Server {
+	s := &Server{}
+	for _, share := range shares {
+		s.kinds = append(s.kinds, delivery{
+			handle: asynq.HandlerFunc(deliver(share.Handle)),
+			server: asynq.NewServerFromRedisClient(rdb, asynq.Config{
+				Concurrency:              share.Tasks,
+				TaskCheckInterval:        settings.PollInterval,
+				DelayedTaskCheckInterval: time.Second,
+				RetryDelayFunc:           retryDelay,
+				IsFailure:                func(err error) bool { return !isLater(err) },
+				Queues:                   map[string]int{Name(namespace, share.Kind): 1},
+				ErrorHandler:             asynq.ErrorHandlerFunc(logFailure(logger)),
+				Logger:                   asynqLog{logger},
+				ShutdownTimeout:          settings.ShutdownTimeout,
+			})})
+	}
+	return s
 }
 
 // Start starts delivering. If Redis is away, deliveries begin when it is back.
-func (s *Server) Start() error { return s.server.Start(s.mux) }
+func (s *Server) Start() error {
+	for i, kind := range s.kinds {
+		if err := kind.server.Start(kind.handle); err != nil {
+			(&Server{s.kinds[:i]}).Shutdown()
+			return err
+		}
+	}
+	return nil
+}
 
-// Shutdown waits for the tasks under way, up to the shutdown timeout, and gives the
-// rest back to the queue.
-func (s *Server) Shutdown() { s.server.Shutdown() }
+// Shutdown waits for the tasks under way, of all kinds together up to the shutdown
+// timeout, and gives the rest back to the queue.
+func (s *Server) Shutdown() {
+	var all sync.WaitGroup
+	for _, kind := range s.kinds {
+		all.Go(kind.server.Shutdown)
+	}
+	all.Wait()
+}
 
 func deliver(handle Handler) func(context.Context, *asynq.Task) error {
 	return func(ctx context.Context, t *asynq.Task) error {

@@ -21,12 +21,17 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-var workerSettings = config.Worker{Concurrency: 10, PollInterval: 5 * time.Millisecond, ShutdownTimeout: fixture.Patience}
+var workerSettings = config.Worker{PollInterval: 5 * time.Millisecond, ShutdownTimeout: fixture.Patience}
+
+// share returns a share that no test uses up.
+func share(kind string, handle queue.Handler) queue.Share {
+	return queue.Share{Kind: kind, Tasks: 10, Handle: handle}
+}
 
 // serve starts a server of purchase tasks and shuts it down when the test ends.
 func (s *space) serve(handler queue.Handler) *queue.Server {
 	s.t.Helper()
-	server := queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(s.t), []string{purchase}, map[string]queue.Handler{purchase: handler})
+	server := queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(s.t), share(purchase, handler))
 	return s.start(server)
 }
 
@@ -79,33 +84,39 @@ type delivery struct {
 	again bool
 }
 
-func TestDrawsAreDeliveredBeforeABacklogOfPurchases(t *testing.T) {
+// However much of one kind there is to do, and though none of it gets done.
+func TestABacklogOfAKindTakesNoSlotOfAnother(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	const each = 20
-	for range each {
+	for range 20 {
 		s.enqueue(purchase)
 	}
-	for range each {
-		s.enqueue(draw)
-	}
-	order := make(chan string, 2*each)
-	note := func(_ context.Context, t queue.Task, _ bool) error {
-		order <- t.Kind
+	held, end := make(chan struct{}, 20), make(chan struct{})
+	drawn := make(chan uuid.UUID, 20)
+	purchases := share(purchase, func(context.Context, queue.Task, bool) error {
+		held <- struct{}{}
+		<-end
 		return nil
+	})
+	purchases.Tasks = 2
+	draws := share(draw, func(_ context.Context, t queue.Task, _ bool) error {
+		drawn <- t.ID
+		return nil
+	})
+	draws.Tasks = 1
+	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(t), purchases, draws))
+	t.Cleanup(func() { close(end) })
+	for range purchases.Tasks {
+		receive(t, held)
 	}
-	settings := workerSettings
-	settings.Concurrency = 1
-	s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), []string{draw, purchase},
-		map[string]queue.Handler{draw: note, purchase: note}))
-	for i := range 2 * each {
-		want := draw
-		if i >= each {
-			want = purchase
+	for range 10 {
+		id := s.enqueue(draw)
+		if got := receive(t, drawn); got != id {
+			t.Errorf("%s was delivered", got)
 		}
-		if kind := receive(t, order); kind != want {
-			t.Fatalf("delivery %d is a %s", i+1, kind)
-		}
+	}
+	if len(held) != 0 {
+		t.Errorf("%d more purchases than their share are in hand", len(held))
 	}
 }
 
@@ -140,8 +151,8 @@ func TestATaskThatIsPutOffComesBackAndDoesNotCountAsFailed(t *testing.T) {
 	seen := make(map[uuid.UUID]bool)
 	var logs bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&logs, nil))
-	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, logger, []string{purchase},
-		map[string]queue.Handler{purchase: func(_ context.Context, task queue.Task, again bool) error {
+	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, logger, share(purchase,
+		func(_ context.Context, task queue.Task, again bool) error {
 			deliveries <- delivery{task, again}
 			mu.Lock()
 			defer mu.Unlock()
@@ -150,7 +161,7 @@ func TestATaskThatIsPutOffComesBackAndDoesNotCountAsFailed(t *testing.T) {
 			}
 			seen[task.ID] = true
 			return faults[task.ID]
-		}}))
+		})))
 	times := make(map[uuid.UUID]int)
 	for range 2 * len(faults) {
 		d := receive(t, deliveries)

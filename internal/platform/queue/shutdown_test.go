@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"triprize/internal/platform/queue"
@@ -21,12 +22,12 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	held := make(chan context.Context, 1)
 	settings := workerSettings
 	settings.ShutdownTimeout = 100 * time.Millisecond
-	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), []string{purchase},
-		map[string]queue.Handler{purchase: func(ctx context.Context, _ queue.Task, _ bool) error {
+	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), share(purchase,
+		func(ctx context.Context, _ queue.Task, _ bool) error {
 			held <- ctx
 			<-ctx.Done()
 			return ctx.Err()
-		}}))
+		})))
 	ctx := receive(t, held)
 	server.Shutdown()
 	if ctx.Err() == nil {
@@ -71,12 +72,12 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	settings := workerSettings
 	settings.ShutdownTimeout = fixture.Patience
 	log := &journal{}
-	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), []string{purchase},
-		map[string]queue.Handler{purchase: func(context.Context, queue.Task, bool) error {
+	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), share(purchase,
+		func(context.Context, queue.Task, bool) error {
 			close(held)
 			<-finish
 			return nil
-		}}))
+		})))
 	receive(t, held)
 	down := make(chan struct{})
 	go func() {
@@ -93,6 +94,37 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	receive(t, down)
 	if state := s.states(id)[id]; state != queue.Missing {
 		t.Errorf("the task that was finished is %v", state)
+	}
+}
+
+func TestShutdownWaitsForTheTasksOfEveryKind(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	tasks := map[string]uuid.UUID{purchase: s.enqueue(purchase), draw: s.enqueue(draw)}
+	held, finish := make(chan struct{}, 2), make(chan struct{})
+	handle := func(context.Context, queue.Task, bool) error {
+		held <- struct{}{}
+		<-finish
+		return nil
+	}
+	log := &journal{}
+	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, slog.New(slog.NewTextHandler(log, nil)), share(purchase, handle), share(draw, handle)))
+	receive(t, held)
+	receive(t, held)
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		server.Shutdown()
+	}()
+	// At the same time: one after the other, they could take twice the timeout.
+	fixture.Eventually(t, "both wait", func() bool { return strings.Count(log.String(), "Waiting for all workers to finish") == 2 })
+	close(finish)
+	receive(t, down)
+	for kind, id := range tasks {
+		states, err := s.finder.Find(t.Context(), kind, []uuid.UUID{id})
+		if err != nil || states[id] != queue.Missing {
+			t.Errorf("the %s task that was finished is %v, %v", kind, states[id], err)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	if known.State.Final() { // a late delivery
 		return job.Outcome{}, job.ErrSettled
 	}
-	execution, claimed, err := campaign.Claim(ctx, d.db, ref.CampaignID, d.lease)
+	execution, claimed, err := d.claim(ctx, ref.CampaignID)
 	if err != nil {
 		return job.Outcome{}, err
 	}
@@ -59,6 +59,21 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return d.execute(ctx, ref, execution)
 	}
 	return d.settleUnclaimed(ctx, ref)
+}
+
+// claimWait is how long a draw waits for the row of its campaign. A worker has few slots
+// for draws: a campaign that somebody keeps locked must not keep one from other draws.
+const claimWait = 100 * time.Millisecond
+
+func (d *Drawer) claim(ctx context.Context, id uuid.UUID) (execution campaign.Execution, claimed bool, err error) {
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error {
+		if err := postgres.LimitLockWaits(ctx, tx, claimWait); err != nil {
+			return err
+		}
+		execution, claimed, err = campaign.Claim(ctx, tx, id, d.lease)
+		return err
+	})
+	return execution, claimed && err == nil, err
 }
 
 // settleUnclaimed settles a job whose campaign could not be claimed.

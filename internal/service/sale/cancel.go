@@ -2,10 +2,7 @@ package sale
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,11 +11,8 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
-	"triprize/internal/store/wallet"
 )
 
 // Cancellation is the payload of a cancellation job: which purchase to cancel, for
@@ -39,132 +33,56 @@ type Cancelled struct {
 	Currency   string           `json:"currency"`
 }
 
-// Cancel settles a cancellation job in one transaction: it cancels the purchase,
-// frees its positions and refunds the wallet that paid. When the purchase cannot be
-// cancelled the job fails. job.ErrSettled means that the job is final already. Cancel
-// waits for the campaign, and at most walletWait for the wallet.
+// Cancel settles cancellation jobs in one transaction: it cancels the purchases, frees
+// their positions and refunds the wallets that paid. A job whose purchase cannot be
+// cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
+// that are final already or do not exist. A job is Busy when its campaign, or the wallet
+// that paid, is locked and wait says not to wait, or not longer.
 //
 // The campaign's lock makes cancellations and sales take turns. After a cancellation a
 // position is free, so the next sale may not sell out the campaign. After the sale that
 // freezes the campaign, a cancellation is refused.
-func (s *Seller) Cancel(ctx context.Context, ref job.Ref, walletWait time.Duration) (job.Outcome, error) {
-	var outcome job.Outcome
-	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		c, err := readCancellation(ctx, tx, ref)
-		if err == nil {
-			err = c.check()
-		}
-		var refunded *wallet.Book // nil: the app has the money
-		if err == nil && c.bought.PaymentMethod == purchase.Wallet {
-			refunded, err = refund(ctx, tx, c.bought, walletWait)
-		}
-		switch {
-		case err == nil:
-			outcome, err = c.write(ctx, tx, refunded)
-		case isRefusal(err):
-			outcome = job.Refused(ref.ID, err)
-			err = job.Settle(ctx, tx, outcome)
-		}
-		if err != nil {
-			return err
-		}
-		failpoint.Hit("cancellation.commit", func() []string { return []string{c.bought.UserID} })
-		return nil
+func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+	var report Report
+	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		report, err = cancel(ctx, tx, refs, wait)
+		return err
 	})
-	if err != nil {
-		return job.Outcome{}, fmt.Errorf("sale.Cancel(%s): %w", ref.ID, err)
+	switch {
+	case wait.gaveUp(err):
+		return Report{Busy: refs, GaveUp: true}, nil
+	case err != nil:
+		return Report{}, fmt.Errorf("sale.Cancel: %w", err)
 	}
 	failpoint.Hit("cancellation.committed", nil)
-	return outcome, nil
+	return report, nil
+}
+
+// cancel is the transaction.
+func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+	in, err := lockCancellations(ctx, tx, refs, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	payees, err := in.lockPayees(ctx, tx, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	out := &returns{book: payees.book, report: Report{Busy: in.busy}}
+	for _, c := range in.wanted {
+		if err := out.decide(c, payees); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := out.write(ctx, tx); err != nil {
+		return Report{}, err
+	}
+	failpoint.Hit("cancellation.commit", in.users)
+	return out.report, nil
 }
 
 // isRefusal reports whether err refuses the cancellation; other errors are failures.
 func isRefusal(err error) bool {
-	f, ok := errors.AsType[*fault.Error](err)
-	return ok && (f.Code == fault.NotFound || f.Code == fault.StateConflict)
-}
-
-// cancellation is a queued cancellation job with all that its decision needs.
-type cancellation struct {
-	Cancellation
-	jobID    uuid.UUID
-	campaign campaign.State
-	until    *time.Time // the policy's deadline
-	late     bool       // it was accepted after the deadline
-	bought   purchase.Purchase
-}
-
-// readCancellation locks the campaign and reads, in later statements, what the
-// decision needs.
-func readCancellation(ctx context.Context, tx pgx.Tx, ref job.Ref) (c cancellation, err error) {
-	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
-		return c, err
-	}
-	c.jobID = ref.ID
-	var payload []byte
-	// The deadline applies to the time of the request, not of this transaction.
-	err = tx.QueryRow(ctx, `
-		SELECT j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
-		FROM jobs j
-		JOIN campaigns c ON c.id = j.campaign_id
-		CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
-		WHERE j.id = $1 AND j.state = 'queued'`, ref.ID).Scan(&payload, &c.campaign, &c.until, &c.late)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, job.ErrSettled
-	}
-	if err != nil {
-		return c, fmt.Errorf("read: %w", err)
-	}
-	if err := json.Unmarshal(payload, &c.Cancellation); err != nil {
-		return c, fmt.Errorf("read: %w", err)
-	}
-	c.bought, err = purchase.Get(ctx, tx, c.PurchaseID)
-	if err == nil && c.bought.CampaignID != ref.CampaignID {
-		err = fmt.Errorf("read: purchase %s is of campaign %s, which is not locked", c.PurchaseID, c.bought.CampaignID)
-	}
-	return c, err
-}
-
-// check returns why the purchase cannot be cancelled, or nil.
-func (c cancellation) check() error {
-	switch {
-	case c.bought.State == purchase.Cancelled:
-		return fault.New(fault.StateConflict, "the purchase is cancelled already")
-	case c.bought.State != purchase.Completed:
-		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one can be cancelled", c.bought.State)
-	case c.campaign == campaign.Drawing, c.campaign == campaign.Completed:
-		return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and the list of buyers is frozen", c.campaign)
-	case c.campaign != campaign.Active:
-		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", c.campaign)
-	case c.late && !c.AnyTime:
-		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
-	case c.bought.PaymentMethod != purchase.External && c.bought.PaymentMethod != purchase.Wallet:
-		return fault.New(fault.StateConflict, "the purchase was paid by %s; only those paid external or by wallet can be cancelled", c.bought.PaymentMethod)
-	}
-	return nil
-}
-
-// write cancels the purchase, frees its positions, refunds the money and settles the
-// job, in the order of locks. Each statement fails when it does not change exactly
-// its rows.
-func (c cancellation) write(ctx context.Context, tx pgx.Tx, refunded *wallet.Book) (job.Outcome, error) {
-	p, n := c.bought, len(c.bought.Items)
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: purchase.Cancelled, Positions: resultPositions(p.Items),
-		Amount: p.Amount, Currency: p.Currency})
-	if err != nil {
-		return job.Outcome{}, fmt.Errorf("write: %w", err)
-	}
-	outcome := job.Outcome{ID: c.jobID, Result: answer}
-	var b pgx.Batch
-	campaign.Changes{p.CampaignID: {Sold: -n}}.Queue(&b)
-	inventory.QueueTakeBack(&b, p.CampaignID, p.ID, n)
-	purchase.QueueCancel(&b, p.ID, c.By, c.Reason)
-	if refunded != nil {
-		refunded.Queue(&b)
-	}
-	job.QueueSettle(&b, []job.Outcome{outcome})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return job.Outcome{}, fmt.Errorf("write: %w", err)
-	}
-	return outcome, nil
+	code := fault.CodeOf(err)
+	return code == fault.NotFound || code == fault.StateConflict
 }

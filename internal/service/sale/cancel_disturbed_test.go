@@ -1,7 +1,6 @@
 package sale_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -15,18 +14,6 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 )
-
-// disturbedOnce is disturbed for transactions with one batch, which writes.
-type disturbedOnce struct {
-	postgres.Beginner
-	disturb func(tx pgx.Tx) error
-}
-
-// Begin implements postgres.Beginner.
-func (d disturbedOnce) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := d.Beginner.Begin(ctx)
-	return &disturbedTx{Tx: tx, disturb: d.disturb, batches: 2}, err
-}
 
 // A writer that changes rows without the campaign's lock makes the cancellation fail
 // as a whole.
@@ -45,10 +32,10 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought := fixture.Buy(t, db, id, "a", 2, 2)
 		ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-		_, err := sale.NewSeller(disturbedOnce{db, func(tx pgx.Tx) error {
+		_, err := sale.NewSeller(disturbed{db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), c.disturb, id)
 			return err
-		}}, time.Hour).Cancel(t.Context(), ref, walletWait)
+		}}, time.Hour).Cancel(t.Context(), []job.Ref{ref}, forAll)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}
@@ -67,7 +54,7 @@ func TestACancellationKeepsToTheCampaignItLocks(t *testing.T) {
 	id, other := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, other, "a", 0, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	if _, err := fixture.Seller(db).Cancel(t.Context(), ref, walletWait); err == nil || isFault(err) {
+	if _, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{ref}, forAll); err == nil || isFault(err) {
 		t.Errorf("got %v", err)
 	}
 	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || sold(t, db, other) != 1 {

@@ -3,7 +3,6 @@
 package sale_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -82,9 +81,7 @@ func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 	var waits sync.WaitGroup
 	defer failpoint.Set("sale.commit", l.buyer, func() {
 		waits.Go(func() {
-			if _, err := seller.Cancel(t.Context(), l.back, walletWait); err != nil {
-				t.Error(err)
-			}
+			settle(t, seller, l.back)
 		})
 		fixture.AwaitBlocked(t, db, 1)
 	})()
@@ -113,9 +110,7 @@ func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 		})
 		fixture.AwaitBlocked(t, db, 1)
 	})()
-	if _, err := seller.Cancel(t.Context(), l.back, walletWait); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, seller, l.back)
 	waits.Wait()
 	if l.expect(t, db) {
 		t.Error("the campaign is frozen with positions left")
@@ -132,7 +127,7 @@ func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 		l := newLastSale(t, db)
 		race := []func() error{
 			func() error { _, err := seller.Sell(t.Context(), []job.Ref{l.order}, sale.WaitForCampaign); return err },
-			func() error { _, err := seller.Cancel(t.Context(), l.back, walletWait); return err },
+			func() error { _, err := seller.Cancel(t.Context(), []job.Ref{l.back}, forAll); return err },
 		}
 		locked, err := db.Begin(t.Context())
 		if err != nil {
@@ -169,16 +164,14 @@ func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 	func() {
 		defer func() { _ = recover() }()
 		defer failpoint.Set("cancellation.commit", owner, func() { panic(errDies) })()
-		_, _ = seller.Cancel(t.Context(), ref, walletWait)
+		_, _ = seller.Cancel(t.Context(), []job.Ref{ref}, forAll)
 		t.Error("it lived")
 	}()
 	if p, err := purchase.Get(t.Context(), db, bought); err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
 		t.Errorf("after the death: %+v, %v", p, err)
 	}
 	fixture.Sound(t, db)
-	if _, err := seller.Cancel(t.Context(), ref, walletWait); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, seller, ref)
 	fixture.Sound(t, db)
 }
 
@@ -208,10 +201,11 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 				}
 				purchaseID := resultOf(t, bought).PurchaseID
 				backs := fixture.Accept(t, db, fixture.CancelRequest(t, id, purchaseID), fixture.CancelRequest(t, id, purchaseID))
-				for _, back := range backs {
-					if _, err := seller.Cancel(t.Context(), back, walletWait); err != nil {
-						t.Errorf("cancellation: %v", err)
-					}
+				if round%2 == 0 {
+					settle(t, seller, backs...)
+				} else {
+					settle(t, seller, backs[0])
+					settle(t, seller, backs[1])
 				}
 				if first := fixture.Job(t, db, backs[0].ID); first.State != job.Succeeded {
 					t.Errorf("the first cancellation: %+v", first.Problem)
@@ -225,12 +219,4 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 		t.Errorf("%d purchases, and %d positions are sold", n, sold(t, db, id))
 	}
 	fixture.Sound(t, db)
-}
-
-func resultOf(t *testing.T, bought job.Job) (r sale.Result) {
-	t.Helper()
-	if err := json.Unmarshal(bought.Result, &r); err != nil {
-		t.Error(err)
-	}
-	return r
 }

@@ -2,7 +2,6 @@ package sale_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,10 +26,21 @@ import (
 func cancel(t *testing.T, db *pgxpool.Pool, request job.Request) job.Job {
 	t.Helper()
 	ref := fixture.Accept(t, db, request)[0]
-	if _, err := fixture.Seller(db).Cancel(t.Context(), ref, walletWait); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, fixture.Seller(db), ref)
 	return fixture.Job(t, db, ref.ID)
+}
+
+// forAll waits for campaigns and wallets until a test lets them go.
+var forAll = sale.WaitForWallets(walletWait)
+
+// settle settles cancellations in one transaction and returns the report.
+func settle(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
+	t.Helper()
+	report, err := seller.Cancel(t.Context(), refs, forAll)
+	if err != nil {
+		t.Error(err)
+	}
+	return report
 }
 
 // refused fails the test unless a job was refused with state-conflict for a
@@ -112,9 +122,7 @@ func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T)
 	var all sync.WaitGroup
 	for _, ref := range append(refs, refs...) { // each is delivered twice
 		all.Go(func() {
-			if _, err := seller.Cancel(t.Context(), ref, walletWait); err != nil && !errors.Is(err, job.ErrSettled) {
-				t.Error(err)
-			}
+			settle(t, seller, ref)
 		})
 	}
 	all.Wait()
@@ -143,13 +151,10 @@ func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	bought := fixture.Buy(t, db, id, "a", 1, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	seller := fixture.Seller(db)
-	first, err := seller.Cancel(t.Context(), ref, walletWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := settle(t, seller, ref).Settled[0]
 	fixture.Buy(t, db, id, "b", 1, 1)
-	if _, err := seller.Cancel(t.Context(), ref, walletWait); !errors.Is(err, job.ErrSettled) {
-		t.Errorf("got %v", err)
+	if again := settle(t, seller, ref); len(again.Settled)+len(again.Busy) != 0 {
+		t.Errorf("got %+v", again)
 	}
 	refused(t, "with another key", cancel(t, db, fixture.CancelRequest(t, id, bought)), "cancelled already")
 	if j := fixture.Job(t, db, ref.ID); string(j.Result) != string(first.Result) {
@@ -180,9 +185,7 @@ func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "late", cancel(t, db, fixture.CancelRequest(t, id, late)), "could be cancelled until "+day)
-	if _, err := fixture.Seller(db).Cancel(t.Context(), asked, walletWait); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, fixture.Seller(db), asked)
 	if j := fixture.Job(t, db, asked.ID); j.State != job.Succeeded {
 		t.Errorf("asked in time, and only the queue was late: %+v", j.Problem)
 	}

@@ -21,8 +21,10 @@
 //   - freeze: when the last position of a campaign is sold, move it to drawing, record
 //     the Merkle root of the sold list and insert the draw job.
 //
-// [Seller.Cancel] takes one purchase back while its campaign is active. [Seller.Expire]
-// gives back positions that were reserved and not paid in time.
+// [Seller.Cancel] takes purchases back while their campaigns are active, as many jobs in
+// one transaction and with the same steps: lock campaigns, read, lock wallets, decide in
+// order of arrival, write. [Seller.Expire] gives back positions that were reserved and not
+// paid in time.
 //
 // A job is final exactly when its effect is committed, no matter how often it is
 // delivered. The transactions are READ COMMITTED: the row lock of a campaign makes its

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -46,16 +47,10 @@ func (in *inputs) users() []string {
 // those after it see what was committed before it was granted.
 func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
 	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[buyer]int), holds: make(map[uuid.UUID]inventory.Hold)}
-	jobs, campaigns := make([]uuid.UUID, len(refs)), make([]uuid.UUID, 0, 1)
-	for i, r := range refs {
-		jobs[i] = r.ID
-		if !slices.Contains(campaigns, r.CampaignID) {
-			campaigns = append(campaigns, r.CampaignID)
-		}
-	}
+	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
-	campaign.QueueLock(&b, campaigns, wait.campaigns, func(id uuid.UUID) { locked[id] = true })
+	wait.queueLock(&b, campaigns, locked)
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs).Query(in.scanOrders)
@@ -65,6 +60,27 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	}
 	in.keepLocked(locked)
 	return in, nil
+}
+
+// idsOf returns the ids of jobs, and of their campaigns.
+func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
+	seen := make(map[uuid.UUID]bool, 1)
+	for _, r := range refs {
+		jobs = append(jobs, r.ID)
+		if !seen[r.CampaignID] {
+			seen[r.CampaignID] = true
+			campaigns = append(campaigns, r.CampaignID)
+		}
+	}
+	return jobs, campaigns
+}
+
+// queueLock locks campaigns and notes which of them it has got.
+func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
+	if w.limit > 0 {
+		postgres.QueueLimitLockWaits(b, w.limit)
+	}
+	campaign.QueueLock(b, campaigns, w.campaigns, func(id uuid.UUID) { locked[id] = true })
 }
 
 // queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued, in order of arrival.

@@ -2,16 +2,13 @@ package sale
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
 )
@@ -48,14 +45,7 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, w
 			p.wallets[o] = id
 		}
 	}
-	mode := postgres.SkipLocked
-	if wait.wallets > 0 {
-		mode = postgres.WaitForLocks
-		if err := postgres.LimitLockWaits(ctx, tx, wait.wallets); err != nil {
-			return nil, err
-		}
-	}
-	p.book, err = wallet.Open(ctx, tx, want, mode)
+	p.book, err = wait.openWallets(ctx, tx, want)
 	return p, err
 }
 
@@ -88,35 +78,4 @@ func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, 
 // paymentReference identifies the payment of a purchase: there is one per job.
 func paymentReference(jobID uuid.UUID) wallet.Reference {
 	return wallet.Reference{Text: "purchase:" + jobID.String()}
-}
-
-// refundReference identifies the refund of a purchase: there is one per purchase.
-func refundReference(purchaseID uuid.UUID) wallet.Reference {
-	return wallet.Reference{Text: "refund:" + purchaseID.String()}
-}
-
-// refund credits a cancelled purchase to the wallet that paid for it. It waits at most
-// limit for the wallet. The caller writes the book.
-func refund(ctx context.Context, tx pgx.Tx, bought purchase.Purchase, limit time.Duration) (*wallet.Book, error) {
-	owner := wallet.Owner{ID: bought.UserID, Currency: bought.Currency}
-	found, err := wallet.Find(ctx, tx, []wallet.Owner{owner})
-	if err != nil {
-		return nil, err
-	}
-	if err := postgres.LimitLockWaits(ctx, tx, limit); err != nil {
-		return nil, err
-	}
-	id, reference := found[owner], refundReference(bought.ID)
-	book, err := wallet.Open(ctx, tx, wallet.Wanted{Wallets: []uuid.UUID{id}, References: []wallet.Reference{reference}}, postgres.WaitForLocks)
-	if err != nil {
-		return nil, err
-	}
-	_, err = book.Refund(id, wallet.Movement{Amount: bought.Amount, Reference: reference, Description: "cancelled purchase " + bought.ID.String()})
-	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
-		return nil, fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("refund: %w", err)
-	}
-	return book, nil
 }

@@ -3,8 +3,8 @@
 package sale_test
 
 import (
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,9 +12,13 @@ import (
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
+
+// allWaits are the ways in which a transaction may wait; each ends by itself.
+var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll, forAll.AtMost(time.Second)}
 
 // cancel asks to cancel some purchase, in whatever state it is; often one that is to
 // be cancelled already.
@@ -52,8 +56,8 @@ func (m *model) someBacks(rt *rapid.T) []job.Ref {
 }
 
 func (m *model) deliverBacks(rt *rapid.T) func() {
-	refs := m.someBacks(rt)
-	return func() { m.settleBacks(refs) }
+	refs, wait := m.someBacks(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
+	return func() { m.settleBacks(refs, wait) }
 }
 
 // deliverBacksAndDie delivers cancellations to a worker that dies right before
@@ -63,22 +67,19 @@ func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
 	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
 		defer failpoint.Set("cancellation.commit", victim, func() { panic(errDies) })()
-		m.settleBacks(refs)
+		m.settleBacks(refs, forAll)
 	}
 }
 
 // settleBacks settles cancellations like a worker, until it dies.
-func (m *model) settleBacks(refs []job.Ref) {
+func (m *model) settleBacks(refs []job.Ref, wait sale.Wait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)
 		}
 	}()
-	for _, ref := range refs {
-		_, err := m.seller.Cancel(m.t.Context(), ref, walletWait)
-		if err != nil && !errors.Is(err, job.ErrSettled) && !postgres.IsTransient(err) {
-			m.t.Errorf("cancel: %v", err)
-		}
+	if _, err := m.seller.Cancel(m.t.Context(), refs, wait); err != nil && !postgres.IsTransient(err) {
+		m.t.Errorf("cancel: %v", err)
 	}
 }
 

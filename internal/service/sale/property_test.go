@@ -142,7 +142,7 @@ func (m *model) some(rt *rapid.T) []job.Ref {
 }
 
 func (m *model) deliver(rt *rapid.T) func() {
-	refs, wait := m.some(rt), rapid.SampledFrom([]sale.Wait{sale.SkipLocked, sale.WaitForCampaign, sale.WaitForWallets(walletWait)}).Draw(rt, "wait")
+	refs, wait := m.some(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
 	return func() { m.sell(refs, wait) }
 }
 
@@ -260,7 +260,7 @@ func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
 		m.sell(m.jobs, sale.WaitForCampaign)
 	}
-	m.settleBacks(m.backs)
+	m.settleBacks(m.backs, forAll)
 	m.draw(rt)()
 	m.check(rt)
 	if want := len(m.jobs) + len(m.backs); len(m.final) != want {

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// Seller settles purchase jobs and cancellation jobs.
+// Seller settles purchase jobs and cancellation jobs, many in one transaction.
 type Seller struct {
 	db       postgres.Beginner
 	keepJobs time.Duration
@@ -24,9 +24,10 @@ func NewSeller(db postgres.Beginner, keepJobs time.Duration) *Seller {
 	return &Seller{db: db, keepJobs: keepJobs}
 }
 
-// Wait says what Sell waits for when another transaction has it locked.
+// Wait says what a transaction waits for when another one has it locked.
 type Wait struct {
 	campaigns postgres.LockMode
+	limit     time.Duration // of a wait for a campaign; 0: postgres.lock_timeout
 	wallets   time.Duration // at most, for each wallet; 0: no wait
 }
 
@@ -41,18 +42,34 @@ var (
 
 // WaitForWallets waits for the campaign, and then at most limit for each wallet, while
 // nothing else can be sold in the campaign. When a wallet is not free by then, nothing
-// is sold. It is for jobs of one campaign.
+// is settled. It is for jobs of one campaign.
 func WaitForWallets(limit time.Duration) Wait {
 	return Wait{campaigns: postgres.WaitForLocks, wallets: limit}
+}
+
+// AtMost bounds the wait for the campaign. When it is not free by then, nothing is
+// settled, and all jobs are Busy.
+func (w Wait) AtMost(limit time.Duration) Wait {
+	w.limit = limit
+	return w
+}
+
+// Waits reports whether a transaction may wait for rows.
+func (w Wait) Waits() bool { return w.campaigns == postgres.WaitForLocks }
+
+// gaveUp reports whether err is the end of a wait that w has bounded.
+func (w Wait) gaveUp(err error) bool {
+	return (w.limit > 0 || w.wallets > 0) && postgres.IsLockTimeout(err)
 }
 
 // Report is the outcome of a batch.
 type Report struct {
 	Settled  []job.Outcome    // jobs made final by this batch
 	Busy     []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
+	GaveUp   bool             // a bounded wait was in vain: nothing is settled, and all jobs are Busy
 	Messages []outbox.Message // of draw jobs, to be dispatched
 	Sold     int              // positions
-	Broken   []error          // of jobs that failed because their wallet is broken: an operator must look at it
+	Broken   []error          // of jobs that failed because a wallet is broken: an operator must look at it
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // holds that were over and that this batch has ended
@@ -68,8 +85,8 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, e
 		return err
 	})
 	switch {
-	case wait.wallets > 0 && postgres.IsLockTimeout(err):
-		return Report{Busy: refs}, nil
+	case wait.gaveUp(err):
+		return Report{Busy: refs, GaveUp: true}, nil
 	case err != nil:
 		return Report{}, fmt.Errorf("sale.Sell: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
 )
 
@@ -144,13 +145,27 @@ func QueueSell(b *pgx.Batch, sales []Sale) {
 	}
 }
 
-// QueueTakeBack frees the n positions that a purchase has bought. It finds them by
-// purchase, because a position that was freed before may have a new owner.
-func QueueTakeBack(b *pgx.Batch, campaignID, purchaseID uuid.UUID, n int) {
+// Return is a position that a cancelled purchase gives back.
+type Return struct {
+	CampaignID uuid.UUID
+	PurchaseID uuid.UUID
+	triangle.Position
+}
+
+// QueueTakeBack frees positions. Each must still be sold, and to the purchase that
+// gives it back: one that was freed before may have a new owner.
+func QueueTakeBack(b *pgx.Batch, returns []Return) {
+	n := len(returns)
+	campaigns, purchases, layers, cols := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int, n), make([]int, n)
+	for i, r := range returns {
+		campaigns[i], purchases[i], layers[i], cols[i] = r.CampaignID, r.PurchaseID, r.Layer, r.Column
+	}
 	b.Queue(`
-		UPDATE positions
-		SET state = 'available', version = version + 1, user_id = NULL, purchase_id = NULL, sold_at = NULL
-		WHERE campaign_id = $1 AND purchase_id = $2 AND state = 'sold'`, campaignID, purchaseID).
+		UPDATE positions p
+		SET state = 'available', version = p.version + 1, user_id = NULL, purchase_id = NULL, sold_at = NULL
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[]) AS r (campaign_id, layer, col, purchase_id)
+		WHERE p.campaign_id = r.campaign_id AND p.layer = r.layer AND p.col = r.col
+		  AND p.purchase_id = r.purchase_id AND p.state = 'sold'`, campaigns, layers, cols, purchases).
 		Exec(postgres.Exactly(n, "sold positions"))
 }
 

@@ -262,15 +262,19 @@ func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	sell(t, db, "a", mine, free[:2]...)
 	sell(t, db, "b", other, free[2])
-	takeBack := func(purchase uuid.UUID, n int) bool {
-		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, id, purchase, n) })
+	takeBack := func(purchase uuid.UUID, from ...inventory.Free) bool {
+		var returns []inventory.Return
+		for _, f := range from {
+			returns = append(returns, inventory.Return{CampaignID: id, PurchaseID: purchase, Position: f.Position})
+		}
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, returns) })
 	}
-	for _, n := range []int{1, 3} {
-		if takeBack(mine, n) {
-			t.Errorf("%d of its 2 positions were taken back", n)
+	for what, wrong := range map[string][]inventory.Free{"another's": free[1:3], "another's too": free[:3], "a free one": free[2:4]} {
+		if takeBack(mine, wrong...) {
+			t.Errorf("%s was taken back", what)
 		}
 	}
-	if !takeBack(mine, 2) || takeBack(mine, 2) {
+	if !takeBack(mine, free[:2]...) || takeBack(mine, free[:2]...) {
 		t.Error("it was not taken back once")
 	}
 	for i, f := range free[:3] {

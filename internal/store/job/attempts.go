@@ -20,6 +20,14 @@ type Attempted struct {
 // It may be the job that kills its workers, so it should be tried alone.
 func (a Attempted) TryAlone() bool { return a.Attempts >= 2 }
 
+// Next returns the job as it is counted when one more attempt begins. The first attempt
+// is not counted in advance: that would double the commits of every job, and few jobs
+// need it.
+func (a Attempted) Next() Attempted {
+	a.Attempts = max(a.Attempts, 1) + 1
+	return a
+}
+
 // FindQueued returns those of the jobs that are queued, by attempts.
 func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, error) {
 	ids := make([]uuid.UUID, len(jobs))
@@ -45,10 +53,9 @@ const lockQueued = `
 		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY id FOR NO KEY UPDATE)`
 
 // Begin counts a further attempt at those of the jobs that are still queued, before
-// the attempt is made. It returns the highest count, or 0 when none is queued. The
-// first attempt is not counted in advance: that would double the commits of every
-// job, and few jobs need it.
-func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, err error) {
+// the attempt is made. It returns the highest count, or 0 when none is queued.
+func Begin(ctx context.Context, db postgres.DB, jobs []Attempted) (attempts int, err error) {
+	ids, _ := counts(jobs)
 	err = db.QueryRow(ctx, lockQueued+`, begun AS (
 			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
 			WHERE id IN (SELECT id FROM locked) RETURNING attempts)
@@ -59,13 +66,27 @@ func Begin(ctx context.Context, db postgres.DB, ids []uuid.UUID) (attempts int, 
 	return attempts, nil
 }
 
-// Uncount takes back one count of Begin, after a transient fault.
-func Uncount(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	_, err := db.Exec(ctx, lockQueued+`UPDATE jobs SET attempts = attempts - 1 WHERE id IN (SELECT id FROM locked) AND attempts > 1`, ids)
+// Uncount takes back the count of an attempt, after a transient fault: that of the jobs
+// whose count is still what Begin made it. So it may be repeated when it is not known
+// whether it, or Begin, was committed.
+func Uncount(ctx context.Context, db postgres.DB, counted []Attempted) error {
+	ids, attempts := counts(counted)
+	_, err := db.Exec(ctx, lockQueued+`
+		UPDATE jobs j SET attempts = j.attempts - 1
+		FROM locked l JOIN unnest($1::uuid[], $2::int[]) AS c (id, attempts) USING (id)
+		WHERE j.id = l.id AND j.attempts = c.attempts AND j.attempts > 1`, ids, attempts)
 	if err != nil {
 		return fmt.Errorf("job.Uncount: %w", err)
 	}
 	return nil
+}
+
+func counts(jobs []Attempted) (ids []uuid.UUID, attempts []int) {
+	ids, attempts = make([]uuid.UUID, len(jobs)), make([]int, len(jobs))
+	for i, a := range jobs {
+		ids[i], attempts[i] = a.ID, a.Attempts
+	}
+	return ids, attempts
 }
 
 // GiveUp settles those of the jobs that are still queued as failed, and returns

@@ -53,9 +53,8 @@ const (
 	KindAuthorizationVoid    Kind = "authorization-void"
 )
 
-// QueueKinds lists the kinds that workers handle, the most urgent first. A draw
-// does not wait for other work. A cancellation frees positions that others want,
-// so it does not wait for purchases.
+// QueueKinds lists the kinds that workers handle. Each has a queue and a share of every
+// worker, so that none waits for another.
 var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 
 // System is the client of jobs that Triprize makes by itself.

@@ -36,7 +36,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 			})
 		},
 		"begin": func(ctx context.Context) error {
-			_, err := job.Begin(ctx, db, []uuid.UUID{ids[1], ids[0]})
+			_, err := job.Begin(ctx, db, []job.Attempted{{Ref: job.Ref{ID: ids[1]}}, {Ref: job.Ref{ID: ids[0]}}})
 			return err
 		},
 	} {

@@ -16,10 +16,12 @@ type Cancellation struct {
 	Reason *string // at most 500 characters; nil: none was given
 }
 
-// QueueCancel makes a completed purchase cancelled. Its items stay on record.
-func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
+// QueueCancel makes completed purchases cancelled; by and reasons belong to ids, each of
+// which is there once. The items of the purchases stay on record.
+func QueueCancel(b *pgx.Batch, ids []uuid.UUID, by, reasons []string) {
 	b.Queue(`
-		UPDATE purchases
-		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
-		WHERE id = $1 AND state = 'completed'`, id, by, reason).Exec(postgres.Exactly(1, "completed purchases"))
+		UPDATE purchases p
+		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = c.by, cancel_reason = nullif(c.reason, '')
+		FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (id, by, reason)
+		WHERE p.id = c.id AND p.state = 'completed'`, ids, by, reasons).Exec(postgres.Exactly(len(ids), "completed purchases"))
 }

@@ -71,6 +71,19 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
 	return p, nil
 }
 
+// QueueGet reads purchases into a map. It leaves out those that do not exist.
+func QueueGet(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Purchase) {
+	b.Queue(`
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id) p`, ids).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scan)
+		for _, p := range found {
+			into[p.ID] = &p
+		}
+		return err
+	})
+}
+
 // OfUser returns a user's purchases, newest first, after the given id (zero: from the start).
 func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID, limit int) ([]Purchase, error) {
 	list, err := postgres.Collect(ctx, db, scan, `

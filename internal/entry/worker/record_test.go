@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+)
+
+// transaction is one transaction of a lane.
+type transaction struct {
+	refs   []job.Ref
+	wait   sale.Wait
+	report sale.Report
+}
+
+// transactions are those of one kind of job.
+type transactions struct {
+	mu   sync.Mutex
+	made []transaction
+}
+
+// record notes every transaction of a kind. before is called first; its error is that
+// of the transaction.
+func record(s *settler, before func(wait sale.Wait) error) *transactions {
+	r, settle := &transactions{}, s.settle
+	s.settle = func(ctx context.Context, refs []job.Ref, wait sale.Wait) (report sale.Report, err error) {
+		if before != nil {
+			err = before(wait)
+		}
+		if err == nil {
+			report, err = settle(ctx, refs, wait)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.made = append(r.made, transaction{refs, wait, report})
+		return report, err
+	}
+	return r
+}
+
+func (r *transactions) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.made)
+}
+
+// take returns the transactions since the last call.
+func (r *transactions) take() []transaction {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	made := r.made
+	r.made = nil
+	return made
+}
+
+// waits counts the transactions that may have waited.
+func (r *transactions) waits() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.made {
+		if one.wait.Waits() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+)
+
+// settler settles jobs of one kind, many in one transaction.
+type settler struct {
+	kind   job.Kind
+	settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+}
+
+// settlePurchases settles purchase jobs.
+func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.settleInBatches(ctx, w.purchases, jobs, again)
+}
+
+// settleCancellations settles cancellation jobs.
+func (w *Worker) settleCancellations(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.settleInBatches(ctx, w.cancellations, jobs, again)
+}
+
+// settleInBatches settles jobs through the lanes.
+func (w *Worker) settleInBatches(ctx context.Context, s *settler, jobs []job.Ref, again bool) error {
+	if again {
+		return w.settleRedelivered(ctx, s, jobs)
+	}
+	items := make([]*item, len(jobs))
+	for i, ref := range jobs {
+		items[i] = &item{Ref: ref}
+	}
+	delays := newBackoff()
+	for len(items) > 0 {
+		ready, resting := awake(items, time.Now())
+		if len(ready) == 0 {
+			if err := w.pause(ctx, time.Until(resting[0].restsUntil)); err != nil {
+				return err
+			}
+			continue
+		}
+		left, transient, err := w.pass(ctx, s, ready)
+		if err != nil {
+			return err
+		}
+		var backoff time.Duration
+		if transient {
+			backoff = delays.NextBackOff()
+		}
+		now := time.Now()
+		for _, it := range left {
+			it.rest(now, backoff)
+		}
+		items = append(left, resting...)
+	}
+	return nil
+}
+
+// pass sends items through their lanes once. It returns those that are not final,
+// and whether there was a transient fault. When jobs fail for another reason it
+// returns an error, after the other items were tried too.
+func (w *Worker) pass(ctx context.Context, s *settler, items []*item) (left []*item, transient bool, err error) {
+	byLane := make(map[*lane][]*item)
+	for _, it := range items {
+		l := w.laneOf(it.CampaignID)
+		byLane[l] = append(byLane[l], it)
+	}
+	type answer struct {
+		items    []*item
+		verdicts []verdict
+		errs     []error
+	}
+	answers := make(chan answer, len(byLane))
+	for l, mine := range byLane {
+		go func() {
+			verdicts, errs := l.batches[s.kind].DoAll(ctx, mine)
+			answers <- answer{mine, verdicts, errs}
+		}()
+	}
+	var broken int
+	var first error
+	for range byLane {
+		a := <-answers
+		for i, it := range a.items {
+			switch {
+			case a.errs[i] == nil && a.verdicts[i] == done:
+			case a.errs[i] == nil:
+				left = append(left, it)
+			case isTransient(a.errs[i]):
+				left, transient = append(left, it), true
+			default:
+				broken++
+				first = a.errs[i]
+			}
+		}
+	}
+	if broken > 0 {
+		return nil, false, failed(broken, first)
+	}
+	return left, transient, ctx.Err()
+}
+
+// run runs one transaction and the work that follows its commit.
+func (w *Worker) run(ctx context.Context, s *settler, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+	report, err := s.settle(ctx, refs, wait)
+	if err != nil {
+		if isTransient(err) {
+			w.metrics.faults.Inc()
+		}
+		return sale.Report{}, err
+	}
+	for _, err := range report.Broken {
+		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
+	}
+	w.dispatcher.Dispatch(report.Messages)
+	w.afterCommit.settled(report.Settled)
+	w.metrics.settled(s.kind, report.Settled)
+	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
+	w.metrics.positions.Add(float64(report.Sold))
+	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
+	w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
+	return report, nil
+}

@@ -1,0 +1,30 @@
+package draw_test
+
+import (
+	"testing"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// A worker has few slots for draws: one whose campaign is locked must not keep its slot.
+func TestADrawDoesNotWaitLongForItsCampaign(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Patient(fixture.Settings(t)) // no wait ends by itself but the draw's
+	db := fixture.Pool(t, settings)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	unlock := fixture.LockCampaign(t, db, id)
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); !postgres.IsLockTimeout(err) {
+		t.Errorf("got %v", err)
+	}
+	unlock()
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
+		t.Error(err)
+	}
+	if j := fixture.Job(t, db, ref.ID); j.State != job.Succeeded {
+		t.Errorf("it is %s, %+v", j.State, j.Problem)
+	}
+	fixture.Sound(t, db)
+}

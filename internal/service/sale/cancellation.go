@@ -1,0 +1,133 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+)
+
+// cancellation is a queued cancellation job with all that its decision needs.
+type cancellation struct {
+	job.Ref
+	Cancellation
+	campaign *campaign.State    // nil: there is none
+	until    *time.Time         // the policy's deadline
+	late     bool               // it was accepted after the deadline
+	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
+}
+
+// cancellations is what a transaction of cancellations has locked and read.
+type cancellations struct {
+	wanted []*cancellation // in the order of arrival
+	busy   []job.Ref       // jobs whose campaign another transaction has locked
+}
+
+// users returns the users of the purchases.
+func (in *cancellations) users() (users []string) {
+	for _, c := range in.wanted {
+		if c.bought != nil {
+			users = append(users, c.bought.UserID)
+		}
+	}
+	return users
+}
+
+// wantedSQL reads those of the jobs $1 uuid[] that are queued, in order of arrival. The
+// deadline applies to the time of the request, not of this transaction.
+const wantedSQL = `
+	SELECT j.id, j.campaign_id, j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
+	FROM unnest($1::uuid[]) AS i (id)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+	LEFT JOIN campaigns c ON c.id = j.campaign_id
+	CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
+	WHERE j.state = 'queued' ORDER BY j.accepted_at, j.id`
+
+// lockCancellations locks the campaigns of jobs and reads, in later statements, what the
+// decisions need. A purchase that many jobs want to cancel is read once.
+func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*cancellations, error) {
+	in := &cancellations{}
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	b.Queue(wantedSQL, jobs).Query(in.scan)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockCancellations: %w", err)
+	}
+	all, bought := in.wanted, make(map[uuid.UUID]*purchase.Purchase)
+	in.wanted = nil
+	var ids []uuid.UUID
+	for _, c := range all {
+		if c.campaign != nil && !locked[c.CampaignID] {
+			in.busy = append(in.busy, c.Ref)
+			continue
+		}
+		in.wanted = append(in.wanted, c)
+		if _, known := bought[c.PurchaseID]; !known {
+			bought[c.PurchaseID] = nil
+			ids = append(ids, c.PurchaseID)
+		}
+	}
+	if len(ids) == 0 {
+		return in, nil
+	}
+	var reads pgx.Batch
+	purchase.QueueGet(&reads, ids, bought)
+	if err := tx.SendBatch(ctx, &reads).Close(); err != nil {
+		return nil, fmt.Errorf("lockCancellations: %w", err)
+	}
+	for _, c := range in.wanted {
+		c.bought = bought[c.PurchaseID]
+		if c.bought != nil && c.bought.CampaignID != c.CampaignID {
+			return nil, fmt.Errorf("job %s: purchase %s is of campaign %s, which is not locked", c.ID, c.PurchaseID, c.bought.CampaignID)
+		}
+	}
+	return in, nil
+}
+
+func (in *cancellations) scan(rows pgx.Rows) error {
+	for rows.Next() {
+		c := &cancellation{}
+		var payload []byte
+		if err := rows.Scan(&c.ID, &c.CampaignID, &payload, &c.campaign, &c.until, &c.late); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(payload, &c.Cancellation); err != nil {
+			return fmt.Errorf("the payload of job %s: %w", c.ID, err)
+		}
+		in.wanted = append(in.wanted, c)
+	}
+	return rows.Err()
+}
+
+// check returns why the purchase cannot be cancelled, or nil.
+func (c *cancellation) check() error {
+	switch {
+	case c.campaign == nil:
+		return fault.New(fault.NotFound, "there is no campaign %s", c.CampaignID)
+	case c.bought == nil:
+		return fault.New(fault.NotFound, "there is no purchase %s", c.PurchaseID)
+	case c.bought.State == purchase.Cancelled:
+		return fault.New(fault.StateConflict, "the purchase is cancelled already")
+	case c.bought.State != purchase.Completed:
+		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one can be cancelled", c.bought.State)
+	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
+		return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and the list of buyers is frozen", *c.campaign)
+	case *c.campaign != campaign.Active:
+		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
+	case c.late && !c.AnyTime:
+		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
+	case c.bought.PaymentMethod != purchase.External && c.bought.PaymentMethod != purchase.Wallet:
+		return fault.New(fault.StateConflict, "the purchase was paid by %s; only those paid external or by wallet can be cancelled", c.bought.PaymentMethod)
+	}
+	return nil
+}

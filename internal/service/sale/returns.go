@@ -1,0 +1,94 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
+)
+
+// returns is what a transaction of cancellations writes, and the report that is valid
+// after its commit.
+type returns struct {
+	changes   campaign.Changes
+	positions []inventory.Return
+	purchases []uuid.UUID
+	by        []string
+	reasons   []string
+	book      *wallet.Book // nil: the apps have the money
+	report    Report
+}
+
+// decide decides one cancellation, which sees what those before it have done. Its error
+// stops the batch; a refusal is a decision.
+func (r *returns) decide(c *cancellation, payees *payees) error {
+	err := c.check()
+	if err == nil && payees.busy(c.bought) {
+		r.report.Busy = append(r.report.Busy, c.Ref)
+		return nil
+	}
+	if err == nil {
+		err = payees.refund(c.bought)
+	}
+	switch {
+	case err == nil:
+		return r.cancel(c)
+	case errors.Is(err, wallet.ErrBroken): // it could never succeed
+		r.report.Broken = append(r.report.Broken, err)
+	case !isRefusal(err):
+		return err
+	}
+	r.report.Settled = append(r.report.Settled, job.Refused(c.ID, err))
+	return nil
+}
+
+func (r *returns) cancel(c *cancellation) error {
+	p := c.bought
+	p.State = purchase.Cancelled // for further cancellations of it
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	if err != nil {
+		return fmt.Errorf("the result of job %s: %w", c.ID, err)
+	}
+	r.report.Settled = append(r.report.Settled, job.Outcome{ID: c.ID, Result: answer})
+	r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)
+	for _, item := range p.Items {
+		r.positions = append(r.positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
+	}
+	if r.changes == nil {
+		r.changes = make(campaign.Changes)
+	}
+	r.changes.Add(p.CampaignID, campaign.Change{Sold: -len(p.Items)})
+	return nil
+}
+
+// write cancels the purchases, frees their positions, refunds the money and settles the
+// jobs, in one round trip and in the order of locks. Each statement fails when it does
+// not change exactly its rows.
+func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
+	if len(r.report.Settled) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	if len(r.purchases) > 0 {
+		r.changes.Queue(&b)
+		inventory.QueueTakeBack(&b, r.positions)
+		purchase.QueueCancel(&b, r.purchases, r.by, r.reasons)
+	}
+	if r.book != nil {
+		r.book.Queue(&b)
+	}
+	job.QueueSettle(&b, r.report.Settled)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
