@@ -58,7 +58,7 @@ func TestAQuietSaleFollowedAsTheGuideSays(t *testing.T) {
 	id := s.Campaign(6)
 	warm := func() {
 		for api := range s.URLs {
-			s.Do(api, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/positions", nil, nil)
+			s.Do(api, s.App, http.MethodGet, fmt.Sprintf("/v1/campaigns/%s/positions?min_version=%d", id, s.CampaignNow(id).BoardVersion), nil, nil)
 		}
 	}
 	warm()
