@@ -73,6 +73,13 @@ const (
 	PositionStateSold      PositionState = "sold"
 )
 
+// Defines values for StreamEndReason.
+const (
+	StreamEndReasonAge      StreamEndReason = "age"
+	StreamEndReasonOver     StreamEndReason = "over"
+	StreamEndReasonShutdown StreamEndReason = "shutdown"
+)
+
 // Defines values for WalletEventKind.
 const (
 	WalletEventKindAuthorize WalletEventKind = "authorize"
@@ -132,6 +139,11 @@ type AuthorizationDraft struct {
 
 // Board defines model for Board.
 type Board struct {
+	// BoardVersion Grows with every hold, release and sale.
+	BoardVersion int64 `json:"board_version"`
+
+	// Since Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
+	Since     int64      `json:"since"`
 	Positions []Position `json:"positions"`
 }
 
@@ -198,7 +210,10 @@ type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again.
+	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
+	Board *Board `json:"board,omitempty,omitzero"`
+
+	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 	Paused       bool  `json:"paused"`
 
@@ -535,6 +550,25 @@ type Position struct {
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
+// PositionNow A position, and as of when it is.
+type PositionNow struct {
+	Layer  int           `json:"layer"`
+	Column int           `json:"column"`
+	State  PositionState `json:"state"`
+
+	// Price In minor units of the currency (cents; yen).
+	Price Money `json:"price"`
+
+	// BoardVersion The version of the board when the position was read.
+	BoardVersion int64 `json:"board_version"`
+
+	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+
+	// UserID Whose it is: for operators, and for the user itself.
+	UserID string `json:"user_id,omitempty,omitzero"`
+}
+
 // PositionState defines model for PositionState.
 type PositionState string
 
@@ -647,6 +681,15 @@ type Selection struct {
 	// Quantity The server allows 100 by default.
 	Quantity int `json:"quantity,omitempty,omitzero"`
 }
+
+// StreamEnd The data of the event `end` of a stream.
+type StreamEnd struct {
+	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+	Reason StreamEndReason `json:"reason"`
+}
+
+// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+type StreamEndReason string
 
 // Sweep defines model for Sweep.
 type Sweep struct {
@@ -901,6 +944,17 @@ type ListCampaignsParams struct {
 	Limit  Limit         // The most elements of a page.
 }
 
+// StreamCampaignParams is the query of StreamCampaign.
+type StreamCampaignParams struct {
+	Positions bool // Whether events bring the positions that have changed.
+}
+
+// ListPositionsParams is the query of ListPositions.
+type ListPositionsParams struct {
+	MinVersion int64 // A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
+	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
+}
+
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
 	Cursor Cursor // The `next_cursor` of an earlier page.
@@ -922,7 +976,7 @@ type ListWalletEventsParams struct {
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
 //
-// All of them, or those in one state.
+// All of them, or those in one state. For operators as they are now; for others the first page is at most half a second old.
 //
 // For operator, app, user, viewer.
 func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, options ...CallOption) (CampaignPage, error) {
@@ -944,7 +998,7 @@ func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options
 
 // GetCampaign is GET /v1/campaigns/{campaign}: read a campaign.
 //
-// The present state, with its counts in all and per layer, and from publication on its rules and commitment.
+// Its state, with its counts in all and per layer, and from publication on its rules and commitment. For operators as it is now; for others at most half a second old.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -982,8 +1036,10 @@ func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options .
 }
 
 // streamCampaign is GET /v1/campaigns/{campaign}/events.
-func streamCampaign(campaign CampaignID) request {
-	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/events", campaign)}
+func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
+	query := make(url.Values)
+	put(query, "positions", params.Positions)
+	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/events", campaign), query: query}
 }
 
 // CreateHold is POST /v1/campaigns/{campaign}/holds: hold positions.
@@ -1012,20 +1068,26 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 
 // ListPositions is GET /v1/campaigns/{campaign}/positions: read the board.
 //
-// Every position by layer and column, with its state; at most a second old, but the user's own positions are current. Operators see who has each position; a user sees this only for its own.
+// Every position by layer and column, with its state; at most a second old, but the user's own positions are
+// current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
+// it is. After an event that tells of a version, ask for `min_version`: the answer is never older than that. With
+// `since` it has only what has changed since a version that you have seen.
 //
 // For operator, app, user, viewer.
-func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, options ...CallOption) (Board, error) {
-	return send[Board](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/positions", campaign)}, options)
+func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, params ListPositionsParams, options ...CallOption) (Board, error) {
+	query := make(url.Values)
+	put(query, "min_version", params.MinVersion)
+	put(query, "since", params.Since)
+	return send[Board](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/positions", campaign), query: query}, options)
 }
 
 // GetPosition is GET /v1/campaigns/{campaign}/positions/{layer}/{column}: read one position.
 //
-// As it is now.
+// As it is now, with the `board_version` at which it was read.
 //
 // For operator, app, user, viewer.
-func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer LayerNumber, column ColumnNumber, options ...CallOption) (Position, error) {
-	return send[Position](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/positions/%s/%s", campaign, layer, column)}, options)
+func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer LayerNumber, column ColumnNumber, options ...CallOption) (PositionNow, error) {
+	return send[PositionNow](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/positions/%s/%s", campaign, layer, column)}, options)
 }
 
 // PublishCampaign is POST /v1/campaigns/{campaign}/publish: publish a campaign.

@@ -21,9 +21,35 @@ import (
 // ends, the server refuses, or too many attempts to connect fail in a row (see
 // RetryPolicy).
 func (c *Client) Follow(ctx context.Context, campaign CampaignID) iter.Seq2[CampaignEvent, error] {
-	return follow(ctx, c, streamCampaign(campaign), "campaign", func(e CampaignEvent) bool {
-		return e.State == CampaignStateCompleted || e.State == CampaignStateCancelled
-	})
+	return follow(ctx, c, streamCampaign(campaign, StreamCampaignParams{}), "campaign", CampaignEvent.last)
+}
+
+// FollowBoard is Follow with the Board in every event: first the whole board, with Since
+// 0, then what has changed since the event before. It has no one's UserID.
+func (c *Client) FollowBoard(ctx context.Context, campaign CampaignID) iter.Seq2[CampaignEvent, error] {
+	return func(yield func(CampaignEvent, error) bool) {
+		var seen int64
+		for e, err := range follow(ctx, c, streamCampaign(campaign, StreamCampaignParams{Positions: true}), "campaign", CampaignEvent.last) {
+			if err == nil && (e.Board == nil || e.Board.Since > seen) { // too much for an event, or something is missing
+				board, err := c.ListPositions(ctx, campaign, ListPositionsParams{Since: seen, MinVersion: e.BoardVersion})
+				if err != nil {
+					yield(CampaignEvent{}, fmt.Errorf("client: following a board: %w", err))
+					return
+				}
+				e.Board = &board
+			}
+			if err == nil {
+				seen = e.Board.BoardVersion
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (e CampaignEvent) last() bool {
+	return e.State == CampaignStateCompleted || e.State == CampaignStateCancelled
 }
 
 // FollowJob iterates over a job: as it is now, and after each change of its state. It
@@ -55,6 +81,9 @@ func follow[T any](ctx context.Context, c *Client, r request, name string, last 
 		waits := c.retry.backOff()
 		take := func(event string, data []byte) error {
 			var value T
+			if event == "end" {
+				return endOf(data)
+			}
 			if event != name {
 				return nil // an event of a newer server
 			}
@@ -97,6 +126,18 @@ func follow[T any](ctx context.Context, c *Client, r request, name string, last 
 			return
 		}
 	}
+}
+
+// endOf reads the last event of a stream: is there more to come on another one?
+func endOf(data []byte) error {
+	var end StreamEnd
+	if err := json.Unmarshal(data, &end); err != nil {
+		return &malformedError{err}
+	}
+	if end.Reason == StreamEndReasonOver {
+		return errOver
+	}
+	return nil
 }
 
 // listen connects once and reads events. It returns nil when the server has ended

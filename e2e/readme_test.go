@@ -114,7 +114,8 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
 		"304 Not Modified", "6\n", // six are sold
-		`"next_cursor"`, "event: campaign", `"state":"active"`)
+		`"next_cursor"`, `"since":null,"positions":[`, // followed,
+		"event: campaign", `"state":"active"`, `"board":{"board_version":`)
 }
 
 // rows returns the rows of the tables of a text: their cells.

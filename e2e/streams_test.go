@@ -26,6 +26,9 @@ func TestAnAPIThatStopsEndsItsStreamsAndAnotherGoesOn(t *testing.T) {
 	}
 	board.WantEnd()
 	follower.WantEnd()
+	if board.Reason() != "shutdown" || follower.Reason() != "shutdown" {
+		t.Errorf("they ended by %s and %s", board.Reason(), follower.Reason())
+	}
 	if log := s.Log("api-1"); fleet.Contains(log, "cut off") {
 		t.Errorf("it did not wait for its streams: %s", fleet.Tail(log, 1000))
 	}

@@ -218,7 +218,7 @@ func (d *demo) check(ctx context.Context) error {
 }
 
 func (d *demo) loadBoard(ctx context.Context) error {
-	board, err := d.app.ListPositions(ctx, d.report.CampaignID)
+	board, err := d.app.ListPositions(ctx, d.report.CampaignID, client.ListPositionsParams{})
 	d.owners = make(map[triangle.Position]bool)
 	for _, p := range board.Positions {
 		d.owners[triangle.Position{Layer: p.Layer, Column: p.Column}] = p.State == client.PositionStateSold

@@ -8,7 +8,6 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -21,12 +20,14 @@ func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignR
 	}
 	request.CampaignID = uuidv7.New()
 	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body))
+	s.read.forget(request.CampaignID)
 	return s.commandDone(done, err, campaignsPath)
 }
 
 // PatchCampaign changes what the campaign's state allows.
 func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignRequestObject) (contract.PatchCampaignResponseObject, error) {
 	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body))
+	s.read.forget(r.Campaign)
 	if err != nil {
 		return nil, err
 	}
@@ -56,20 +57,34 @@ func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 	}
 	request.CampaignID = id
 	done, err := move(ctx, request)
+	s.read.forget(id)
 	return s.commandDone(done, err, campaignsPath)
 }
 
-// GetCampaign answers with a campaign as it is now, or with 304.
+// GetCampaign answers with a campaign, or with 304.
 func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequestObject) (contract.GetCampaignResponseObject, error) {
-	found, err := lifecycle.Get(ctx, s.db, r.Campaign)
+	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return tagged(campaignJSON(found), r.Params.IfNoneMatch)
+	var found taggedAnswer
+	if c.role == operator {
+		found, err = readCampaign(ctx, s.db, r.Campaign)
+	} else {
+		found, err = s.read.campaign(ctx, r.Campaign)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found.matched(r.Params.IfNoneMatch), nil
 }
 
-// ListCampaigns answers with one page of campaigns, newest first.
+// ListCampaigns answers with one page of campaigns, newest first, or with 304.
 func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsRequestObject) (contract.ListCampaignsResponseObject, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	page := campaign.Page{Limit: pageSize(r.Params.Limit)}
 	if r.Params.State != nil {
 		page.State = campaign.State(*r.Params.State)
@@ -77,14 +92,14 @@ func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsReq
 	if r.Params.Cursor != nil {
 		page.After = *r.Params.Cursor
 	}
-	list, err := campaign.List(ctx, s.db, page)
+	var found taggedAnswer
+	if c.role == operator || r.Params.Cursor != nil { // only the first page is read by crowds
+		found, err = readCampaigns(ctx, s.db, page)
+	} else {
+		found, err = s.read.list(ctx, page)
+	}
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.CampaignPage{Campaigns: make([]contract.CampaignSummary, len(list))}
-	for i, one := range list {
-		answer.Campaigns[i] = summaryJSON(one)
-	}
-	answer.NextCursor = nextCursor(len(list), page.Limit, func() uuid.UUID { return list[len(list)-1].ID })
-	return contract.ListCampaigns200JSONResponse{Body: answer}, nil
+	return found.matched(r.Params.IfNoneMatch), nil
 }

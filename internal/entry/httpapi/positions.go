@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/store/inventory"
@@ -17,9 +18,42 @@ func positionJSON(p inventory.Position, who caller) contract.Position {
 	return d
 }
 
-// ListPositions answers with all positions of a campaign. Operators get the current
-// state. Others get a copy that is up to a second old; for a user, its own positions
-// in it are current.
+// boardVersion is the version at which positions of a campaign were read. Before
+// publication a campaign has none, and its version is 0.
+func boardVersion(all []inventory.Position) int64 {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[0].AsOf
+}
+
+// boardJSON is a whole board.
+func boardJSON(version int64, all []inventory.Position, who caller) contract.Board {
+	document := contract.Board{BoardVersion: version, Positions: make([]contract.Position, len(all))}
+	for i, p := range all {
+		document.Positions[i] = positionJSON(p, who)
+	}
+	return document
+}
+
+// changesJSON is what has changed on a board since a version, or the whole board if that
+// is most of it or the version is 0 or still to come.
+func changesJSON(version, since int64, all []inventory.Position, who caller) contract.Board {
+	if since <= 0 || since > version {
+		return boardJSON(version, all, who)
+	}
+	changed := inventory.Since(all, since)
+	if 2*len(changed) > len(all) {
+		return boardJSON(version, all, who)
+	}
+	document := boardJSON(version, changed, who)
+	document.Since = &since
+	return document
+}
+
+// ListPositions answers with the board of a campaign, or with what has changed on it.
+// Operators get the current state. Others get a copy that is up to a second old, but not
+// older than they have seen; for a user, its own positions in it are current.
 func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsRequestObject) (contract.ListPositionsResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
@@ -28,33 +62,48 @@ func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsReq
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	if c.seesOwners() {
-		all, err := inventory.All(ctx, s.db, r.Campaign)
-		if err != nil {
-			return nil, err
-		}
-		return tagged(positionsJSON(all, c.caller), r.Params.IfNoneMatch)
+	var least, since int64
+	if r.Params.MinVersion != nil {
+		least = *r.Params.MinVersion
 	}
-	shared, err := s.positions.get(ctx, r.Campaign)
-	if err != nil {
+	if r.Params.Since != nil {
+		since = *r.Params.Since
+	}
+	answer, version, err := s.board(ctx, r, c.caller, max(least, since), since)
+	switch {
+	case err != nil:
 		return nil, err
+	case version < least:
+		return nil, fault.New(fault.StateConflict, "the board is at version %d and has not reached %d; read it without min_version", version, least)
 	}
-	if c.user == "" {
-		return shared.public.matched(r.Params.IfNoneMatch), nil
-	}
-	own, err := inventory.OfUser(ctx, s.db, r.Campaign, c.user)
-	if err != nil {
-		return nil, err
-	}
-	return tagged(positionsJSON(inventory.Overlay(shared.positions, own, c.user), c.caller), r.Params.IfNoneMatch)
+	return answer.matched(r.Params.IfNoneMatch), nil
 }
 
-func positionsJSON(all []inventory.Position, who caller) contract.Board {
-	document := contract.Board{Positions: make([]contract.Position, len(all))}
-	for i, p := range all {
-		document.Positions[i] = positionJSON(p, who)
+// board returns what the caller may see of a board, and its version. That is least or
+// later, unless the board has not reached it.
+func (s *Server) board(ctx context.Context, r contract.ListPositionsRequestObject, who caller, least, since int64) (taggedAnswer, int64, error) {
+	if who.seesOwners() {
+		all, err := inventory.All(ctx, s.db, r.Campaign)
+		if err != nil {
+			return taggedAnswer{}, 0, err
+		}
+		answer, err := taggedAt(boardVersion(all), changesJSON(boardVersion(all), since, all, who))
+		return answer, boardVersion(all), err
 	}
-	return document
+	shared, err := s.positions.get(ctx, r.Campaign, least)
+	if err != nil {
+		return taggedAnswer{}, 0, err
+	}
+	if who.user == "" {
+		changed, err := shared.since(since)
+		return changed.answer, shared.version, err
+	}
+	own, err := inventory.OfUser(ctx, s.db, r.Campaign, who.user)
+	if err != nil {
+		return taggedAnswer{}, 0, err
+	}
+	answer, err := taggedAt(shared.version, changesJSON(shared.version, since, inventory.Overlay(shared.positions, own, who.user), who))
+	return answer, shared.version, err
 }
 
 // GetPosition answers with one position as it is now.
@@ -63,9 +112,12 @@ func (s handlers) GetPosition(ctx context.Context, r contract.GetPositionRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := inventory.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
+	found, err := inventory.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetPosition200JSONResponse{Body: positionJSON(p, c.caller)}, nil
+	p := positionJSON(found, c.caller)
+	answer, err := taggedAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Price: p.Price, State: p.State,
+		UserID: p.UserID, ExpiresAt: p.ExpiresAt, BoardVersion: found.AsOf})
+	return answer.matched(r.Params.IfNoneMatch), err
 }

@@ -49,6 +49,7 @@ type Server struct {
 	tokens     *token.Verifier
 	limiter    *ratelimit.Limiter
 	known      *knownCampaigns
+	read       *campaignsCache
 	positions  *positionsCache
 	backlog    *backlog
 	streams    *stream.Limit
@@ -93,7 +94,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		tokens:    tokens,
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
 		known:     newKnownCampaigns(db),
-		positions: newPositionsCache(db, settings.API.RequestTimeout),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
 		streams:   stream.NewLimit(settings.Streams, registry),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
@@ -107,6 +107,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
+	s.read = newCampaignsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
+	s.positions = newPositionsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)

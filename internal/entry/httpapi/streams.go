@@ -61,9 +61,9 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if err != nil {
 		return nil, err
 	}
-	seen := ""
+	seen, board := "", int64(0)
 	if r.Params.LastEventID != nil {
-		seen = *r.Params.LastEventID
+		seen, board = seenOf(*r.Params.LastEventID)
 	}
 	if now := campaign.ProgressOf(found); over(now) && now.Version == seen {
 		return streamAnswer{over: true}, nil
@@ -72,9 +72,13 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if err != nil {
 		return nil, err
 	}
+	event := campaignEvent
+	if r.Params.Positions != nil && *r.Params.Positions {
+		event = (&boardFollower{server: s.Server, seen: board}).event
+	}
 	subscription := s.campaigns.Subscribe(r.Campaign, seen)
 	return streamAnswer{call: who, draining: s.draining, stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer, end <-chan struct{}) {
-		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), campaignEvent, end) // the client is gone
+		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), event, end) // the client is gone
 	}}, nil
 }
 
@@ -83,9 +87,13 @@ func over(p campaign.Progress) bool {
 }
 
 func campaignEvent(now campaign.Progress) stream.Event {
-	data, _ := json.Marshal(contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, // cannot fail
-		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}, BoardVersion: now.Board})
+	data, _ := json.Marshal(progressJSON(now)) // cannot fail
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
+}
+
+func progressJSON(now campaign.Progress) contract.CampaignEvent {
+	return contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
+		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
 }
 
 // StreamJob follows a job: as it is now, then when it is final.

@@ -90,8 +90,8 @@ func TestACampaignsStreamTellsHowACrowdBuysItOut(t *testing.T) {
 			t.Errorf("the last event: %+v", f)
 		}
 	}
-	if l.Err != nil {
-		t.Errorf("%d events, %v", len(events), l.Err)
+	if l.Err != nil || l.Reason() != "over" {
+		t.Errorf("%d events, %v, %s", len(events), l.Err, l.Reason())
 	}
 	last := events[len(events)-1]
 	seen := []string{events[0].ID}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -24,8 +25,22 @@ func tagged(document any, ifNoneMatch *string) (taggedAnswer, error) {
 	if err != nil {
 		return taggedAnswer{}, err
 	}
-	digest := sha256.Sum256(body)
-	return taggedAnswer{tag: `W/"` + hex.EncodeToString(digest[:12]) + `"`, body: body}.matched(ifNoneMatch), nil
+	return taggedAnswer{tag: `W/"` + digest(body) + `"`, body: body}.matched(ifNoneMatch), nil
+}
+
+// taggedAt encodes a document as of a board_version. Its tag begins with the version: the
+// same version can be shown in several ways, as holds end by the clock.
+func taggedAt(version int64, document any) (taggedAnswer, error) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		return taggedAnswer{}, err
+	}
+	return taggedAnswer{tag: `W/"` + strconv.FormatInt(version, 10) + "-" + digest(body) + `"`, body: body}, nil
+}
+
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:12])
 }
 
 // matched returns the answer for a client that sends If-None-Match (RFC 9110, section 13.1.2).
@@ -53,6 +68,12 @@ func (a taggedAnswer) send(c *fiber.Ctx) error {
 
 // VisitGetCampaignResponse implements contract.GetCampaignResponseObject.
 func (a taggedAnswer) VisitGetCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitListCampaignsResponse implements contract.ListCampaignsResponseObject.
+func (a taggedAnswer) VisitListCampaignsResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitGetPositionResponse implements contract.GetPositionResponseObject.
+func (a taggedAnswer) VisitGetPositionResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // VisitListPositionsResponse implements contract.ListPositionsResponseObject.
 func (a taggedAnswer) VisitListPositionsResponse(c *fiber.Ctx) error { return a.send(c) }

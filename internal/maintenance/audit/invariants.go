@@ -12,6 +12,9 @@ var invariants = []invariant{
 			FROM positions p WHERE p.campaign_id = c.id) r
 		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
 		  AND (c.positions_sold, c.positions_reserved, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.total)`},
+	{"no position has changed at a version that its board has not reached", `
+		SELECT format('position %s/%s/%s: %s, the board is at %s', p.campaign_id, p.layer, p.col, p.board_version, c.board_version)
+		FROM positions p JOIN campaigns c ON c.id = p.campaign_id WHERE p.board_version > c.board_version`},
 	{"a sold position belongs to a completed purchase of its owner", `
 		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
 		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id

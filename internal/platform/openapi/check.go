@@ -41,6 +41,9 @@ func (o *Operation) CheckParameters(get func(in, name string) (text string, sent
 		if n, err := strconv.ParseInt(text, 10, 64); p.integer && err == nil && strconv.FormatInt(n, 10) == text {
 			value = json.Number(text)
 		}
+		if p.boolean && (text == "true" || text == "false") {
+			value = text == "true"
+		}
 		pointer := p.name
 		if p.in == "query" {
 			pointer = "?" + p.name

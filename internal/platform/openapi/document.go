@@ -38,6 +38,7 @@ type parameter struct {
 	name, in string
 	required bool
 	integer  bool
+	boolean  bool
 	schema   *jsonschema.Schema
 }
 
@@ -154,6 +155,7 @@ func (r reader) parameter(pointer string, raw any) (p parameter, err error) {
 	p.in, _ = described["in"].(string)
 	p.required, _ = described["required"].(bool)
 	p.integer = child(described, "schema")["type"] == "integer"
+	p.boolean = child(described, "schema")["type"] == "boolean"
 	p.schema, err = r.compiler.Compile(address + "#" + pointer + "/schema")
 	return p, err
 }

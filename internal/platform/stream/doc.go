@@ -6,8 +6,8 @@
 // events, and a comment after each silence, so that dead clients are noticed and
 // proxies keep the connection. A stream ends after an event that is marked as the
 // last, when its source is closed, when it is too old, or when the server shuts
-// down; always between two events. The client connects again with the id of the
-// last event it got. Retry time and age are random within limits, so that clients
+// down; always between two events. It says why, in an event named end, so that the client
+// can tell an end from a cut. The client connects again with the id of the last event it got. Retry time and age are random within limits, so that clients
 // do not all come back at once.
 //
 // Nothing is queued here: a stream takes the next event when the one before is

@@ -52,14 +52,25 @@ func (w *Writer) Event(e Event) error {
 	if e.Name != "" {
 		w.line("event", e.Name)
 	}
-	data := string(e.Data)
-	if bytes.IndexByte(e.Data, '\r') >= 0 {
-		data = lineBreaks.Replace(data)
+	if !bytes.ContainsAny(e.Data, "\r\n") {
+		return w.sendLine(e.Data)
 	}
-	for line := range strings.SplitSeq(data, "\n") {
+	for line := range strings.SplitSeq(lineBreaks.Replace(string(e.Data)), "\n") {
 		w.line("data", line)
 	}
 	return w.send()
+}
+
+// sendLine ends the frame with data of one line. It does not copy the data, which can be
+// long and the same for thousands of clients.
+func (w *Writer) sendLine(data []byte) error {
+	w.frame = append(w.frame, "data: "...)
+	for _, part := range [][]byte{w.frame, data, []byte("\n\n")} {
+		if _, err := w.out.Write(part); err != nil {
+			return err
+		}
+	}
+	return w.out.Flush()
 }
 
 // Ping sends a comment, which clients ignore.

@@ -8,9 +8,17 @@ import (
 	"triprize/internal/platform/config"
 )
 
+// The reasons why a stream ends: the data of its last event, which is named end. A stream
+// without it was cut.
+const (
+	Over     = "over"     // events is closed, or one was the last
+	Age      = "age"      // it is too old
+	Shutdown = "shutdown" // done is closed
+)
+
 // Serve sends events until events is closed, one was the last, the stream is
-// too old, or done is closed; then it returns nil. An error means that the client
-// is gone. It flushes after each event and after each heartbeat.
+// too old, or done is closed; then it says why and returns nil. An error means that the
+// client is gone. It flushes after each event and after each heartbeat.
 func Serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <-chan struct{}) error {
 	return Relay(w, settings, events, func(e Event) Event { return e }, done)
 }
@@ -19,13 +27,22 @@ func Serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <
 // The values in first are sent before those of the source.
 func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first ...T) error {
 	out := NewWriter(w)
-	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
+	reason, err := relay(out, settings, source, event, done, first)
+	if err != nil {
 		return err
+	}
+	return out.Event(Event{Name: "end", Data: []byte(`{"reason":"` + reason + `"}`)})
+}
+
+// relay returns why the stream ends.
+func relay[T any](out *Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first []T) (reason string, err error) {
+	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
+		return "", err
 	}
 	for _, one := range first {
 		e := event(one)
 		if err := out.Event(e); err != nil || e.Last {
-			return err
+			return Over, err
 		}
 	}
 	tooOld := time.NewTimer(settings.MaxAge - jitter(settings.MaxAge/10))
@@ -35,30 +52,30 @@ func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, eve
 	for {
 		select { // checked first, so that a busy source cannot delay the end
 		case <-done:
-			return nil
+			return Shutdown, nil
 		case <-tooOld.C:
-			return nil
+			return Age, nil
 		default:
 		}
 		var err error
 		select {
 		case <-done:
-			return nil
+			return Shutdown, nil
 		case <-tooOld.C:
-			return nil
+			return Age, nil
 		case <-silence.C:
 			err = out.Ping()
 		case one, open := <-source:
 			if !open {
-				return nil
+				return Over, nil
 			}
 			e := event(one)
 			if err = out.Event(e); e.Last {
-				return err
+				return Over, err
 			}
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 		silence.Reset(settings.Heartbeat)
 	}

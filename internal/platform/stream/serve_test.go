@@ -87,6 +87,7 @@ func TestEachEventIsSentAtOnce(t *testing.T) {
 		until(t, client, "id: "+strconv.Itoa(i)+"\ndata: x\n\n")
 	}
 	close(events)
+	until(t, client, "}\n\n")
 	if err := await(t, over); err != nil {
 		t.Error(err)
 	}
@@ -128,10 +129,16 @@ func TestASilentStreamHasHeartbeats(t *testing.T) {
 			}
 		}
 		close(done)
+		until(t, client, "\n\n")
 		if err := await(t, over); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// ending is the last event of a stream.
+func ending(reason string) received {
+	return received{name: "end", data: `{"reason":"` + reason + `"}`}
 }
 
 func TestAStreamEndsWithItsSource(t *testing.T) {
@@ -144,7 +151,7 @@ func TestAStreamEndsWithItsSource(t *testing.T) {
 	if err := Serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, _ := parse(sent.String()); len(got) != 2 || got[1].data != "b" {
+	if got, _, _ := parse(sent.String()); len(got) != 3 || got[1].data != "b" || got[2] != ending(Over) {
 		t.Errorf("received %q", got)
 	}
 }
@@ -159,14 +166,14 @@ func TestAStreamEndsAfterTheLastEvent(t *testing.T) {
 	if err := Relay(bufio.NewWriter(&sent), patient(), source, word, nil, "present"); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, _ := parse(sent.String()); len(got) != 2 || got[0].data != "present" || got[1].data != "final" {
+	if got, _, _ := parse(sent.String()); len(got) != 3 || got[0].data != "present" || got[1].data != "final" || got[2] != ending(Over) {
 		t.Errorf("received %q", got)
 	}
 	sent.Reset()
 	if err := Relay(bufio.NewWriter(&sent), patient(), source, word, nil, "final"); err != nil { // it was over before it began
 		t.Fatal(err)
 	}
-	if got, _, _ := parse(sent.String()); len(got) != 1 || got[0].data != "final" || len(source) != 1 {
+	if got, _, _ := parse(sent.String()); len(got) != 2 || got[0].data != "final" || got[1] != ending(Over) || len(source) != 1 {
 		t.Errorf("received %q", got)
 	}
 }
@@ -178,9 +185,12 @@ func TestAnOldStreamEnds(t *testing.T) {
 		settings.MaxAge = 10 * time.Second
 		began := time.Now()
 		client, over := served(settings, make(chan Event), nil)
-		go func() { _, _ = io.Copy(io.Discard, client) }()
-		if err := await(t, over); err != nil {
+		all, err := io.ReadAll(client)
+		if err := errors.Join(err, await(t, over)); err != nil {
 			t.Error(err)
+		}
+		if got, _, _ := parse(string(all)); len(got) != 1 || got[0] != ending(Age) {
+			t.Errorf("received %q", got)
 		}
 		if age := time.Since(began); age > settings.MaxAge || age < settings.MaxAge*9/10 {
 			t.Errorf("it ended after %s", age)
@@ -212,6 +222,7 @@ func TestADrainingServerEndsASilentStream(t *testing.T) {
 		until(t, client, "\n\n")
 		synctest.Wait() // it waits for an event now
 		close(done)
+		until(t, client, "event: end\ndata: {\"reason\":\"shutdown\"}\n\n")
 		if err := await(t, over); err != nil {
 			t.Error(err)
 		}
@@ -231,7 +242,7 @@ func TestADrainingServerEndsABusyStreamBetweenEvents(t *testing.T) {
 	if err := await(t, over); err != nil {
 		t.Error(err)
 	}
-	if all := begun + string(rest); !strings.HasSuffix(all, "data: first line\ndata: second line\n\n") {
+	if all := begun + string(rest); !strings.HasSuffix(all, "data: first line\ndata: second line\n\nevent: end\ndata: {\"reason\":\"shutdown\"}\n\n") {
 		t.Errorf("it ended with %q", all[max(0, len(all)-60):])
 	}
 }
@@ -249,8 +260,8 @@ func TestEndsDoNotWaitForAPauseInTheEvents(t *testing.T) {
 		if err := Serve(bufio.NewWriter(&sent), patient(), events, done); err != nil {
 			t.Fatal(err)
 		}
-		if got, _, _ := parse(sent.String()); len(got) > 0 {
-			t.Fatalf("%d events were sent after the end", len(got))
+		if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != ending(Shutdown) {
+			t.Fatalf("%d events were sent, the last %q", len(got), got[len(got)-1])
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Campaigns struct {
 type watched struct {
 	latest        campaign.Progress
 	readAt        time.Time // zero: never
+	changedAt     time.Time // after the query that found latest
 	subscriptions map[*Subscription]struct{}
 }
 
@@ -116,6 +117,17 @@ func (s *Subscription) offer(latest campaign.Progress) {
 	}
 }
 
+// ChangedAt returns when it was learned here that a campaign has changed: what was read
+// before then may be out of date. It is zero for a campaign that nobody follows.
+func (w *Campaigns) ChangedAt(id uuid.UUID) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.watched[id]; c != nil {
+		return c.changedAt
+	}
+	return time.Time{}
+}
+
 // Watching returns how many campaigns have subscriptions.
 func (w *Campaigns) Watching() int { return len(w.ids(func(*watched) bool { return true })) }
 
@@ -178,6 +190,9 @@ func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
 		c := w.watched[latest.CampaignID]
 		if c == nil {
 			continue // its last subscription has ended in the meantime
+		}
+		if latest.Version != c.latest.Version {
+			c.changedAt = time.Now()
 		}
 		c.latest, c.readAt = latest, began
 		for s := range c.subscriptions {

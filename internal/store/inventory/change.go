@@ -13,6 +13,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// Every change of a position writes the board_version of its transaction into it.
+// campaign.Changes counts that up once in every transaction. A statement uses counted if
+// it comes after that, and uncounted if it comes before.
+const (
+	counted   = `(SELECT board_version FROM campaigns WHERE id = p.campaign_id)`
+	uncounted = `(SELECT board_version + 1 FROM campaigns WHERE id = p.campaign_id)`
+)
+
 // NewHold is a hold to be made, with the free positions it will keep.
 type NewHold struct {
 	Hold
@@ -20,7 +28,7 @@ type NewHold struct {
 }
 
 // QueueHold makes holds. Their positions must still be free and have the version
-// at which they were found.
+// at which they were found. It comes after campaign.Changes.
 func QueueHold(b *pgx.Batch, holds []NewHold) error {
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
@@ -34,7 +42,7 @@ func QueueHold(b *pgx.Batch, holds []NewHold) error {
 	}
 	b.Queue(`
 		UPDATE positions p
-		SET state = 'held', version = p.version + 1, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
+		SET state = 'held', version = p.version + 1, board_version = `+counted+`, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[])
 		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at)
 		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
@@ -62,24 +70,25 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	return nil
 }
 
-// QueueExtend moves the deadline of an active hold.
+// QueueExtend moves the deadline of an active hold, after campaign.Changes.
 func QueueExtend(b *pgx.Batch, h Hold, deadline time.Time) {
 	b.Queue(`UPDATE holds SET expires_at = $2, extensions = extensions + 1 WHERE id = $1 AND state = 'active'`, h.ID, deadline).
 		Exec(postgres.Exactly(1, "active holds"))
 	b.Queue(`
-		UPDATE positions SET version = version + 1, expires_at = $3
+		UPDATE positions p SET version = version + 1, board_version = `+counted+`, expires_at = $3
 		WHERE campaign_id = $1 AND state = 'held' AND hold_id = $2`, h.CampaignID, h.ID, deadline).
 		Exec(postgres.Exactly(len(h.Positions), "held positions"))
 }
 
-// QueueRelease ends an active hold that its owner gives back.
+// QueueRelease ends an active hold that its owner gives back, after campaign.Changes.
 func QueueRelease(b *pgx.Batch, h Hold) {
 	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1 AND state = 'active'`, h.ID).
 		Exec(postgres.Exactly(1, "active holds"))
-	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions))
+	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions), counted)
 }
 
-// QueueExpire ends active holds that are over.
+// QueueExpire ends active holds that are over, before campaign.Changes: what they free
+// can be given away in the same transaction.
 func QueueExpire(b *pgx.Batch, over []Over) {
 	ids, campaigns, freed := make([]uuid.UUID, len(over)), make([]uuid.UUID, len(over)), 0
 	for i, o := range over {
@@ -90,15 +99,15 @@ func QueueExpire(b *pgx.Batch, over []Over) {
 		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
 		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
 		Exec(postgres.Exactly(len(ids), "holds that are over"))
-	queueFreeHeld(b, campaigns, ids, freed)
+	queueFreeHeld(b, campaigns, ids, freed, uncounted)
 }
 
 // queueFreeHeld frees the n positions that holds keep. It finds them by hold,
 // because a position of an ended hold may have a new owner.
-func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
+func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int, boardVersion string) {
 	b.Queue(`
-		UPDATE positions
-		SET state = 'available', version = version + 1, user_id = NULL, hold_id = NULL, expires_at = NULL
+		UPDATE positions p
+		SET state = 'available', version = version + 1, board_version = `+boardVersion+`, user_id = NULL, hold_id = NULL, expires_at = NULL
 		WHERE campaign_id = ANY($1) AND state = 'held' AND hold_id = ANY($2)`, campaigns, holds).
 		Exec(postgres.Exactly(n, "held positions"))
 }
@@ -112,7 +121,8 @@ type Sale struct {
 }
 
 // QueueSell marks positions as sold and ends the holds that purchases use. The
-// positions must still have the version at which they were found.
+// positions must still have the version at which they were found. It comes after
+// campaign.Changes.
 func QueueSell(b *pgx.Batch, sales []Sale) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
@@ -130,7 +140,7 @@ func QueueSell(b *pgx.Batch, sales []Sale) {
 	}
 	b.Queue(`
 		UPDATE positions p
-		SET state = 'sold', version = p.version + 1, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp(),
+		SET state = 'sold', version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp(),
 		    hold_id = NULL, expires_at = NULL
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[])
 		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id)
@@ -153,7 +163,8 @@ type Return struct {
 }
 
 // QueueTakeBack frees positions. Each must still be sold, and to the purchase that
-// gives it back: one that was freed before may have a new owner.
+// gives it back: one that was freed before may have a new owner. It comes after
+// campaign.Changes.
 func QueueTakeBack(b *pgx.Batch, returns []Return) {
 	n := len(returns)
 	campaigns, purchases, layers, cols := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int, n), make([]int, n)
@@ -162,20 +173,20 @@ func QueueTakeBack(b *pgx.Batch, returns []Return) {
 	}
 	b.Queue(`
 		UPDATE positions p
-		SET state = 'available', version = p.version + 1, user_id = NULL, purchase_id = NULL, sold_at = NULL
+		SET state = 'available', version = p.version + 1, board_version = `+counted+`, user_id = NULL, purchase_id = NULL, sold_at = NULL
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[]) AS r (campaign_id, layer, col, purchase_id)
 		WHERE p.campaign_id = r.campaign_id AND p.layer = r.layer AND p.col = r.col
 		  AND p.purchase_id = r.purchase_id AND p.state = 'sold'`, campaigns, layers, cols, purchases).
 		Exec(postgres.Exactly(n, "sold positions"))
 }
 
-// FreeReserved frees the positions that a purchase has reserved and returns how
-// many. It finds them by purchase, because a position of an expired reservation
-// may have a new owner.
+// FreeReserved frees the positions that a purchase has reserved and returns how many,
+// which campaign.Changes needs, so it comes before. It finds them by purchase, because a
+// position of an expired reservation may have a new owner.
 func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UUID) (int, error) {
 	tag, err := tx.Exec(ctx, `
-		UPDATE positions
-		SET state = 'available', version = version + 1, user_id = NULL, purchase_id = NULL, expires_at = NULL
+		UPDATE positions p
+		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, purchase_id = NULL, expires_at = NULL
 		WHERE campaign_id = $1 AND purchase_id = $2 AND state = 'reserved'`, campaignID, purchaseID)
 	if err != nil {
 		return 0, fmt.Errorf("inventory.FreeReserved(%s): %w", purchaseID, err)

@@ -25,6 +25,9 @@
 // caller that forgets the lock fails instead of selling a position twice. The
 // caller changes the counters of the campaign in the same transaction.
 //
+// Each change of a position writes the campaign's board_version at that time into it, so
+// that [Since] can tell what has changed on a board that somebody has seen.
+//
 // A hold is over at its deadline by the database's clock, even before a sweep has
 // ended it: [GetHold] calls it expired, and its positions are shown as available.
 // Every transaction that gives positions away locks the campaign, reads once which

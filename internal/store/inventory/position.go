@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,16 +35,30 @@ type Position struct {
 	State     State
 	UserID    *string
 	ExpiresAt *time.Time
+	AsOf      int64 // the campaign's board_version when it was read
+	Changed   int64 // the board_version at which it last changed, or unversioned
 }
+
+// unversioned is the version of a change that no board_version tells of: a hold that is
+// over before a sweep has ended it, or a change from before versions were kept. It is
+// above every version, so the position always counts as changed.
+const unversioned = math.MaxInt64
 
 const (
 	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has ended it
-	shown  = `layer, col, price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
-		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END`
+	// shown needs the campaign's id as $1.
+	shown = `layer, col, price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
+		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
+		coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
+		CASE WHEN NOT ` + isOver + ` THEN board_version END`
 )
 
 func scanPosition(row pgx.CollectableRow) (p Position, err error) {
-	err = row.Scan(&p.Layer, &p.Column, &p.Price, &p.State, &p.UserID, &p.ExpiresAt)
+	var changed *int64
+	err = row.Scan(&p.Layer, &p.Column, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.AsOf, &changed)
+	if p.Changed = unversioned; changed != nil {
+		p.Changed = *changed
+	}
 	return p, err
 }
 
@@ -81,11 +96,23 @@ func Overlay(older, own []Position, userID string) []Position {
 		if its, ok := mine[p.Position]; ok {
 			p = its
 		} else if p.UserID != nil && *p.UserID == userID {
-			p.State, p.UserID, p.ExpiresAt = Available, nil, nil
+			p.State, p.UserID, p.ExpiresAt, p.Changed = Available, nil, nil, unversioned
 		}
 		fresh[i] = p
 	}
 	return fresh
+}
+
+// Since returns the positions of a board that have changed after a version. Who has seen
+// the board at that version, and replaces these, has the board as it is.
+func Since(all []Position, version int64) []Position {
+	changed := make([]Position, 0, 16)
+	for _, p := range all {
+		if p.Changed > version {
+			changed = append(changed, p)
+		}
+	}
+	return changed
 }
 
 // Get returns one position, or a not-found Error.

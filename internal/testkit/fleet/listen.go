@@ -26,6 +26,7 @@ type Listener struct {
 	Answer // its status and header; the body of one that is no stream
 	t      *testing.T
 	frames chan Frame // closed at the end
+	reason string     // why the stream has ended, as its last event says; empty: it has not
 	Err    error      // how it ended, once frames is closed; nil: between two frames, as HTTP wants it
 	HangUp func()
 }
@@ -109,15 +110,27 @@ func (l *Listener) Next() (Frame, bool) {
 	}
 }
 
-// Event returns the next event, past heartbeats and hints.
+// Event returns the next event, past heartbeats and hints. That of the end is not one of
+// them; a stream without it was cut.
 func (l *Listener) Event() (Frame, bool) {
 	l.t.Helper()
 	for {
-		if f, more := l.Next(); !more || f.Data != "" {
+		f, more := l.Next()
+		switch {
+		case f.Name == "end":
+			var end struct{ Reason string }
+			if err := json.Unmarshal([]byte(f.Data), &end); err != nil || end.Reason == "" || f.ID != "" {
+				l.t.Fatalf("the end is %+v", f)
+			}
+			l.reason = end.Reason
+		case !more || f.Data != "":
 			return f, more
 		}
 	}
 }
+
+// Reason is why the stream has ended, once there are no more events.
+func (l *Listener) Reason() string { return l.reason }
 
 // WantEvent returns the next event and fails the test when there is none.
 func (l *Listener) WantEvent() Frame {
@@ -134,7 +147,7 @@ func (l *Listener) WantEnd() {
 	l.t.Helper()
 	if f, more := l.Event(); more {
 		l.t.Errorf("one more event: %+v", f)
-	} else if l.Err != nil {
+	} else if l.Err != nil || l.reason == "" {
 		l.t.Errorf("the stream was cut: %v", l.Err)
 	}
 }

@@ -100,6 +100,13 @@ const (
 	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
 
+// Defines values for StreamEndReason.
+const (
+	Age      StreamEndReason = "age"
+	Over     StreamEndReason = "over"
+	Shutdown StreamEndReason = "shutdown"
+)
+
 // Defines values for WalletEventKind.
 const (
 	WalletEventKindAuthorize WalletEventKind = "authorize"
@@ -159,6 +166,11 @@ type AuthorizationDraft struct {
 
 // Board defines model for Board.
 type Board struct {
+	// BoardVersion Grows with every hold, release and sale.
+	BoardVersion int64 `json:"board_version"`
+
+	// Since Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
+	Since     *int64     `json:"since"`
 	Positions []Position `json:"positions"`
 }
 
@@ -225,7 +237,10 @@ type CampaignEvent struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again.
+	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
+	Board *Board `json:"board,omitempty"`
+
+	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 	Paused       bool  `json:"paused"`
 
@@ -567,6 +582,25 @@ type Position struct {
 	UserID *string `json:"user_id,omitempty"`
 }
 
+// PositionNow A position, and as of when it is.
+type PositionNow struct {
+	Layer  int           `json:"layer"`
+	Column int           `json:"column"`
+	State  PositionState `json:"state"`
+
+	// Price In minor units of the currency (cents; yen).
+	Price Money `json:"price"`
+
+	// BoardVersion The version of the board when the position was read.
+	BoardVersion int64 `json:"board_version"`
+
+	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	// UserID Whose it is: for operators, and for the user itself.
+	UserID *string `json:"user_id,omitempty"`
+}
+
 // PositionState defines model for PositionState.
 type PositionState string
 
@@ -697,6 +731,15 @@ type Selection struct {
 	// Quantity The server allows 100 by default.
 	Quantity int `json:"quantity,omitempty"`
 }
+
+// StreamEnd The data of the event `end` of a stream.
+type StreamEnd struct {
+	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+	Reason StreamEndReason `json:"reason"`
+}
+
+// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+type StreamEndReason string
 
 // Sweep defines model for Sweep.
 type Sweep struct {
@@ -1014,6 +1057,9 @@ type ListCampaignsParams struct {
 
 	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // CreateCampaignParams defines parameters for CreateCampaign.
@@ -1039,6 +1085,9 @@ type RequestDrawParams struct {
 
 // StreamCampaignParams defines parameters for StreamCampaign.
 type StreamCampaignParams struct {
+	// Positions Whether events bring the positions that have changed.
+	Positions *bool `form:"positions,omitempty" json:"positions,omitempty"`
+
 	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
@@ -1057,6 +1106,18 @@ type PauseCampaignParams struct {
 
 // ListPositionsParams defines parameters for ListPositions.
 type ListPositionsParams struct {
+	// MinVersion A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
+	MinVersion *int64 `form:"min_version,omitempty" json:"min_version,omitempty"`
+
+	// Since The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
+	Since *int64 `form:"since,omitempty" json:"since,omitempty"`
+
+	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
+// GetPositionParams defines parameters for GetPosition.
+type GetPositionParams struct {
 	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
@@ -1272,7 +1333,7 @@ type ServerInterface interface {
 	ListPositions(c *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error
 	// GetPosition Read one position
 	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
-	GetPosition(c *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber) error
+	GetPosition(c *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error
 	// PublishCampaign Publish a campaign
 	// (POST /v1/campaigns/{campaign}/publish)
 	PublishCampaign(c *fiber.Ctx, campaign CampaignID, params PublishCampaignParams) error
@@ -1390,6 +1451,25 @@ func (siw *ServerInterfaceWrapper) ListCampaigns(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -1648,6 +1728,19 @@ func (siw *ServerInterfaceWrapper) StreamCampaign(c *fiber.Ctx) error {
 	// Parameter object where we will unmarshal all parameters from the context
 	var params StreamCampaignParams
 
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "positions" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "positions", query, &params.Positions, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter positions: %w", err).Error())
+	}
+
 	headers := c.GetReqHeaders()
 
 	// ------------- Optional header parameter "Last-Event-ID" -------------
@@ -1805,6 +1898,26 @@ func (siw *ServerInterfaceWrapper) ListPositions(c *fiber.Ctx) error {
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListPositionsParams
 
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "min_version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "min_version", query, &params.MinVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter min_version: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
 	headers := c.GetReqHeaders()
 
 	// ------------- Optional header parameter "If-None-Match" -------------
@@ -1869,8 +1982,30 @@ func (siw *ServerInterfaceWrapper) GetPosition(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter column: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetPositionParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetPosition(c, campaign, layer, column)
+		return siw.Handler.GetPosition(c, campaign, layer, column, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3410,7 +3545,9 @@ type ListCampaignsResponseObject interface {
 }
 
 type ListCampaigns200ResponseHeaders struct {
-	XRequestID *string
+	CacheControl *string
+	ETag         *string
+	XRequestID   *string
 }
 
 type ListCampaigns200JSONResponse struct {
@@ -3419,6 +3556,12 @@ type ListCampaigns200JSONResponse struct {
 }
 
 func (response ListCampaigns200JSONResponse) VisitListCampaignsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	if response.Headers.XRequestID != nil {
 		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
 	}
@@ -3426,6 +3569,19 @@ func (response ListCampaigns200JSONResponse) VisitListCampaignsResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response.Body)
+}
+
+type ListCampaigns304Response = NotModifiedResponse
+
+func (response ListCampaigns304Response) VisitListCampaignsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	ctx.Status(304)
+	return nil
 }
 
 type ListCampaigns400ApplicationProblemPlusJSONResponse struct {
@@ -5003,6 +5159,20 @@ func (response ListPositions404ApplicationProblemPlusJSONResponse) VisitListPosi
 	return ctx.JSON(&response.Body)
 }
 
+type ListPositions409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response ListPositions409ApplicationProblemPlusJSONResponse) VisitListPositionsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListPositions500ApplicationProblemPlusJSONResponse struct {
 	InternalErrorApplicationProblemPlusJSONResponse
 }
@@ -5038,6 +5208,7 @@ type GetPositionRequestObject struct {
 	Campaign CampaignID   `json:"campaign"`
 	Layer    LayerNumber  `json:"layer"`
 	Column   ColumnNumber `json:"column"`
+	Params   GetPositionParams
 }
 
 type GetPositionResponseObject interface {
@@ -5045,20 +5216,55 @@ type GetPositionResponseObject interface {
 }
 
 type GetPosition200ResponseHeaders struct {
-	XRequestID *string
+	CacheControl *string
+	ETag         *string
+	XRequestID   *string
 }
 
 type GetPosition200JSONResponse struct {
-	Body    Position
+	Body    PositionNow
 	Headers GetPosition200ResponseHeaders
 }
 
 func (response GetPosition200JSONResponse) VisitGetPositionResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	if response.Headers.XRequestID != nil {
 		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
 	}
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPosition304Response = NotModifiedResponse
+
+func (response GetPosition304Response) VisitGetPositionResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	ctx.Status(304)
+	return nil
+}
+
+type GetPosition400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response GetPosition400ApplicationProblemPlusJSONResponse) VisitGetPositionResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
 
 	return ctx.JSON(&response.Body)
 }
@@ -9641,12 +9847,13 @@ func (sh *strictHandler) ListPositions(ctx *fiber.Ctx, campaign CampaignID, para
 }
 
 // GetPosition operation middleware
-func (sh *strictHandler) GetPosition(ctx *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber) error {
+func (sh *strictHandler) GetPosition(ctx *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error {
 	var request GetPositionRequestObject
 
 	request.Campaign = campaign
 	request.Layer = layer
 	request.Column = column
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetPosition(ctx.UserContext(), request.(GetPositionRequestObject))

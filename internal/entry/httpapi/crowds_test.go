@@ -1,0 +1,118 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+func TestACrowdThatReadsACampaignOrTheListCostsTwoReadsASecond(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
+	id := s.Campaign(10)
+	for path, read := range map[string]string{
+		"/v1/campaigns/" + id.String(): "FROM layers WHERE campaign_id = $1 ORDER BY layer",
+		"/v1/campaigns?state=active":   "ORDER BY id DESC LIMIT $3",
+	} {
+		begun, before := time.Now(), tapped.Count(read)
+		fleet.Together(20, func(int) {
+			for range 50 {
+				if a := readAs(s, 1, s.App, path, ""); a.Status != http.StatusOK || !fleet.Contains(a.Body, id.String()) {
+					t.Errorf("%s: %v", path, a)
+				}
+			}
+		})
+		if n, most := tapped.Count(read)-before, int(2*time.Since(begun).Seconds())+2; n < 1 || n > most {
+			t.Errorf("1,000 looks at %s were %d reads within %s, want at most %d", path, n, time.Since(begun), most)
+		}
+	}
+}
+
+// The copies of every process are young whenever somebody looks.
+func TestAnOperatorReadsAtOnceWhatItHasChangedAtAnotherProcess(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	id := s.Campaign(3)
+	path := "/v1/campaigns/" + id.String()
+	warm := func() {
+		for api := range 2 {
+			readAs(s, api, s.App, path, "")
+			readAs(s, api, s.App, "/v1/campaigns", "")
+		}
+	}
+	type campaign struct {
+		ID     uuid.UUID
+		Name   string
+		Paused bool
+	}
+	read := func(api int, key string) (one campaign, list []campaign) {
+		t.Helper()
+		var page struct{ Campaigns []campaign }
+		a, l := readAs(s, api, key, path, ""), readAs(s, api, key, "/v1/campaigns", "")
+		if json.Unmarshal(a.Body, &one) != nil || json.Unmarshal(l.Body, &page) != nil {
+			t.Fatal(a, l)
+		}
+		return one, page.Campaigns
+	}
+	for _, paused := range []bool{true, false, true} {
+		warm()
+		move := map[bool]string{true: "/pause", false: "/resume"}[paused]
+		if a := s.Post(path+move, nil); a.Status != http.StatusOK {
+			t.Fatal(a)
+		}
+		for api := range 2 {
+			if one, list := read(api, s.Operator); one.Paused != paused || len(list) != 1 || list[0].Paused != paused {
+				t.Errorf("at api %d an operator reads %+v, %+v", api, one, list)
+			}
+		}
+		if one, list := read(0, s.App); one.Paused != paused || list[0].Paused != paused {
+			t.Errorf("where it was changed an app reads %+v, %+v", one, list)
+		}
+		fixture.Eventually(t, "an app reads it elsewhere", func() bool { one, list := read(1, s.App); return one.Paused == paused && list[0].Paused == paused })
+	}
+	warm()
+	if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, map[string]any{"name": "Another"}); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	made := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
+	for api := range 2 {
+		if one, list := read(api, s.Operator); one.Name != "Another" || len(list) != 2 || list[0].ID != made.ID || list[1].Name != "Another" {
+			t.Errorf("at api %d an operator reads %+v, %+v", api, one, list)
+		}
+	}
+	if one, list := read(0, s.App); one.Name != "Another" || len(list) != 2 {
+		t.Errorf("where it was changed an app reads %+v, %+v", one, list)
+	}
+}
+
+// A stream of the process makes its copies as new as its events.
+func TestWhoFollowsACampaignReadsNothingOlderThanItsEvents(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	id := s.Campaign(6)
+	path := "/v1/campaigns/" + id.String()
+	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	for sold := 1; sold <= 10; sold++ {
+		readAs(s, 0, s.App, path, "") // the copies are young
+		readAs(s, 0, s.App, path+"/positions", "")
+		if a := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}); a.State != job.Succeeded {
+			t.Fatal(a)
+		}
+		awaitSale(t, l, "the sale", func(e saleEvent) bool { return e.Positions.Sold == sold })
+		if v := view(s, readAs(s, 0, s.App, path, ""), http.StatusOK); v.Positions.Sold != sold {
+			t.Errorf("after the event of sale %d the campaign has %+v", sold, v.Positions)
+		}
+		if n := onBoard(s, id, "sold"); n != sold {
+			t.Errorf("after the event of sale %d the board has %d", sold, n)
+		}
+	}
+}

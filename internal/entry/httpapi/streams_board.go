@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/stream"
+	"triprize/internal/store/campaign"
+)
+
+// boardFollower makes the events of one stream that brings positions. The board is read,
+// and an event encoded, once for all streams of the process that have seen the same.
+type boardFollower struct {
+	server *Server
+	seen   int64 // the version of the board that the client has; 0: none
+}
+
+// event adds to the progress what has changed on the board since the event before. If
+// that is too much, or the board cannot be read, the client has to read it, as of the
+// progress at least: the next event goes on from there.
+func (f *boardFollower) event(now campaign.Progress) stream.Event {
+	e := stream.Event{Name: "campaign", Last: over(now)}
+	ctx, cancel := f.server.context()
+	defer cancel()
+	isWhole := false
+	current, err := f.server.positions.get(ctx, now.CampaignID, now.Board)
+	if err == nil {
+		e.Data, isWhole, err = current.event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
+	}
+	if err != nil {
+		f.server.logger.Warn("an event is sent without its positions", "campaign", now.CampaignID, "error", err)
+		e.Data = boardEvent(now, nil)
+	}
+	if f.seen = now.Board; isWhole {
+		f.seen = current.version
+	}
+	e.ID = now.Version + "." + strconv.FormatInt(f.seen, 10)
+	return e
+}
+
+// boardEvent is the data of an event with the document of a board; nil: null.
+func boardEvent(now campaign.Progress, document []byte) []byte {
+	data, _ := json.Marshal(struct { // cannot fail: the document is JSON
+		contract.CampaignEvent
+		Board json.RawMessage `json:"board"`
+	}{progressJSON(now), document})
+	return data
+}
+
+// seenOf returns what a client has seen by the id of an event: the version of the
+// progress and, if the event brought positions, that of the board.
+func seenOf(id string) (progress string, board int64) {
+	progress, version, _ := strings.Cut(id, ".")
+	board, _ = strconv.ParseInt(version, 10, 64) // 0 if it is not one of ours
+	return progress, board
+}

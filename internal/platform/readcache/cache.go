@@ -1,0 +1,141 @@
+package readcache
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Settings are the bounds of a Cache.
+type Settings struct {
+	MaxAge     time.Duration // a copy is not given out when its read began longer ago
+	Pause      time.Duration // between the beginnings of two reads of a key that has a copy; shorter than MaxAge
+	Timeout    time.Duration // of one read
+	MaxEntries int
+	MaxBytes   int // of all values together
+}
+
+// Copy is a value and the time before it was read.
+type Copy[V any] struct {
+	Value  V
+	ReadAt time.Time
+}
+
+// Cache keeps copies of values. It is safe for concurrent use.
+type Cache[K comparable, V any] struct {
+	settings Settings
+	read     func(context.Context, K) (V, error)
+	size     func(V) int
+
+	mu     sync.Mutex
+	copies *lru.LRU[K, Copy[V]]
+	bytes  int
+	reads  map[K]*reading[V] // those under way
+}
+
+// reading is a read that is about to begin or under way.
+type reading[V any] struct {
+	hasBegun  bool // whoever comes later may have missed what it sees
+	forgotten bool // what it reads is not kept
+	done      chan struct{}
+
+	copy Copy[V] // once done is closed
+	err  error
+}
+
+// New returns a Cache of what read returns; size is how many bytes a value needs.
+func New[K comparable, V any](settings Settings, read func(context.Context, K) (V, error), size func(V) int) *Cache[K, V] {
+	c := &Cache[K, V]{settings: settings, read: read, size: size, reads: make(map[K]*reading[V])}
+	c.copies, _ = lru.NewLRU(settings.MaxEntries, func(_ K, gone Copy[V]) { c.bytes -= size(gone.Value) }) // fails only for a size of 0
+	return c
+}
+
+// Get returns a copy that is not too old and that isEnough accepts, or the result of a
+// read that began after the call. isEnough must not block; nil accepts everything. When
+// the database is slow, a copy can be as old as its read took.
+func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) bool) (Copy[V], error) {
+	if isEnough == nil {
+		isEnough = func(Copy[V]) bool { return true }
+	}
+	for {
+		c.mu.Lock()
+		known, isKnown := c.copies.Get(key)
+		if isKnown && time.Since(known.ReadAt) < c.settings.MaxAge && isEnough(known) {
+			c.mu.Unlock()
+			return known, nil
+		}
+		r := c.reads[key]
+		if r == nil {
+			r = &reading[V]{done: make(chan struct{})}
+			c.reads[key] = r
+			go c.run(context.WithoutCancel(ctx), key, r, known.ReadAt) // others wait for it too
+		}
+		isAfter := !r.hasBegun
+		c.mu.Unlock()
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return Copy[V]{}, ctx.Err()
+		}
+		if r.err != nil || isAfter || isEnough(r.copy) {
+			return r.copy, r.err
+		}
+	}
+}
+
+// run reads once, not too soon after the read before.
+func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time.Time) {
+	time.Sleep(time.Until(before.Add(c.settings.Pause)))
+	c.mu.Lock()
+	r.hasBegun = true
+	r.copy.ReadAt = time.Now()
+	c.mu.Unlock()
+	limited, cancel := context.WithTimeout(ctx, c.settings.Timeout)
+	defer cancel()
+	r.copy.Value, r.err = c.read(limited, key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(r.done)
+	if r.forgotten {
+		return
+	}
+	delete(c.reads, key)
+	if r.err == nil {
+		c.keep(key, r.copy)
+	}
+}
+
+func (c *Cache[K, V]) keep(key K, fresh Copy[V]) {
+	c.copies.Remove(key)
+	c.copies.Add(key, fresh)
+	c.bytes += c.size(fresh.Value)
+	for c.bytes > c.settings.MaxBytes && c.copies.Len() > 0 {
+		c.copies.RemoveOldest()
+	}
+}
+
+// Forget drops the copy of a key. Who asks from now on gets what is read from now on.
+func (c *Cache[K, V]) Forget(key K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.copies.Remove(key)
+	if r := c.reads[key]; r != nil && r.hasBegun {
+		r.forgotten = true
+		delete(c.reads, key)
+	}
+}
+
+// Clear drops every copy, as Forget does.
+func (c *Cache[K, V]) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.copies.Purge()
+	for key, r := range c.reads {
+		if r.hasBegun {
+			r.forgotten = true
+			delete(c.reads, key)
+		}
+	}
+}
