@@ -45,7 +45,7 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) {
 			Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
 		s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
 		dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
-		app.Use(asynqmonPath, s.authenticateBrowser)
+		app.Use(asynqmonPath, s.authenticateBrowser, s.bounded)
 		// A browser that remembers an operator's key would also send it with a form on
 		// another site's page.
 		app.All(asynqmonPath+"*", adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard)))

@@ -23,7 +23,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/seal"
-	"triprize/internal/platform/stream"
+	"triprize/internal/platform/slots"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/holds"
@@ -49,10 +49,12 @@ type Server struct {
 	keys       *apikey.Verifier
 	tokens     *token.Verifier
 	limiter    *ratelimit.Limiter
+	bodies     bodies
 	known      *knownCampaigns
 	positions  *positionsCache
 	backlog    *backlog
-	streams    *stream.Limit
+	streams    *slots.Slots
+	waits      *slots.Slots
 	campaigns  *watch.Campaigns
 	sweeper    *recovery.Sweeper
 	lifecycle  *lifecycle.Service
@@ -92,10 +94,12 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
 		tokens:    tokens,
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
+		bodies:    newBodies(),
 		known:     newKnownCampaigns(db),
 		positions: newPositionsCache(db, settings.API.RequestTimeout),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
-		streams:   stream.NewLimit(settings.Streams, registry),
+		streams:   slots.New("event streams", settings.Streams.MaxOpen),
+		waits:     slots.New("waiting requests", settings.API.MaxConnections),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, db, rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(db, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
@@ -107,7 +111,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 		draining:   make(chan struct{}),
 	}
-	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting)
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.app = fiber.New(fiber.Config{
@@ -121,14 +125,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		Concurrency:              settings.API.MaxConnections,
 		ErrorHandler:             s.handleError,
 		JSONDecoder:              decodeStrictly,
-		StreamRequestBody:        false,
+		StreamRequestBody:        true, // bodies reads them, when it is known who sends them
 		DisableHeaderNormalizing: false,
 		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
 		StrictRouting:            true,
 
 		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
 	})
-	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
+	s.app.Server().HeaderReceived = s.refuseLong
+	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
 	s.app.Use(s.observe, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app)
 	s.mountDocs(s.app)
@@ -161,6 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.wallets.Close()
 		s.limiter.Close()
 		s.tokens.Close()
+		s.keys.Close()
 		s.dispatcher.Close()
 		stopWatching()
 	})

@@ -64,7 +64,7 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if now := campaign.ProgressOf(found); over(now) && now.Version == seen {
 		return streamAnswer{over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.client)
+	release, err := s.streams.Acquire(who.client, s.mostStreams(who.caller))
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +72,14 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	return streamAnswer{stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer) {
 		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), campaignEvent, s.draining) // the client is gone
 	}}, nil
+}
+
+// mostStreams is how many streams a caller may have open here: an app has many users.
+func (s *Server) mostStreams(who caller) int {
+	if who.role == user {
+		return s.settings.Streams.MaxPerUser
+	}
+	return s.settings.Streams.MaxPerClient
 }
 
 func over(p campaign.Progress) bool {
@@ -101,7 +109,7 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 		waiter.Stop()
 		return streamAnswer{over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.client)
+	release, err := s.streams.Acquire(who.client, s.mostStreams(who.caller))
 	if err != nil {
 		waiter.Stop()
 		return nil, err
