@@ -27,9 +27,9 @@ const (
 	// bodies need no room of their own.
 	atOnceWithHead = 8 << 10
 	// roomForBodies bounds the bytes of all longer bodies that are in memory at once.
-	roomForBodies = 32 << 20
+	roomForBodies = 8 << 20
 	// smallBody is the longest body that is checked without waiting for a turn.
-	smallBody = 4 << 10
+	smallBody = 512
 	// nothing is the longest body of an operation that has none: {} and some blanks.
 	nothing = 1 << 10
 	// A selection is written in selectionBody and positionBody for each of its positions,
@@ -49,19 +49,31 @@ func newBodies() bodies {
 	return bodies{room: semaphore.NewWeighted(roomForBodies), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
 }
 
-// bodyLimit returns the longest body of an operation: what the contract says, or less
-// where the settings allow only smaller selections or bodies.
-func bodyLimit(o *openapi.Operation, settings config.Settings) int {
-	limit := o.MaxBody
+// bounds are those of the body of an operation: what the contract says, or less where
+// the settings allow only smaller selections or bodies.
+type bounds struct {
+	length   int
+	elements map[string]int // of some arrays, by JSON pointer
+}
+
+func boundsOf(o *openapi.Operation, settings config.Settings) bounds {
+	b := bounds{length: o.MaxBody}
+	selection := func(pointer string, positions int) {
+		b.length = min(b.length, selectionBody+positionBody*positions)
+		b.elements = map[string]int{pointer: positions}
+	}
 	switch {
 	case !o.HasBody:
-		limit = nothing
+		b.length = nothing
 	case o.ID == "requestPurchase":
-		limit = min(limit, selectionBody+positionBody*settings.Campaigns.MaxQuantity)
+		selection("/selection/positions", settings.Campaigns.MaxQuantity)
 	case o.ID == "createHold":
-		limit = min(limit, selectionBody+positionBody*settings.Holds.MaxPositions)
+		selection("/positions", settings.Holds.MaxPositions)
+	case o.ID == "createCampaign" || o.ID == "patchCampaign":
+		b.elements = map[string]int{"/layers": settings.Campaigns.MaxBaseLength}
 	}
-	return min(limit, settings.API.BodyLimitBytes)
+	b.length = min(b.length, settings.API.BodyLimitBytes)
+	return b
 }
 
 // refuseLong is called with the head of each request. A body that is too long for any
@@ -133,7 +145,7 @@ func (b bodies) read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 		}
 		defer b.room.Release(size)
 	}
-	body, err := whole(c.Context().RequestBodyStream(), limit)
+	body, err := whole(c.Context().RequestBodyStream(), length, limit)
 	if err != nil {
 		return err
 	}
@@ -147,13 +159,13 @@ func (b bodies) read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 	return then(body)
 }
 
-// whole reads a stream to its end. Memory grows with what arrives, not with what was
-// announced.
-func whole(stream io.Reader, limit int) ([]byte, error) {
+// whole reads a stream to its end. A body that was announced has its room already.
+func whole(stream io.Reader, announced, limit int) ([]byte, error) {
 	if stream == nil {
 		return nil, nil
 	}
 	var body bytes.Buffer
+	body.Grow(max(announced, 0) + bytes.MinRead) // what ReadFrom wants to be free at the end
 	_, err := body.ReadFrom(io.LimitReader(stream, int64(limit)+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -206,7 +218,7 @@ func checkMedia(c *fiber.Ctx, o *openapi.Operation) error {
 // readBody checks a JSON body and replaces it by its canonical form, so that the same
 // bytes are checked, fingerprinted and read. It returns the canonical form and the
 // user that the body names; the form is nil for an operation without a body.
-func readBody(c *fiber.Ctx, o *openapi.Operation, body []byte) (canonical []byte, actsFor string, err error) {
+func readBody(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[string]int) (canonical []byte, actsFor string, err error) {
 	switch {
 	case !o.HasBody && (len(body) == 0 || isEmptyObject(body)):
 		return nil, "", nil
@@ -218,7 +230,7 @@ func readBody(c *fiber.Ctx, o *openapi.Operation, body []byte) (canonical []byte
 	case len(body) == 0:
 		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
 	}
-	canonical, value, faults, err := o.ReadBody(body)
+	canonical, value, faults, err := o.ReadBody(body, elements)
 	if err != nil {
 		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the body is not one JSON value in valid UTF-8")
 	}

@@ -68,7 +68,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 			var canonical []byte
 			var actsFor string
 			if err == nil {
-				canonical, actsFor, err = readBody(c, o, bytes.Clone(body))
+				canonical, actsFor, err = readBody(c, o, bytes.Clone(body), nil)
 			}
 			left := c.Request().Body()
 			if code := fault.CodeOf(err); err != nil && code != fault.InvalidRequest && code != fault.UnsupportedMediaType {
@@ -81,7 +81,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 				if err := decodeStrictly(canonical, targets[o.ID]()); err != nil {
 					t.Errorf("%s: passes and cannot be read: %q: %v", o.ID, canonical, err)
 				}
-				if again, _, err := readBody(c, o, bytes.Clone(canonical)); err != nil || !bytes.Equal(again, canonical) {
+				if again, _, err := readBody(c, o, bytes.Clone(canonical), nil); err != nil || !bytes.Equal(again, canonical) {
 					t.Errorf("%s: the canonical form of %q is %q: %v", o.ID, canonical, again, err)
 				}
 			}

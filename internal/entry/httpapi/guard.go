@@ -42,7 +42,7 @@ type handlers struct{ *Server }
 // client, and only then anything else is looked at, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
-	limit := bodyLimit(o, s.settings)
+	within := boundsOf(o, s.settings)
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
 		defer cancel()
@@ -61,7 +61,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			return err
 		}
 		request := &call{caller: who, prefer: c.Get("Prefer")}
-		actsFor, err := s.check(ctx, c, o, request, limit)
+		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func refusal(c *fiber.Ctx, verdict ratelimit.Verdict) error {
 
 // check checks a request against the contract and fills in the call. It returns the
 // user that the body names, if any.
-func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call, limit int) (actsFor string, err error) {
+func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call, within bounds) (actsFor string, err error) {
 	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
 	switch {
@@ -118,8 +118,8 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		return "", err
 	}
 	if o.Method != http.MethodGet {
-		err := s.bodies.read(ctx, c, limit, func(body []byte) (err error) {
-			canonical, actsFor, err = readBody(c, o, body)
+		err := s.bodies.read(ctx, c, within.length, func(body []byte) (err error) {
+			canonical, actsFor, err = readBody(c, o, body, within.elements)
 			return err
 		})
 		if err != nil {

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -25,8 +26,8 @@ const (
 // depth, how many elements an array has, which fields an object has and how often,
 // the lengths of texts, and the numbers. It remembers nothing of what it passes, so
 // a body costs no more than its own length. body must be valid JSON.
-func (o *Operation) checkBounds(body []byte) []fault.Field {
-	s := scanner{text: body, operation: o}
+func (o *Operation) checkBounds(body []byte, most map[string]int) []fault.Field {
+	s := scanner{text: body, operation: o, most: most}
 	s.value(o.body)
 	return s.faults
 }
@@ -38,6 +39,7 @@ type scanner struct {
 	path      []string
 	faults    []fault.Field
 	operation *Operation
+	most      map[string]int // elements of some arrays, by pointer
 }
 
 func (s *scanner) full() bool { return len(s.faults) >= maxFaults }
@@ -102,6 +104,9 @@ func (s *scanner) array(schema *jsonschema.Schema) {
 	most := maxElements
 	if schema != nil && schema.MaxItems != nil {
 		most = *schema.MaxItems
+	}
+	if len(s.most) > 0 {
+		most = min(most, cmp.Or(s.most[join(s.path)], most))
 	}
 	begin := s.at
 	if s.longer(most) {

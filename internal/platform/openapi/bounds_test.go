@@ -68,7 +68,7 @@ func TestBoundsComeBeforeElementsAndFaultsAreFew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, faults, err := c.o.ReadBody([]byte(c.body))
+			_, _, faults, err := c.o.ReadBody([]byte(c.body), nil)
 			if err != nil || len(faults) != c.faults || faults[0].Pointer != c.pointer || !strings.Contains(faults[0].Detail, c.detail) {
 				t.Errorf("%d faults: %.200v, %v", len(faults), faults, err)
 			}
@@ -99,7 +99,7 @@ func TestARefusedMegabyteCostsNoMemory(t *testing.T) {
 		sent := []byte(body)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, faults, err := o.ReadBody(sent)
+		_, _, faults, err := o.ReadBody(sent, nil)
 		runtime.ReadMemStats(&after)
 		if err == nil && len(faults) == 0 {
 			t.Errorf("%s passes", name)
@@ -119,7 +119,7 @@ func TestNumbersThatWouldChangeAreRefused(t *testing.T) {
 		"0.99999999999999999999": "", "1.00000000000000000001": "", "9007199254740993": "", "0.30000000000000004441": "", "1e400": "", "-1e400": "", "1e-400": "", "1e999999999999999999999": "", "1e-99999999999999999999": "",
 		"123456789012345678": "", "0.10000000000000000000000001": "", strings.Repeat("1", 65): "", "1." + strings.Repeat("0", 70): "",
 	} {
-		canonical, _, faults, err := o.ReadBody([]byte(`{"amount":` + number + `}`))
+		canonical, _, faults, err := o.ReadBody([]byte(`{"amount":`+number+`}`), nil)
 		switch {
 		case err != nil:
 			t.Errorf("%s: %v", number, err)
@@ -130,7 +130,7 @@ func TestNumbersThatWouldChangeAreRefused(t *testing.T) {
 		}
 	}
 	for _, zero := range []string{"0", "-0", "0.000", "-0e5", "0e999999999999"} { // -0 is 0, which is too little here
-		if _, _, faults, err := o.ReadBody([]byte(`{"amount":` + zero + `}`)); err != nil || len(faults) != 1 || faults[0].Detail != "must be at least 1" {
+		if _, _, faults, err := o.ReadBody([]byte(`{"amount":`+zero+`}`), nil); err != nil || len(faults) != 1 || faults[0].Detail != "must be at least 1" {
 			t.Errorf("%s: %v %v", zero, faults, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestANullThatMayBeLeftOutIsLeftOut(t *testing.T) {
 		"in elements":               {"createCampaign", `{"name":"n","base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1,"prizes":null}],"purchase_limit":null,"policies":{"cancellation_until":null}}`, `{"base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1}],"name":"n","policies":{}}`},
 		"of a PATCH, which empties": {"patchCampaign", `{"purchase_limit":null}`, `{"purchase_limit":null}`},
 	} {
-		canonical, _, faults, err := operation(t, c.id).ReadBody([]byte(c.body))
+		canonical, _, faults, err := operation(t, c.id).ReadBody([]byte(c.body), nil)
 		if err != nil || len(faults) > 0 || string(canonical) != c.canonical {
 			t.Errorf("%s: %s %v %v", name, canonical, faults, err)
 		}
@@ -163,16 +163,28 @@ func TestANullThatMayBeLeftOutIsLeftOut(t *testing.T) {
 		"the prizes in a PATCH":       {"patchCampaign", `{"layers":[{"layer":1,"price":1,"prizes":null}]}`, "/layers/0/prizes"},
 		"the whole of an empty thing": {"cancelPurchase", `null`, ""},
 	} {
-		if _, _, faults, err := operation(t, c.id).ReadBody([]byte(c.body)); err != nil || len(faults) != 1 || faults[0].Pointer != c.pointer {
+		if _, _, faults, err := operation(t, c.id).ReadBody([]byte(c.body), nil); err != nil || len(faults) != 1 || faults[0].Pointer != c.pointer {
 			t.Errorf("%s: %v %v", name, faults, err)
 		}
+	}
+}
+
+func TestAServerMayAllowFewerElementsThanTheContract(t *testing.T) {
+	t.Parallel()
+	o, most := operation(t, "requestPurchase"), map[string]int{"/selection/positions": 2}
+	place := func(n int) string { return purchase(list(`{"layer":1,"column":1}`, n)) }
+	if _, _, faults, err := o.ReadBody([]byte(place(3)), most); err != nil || len(faults) != 1 || faults[0] != (fault.Field{Pointer: "/selection/positions", Detail: "must have at most 2 elements"}) {
+		t.Error(faults, err)
+	}
+	if _, _, faults, err := o.ReadBody([]byte(place(1)), most); err != nil || len(faults) > 0 {
+		t.Error(faults, err)
 	}
 }
 
 func TestFieldsWithOneSchemaAreNotTheSameField(t *testing.T) {
 	t.Parallel()
 	const id = `"01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e"`
-	if _, _, faults, err := operation(t, "transfer").ReadBody([]byte(`{"from":` + id + `,"to":` + id + `,"amount":1}`)); err != nil || len(faults) > 0 {
+	if _, _, faults, err := operation(t, "transfer").ReadBody([]byte(`{"from":`+id+`,"to":`+id+`,"amount":1}`), nil); err != nil || len(faults) > 0 {
 		t.Error(faults, err)
 	}
 }

@@ -27,13 +27,14 @@ var errNotJSON = errors.New("the body is not one valid JSON value")
 // ReadBody checks a JSON body. It returns its canonical form (RFC 8785) and its value
 // as the standard library decodes it, both without the fields that are null and may be
 // left out, except in a PATCH; or what is wrong with it, by JSON pointer. The bounds
-// come first: nothing is made of a body that exceeds one of them. An error means
-// that the body is not JSON, or has no canonical form because of invalid UTF-8.
-func (o *Operation) ReadBody(sent []byte) (canonical []byte, value any, faults []fault.Field, err error) {
+// come first: nothing is made of a body that exceeds one of them. most has lower
+// bounds than the contract's for the elements of some arrays, by JSON pointer. An error
+// means that the body is not JSON, or has no canonical form because of invalid UTF-8.
+func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, value any, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
 		return nil, nil, nil, errNotJSON
 	}
-	if faults = o.checkBounds(sent); len(faults) > 0 {
+	if faults = o.checkBounds(sent, most); len(faults) > 0 {
 		return nil, nil, faults, nil
 	}
 	if canonical, err = jcs.Transform(sent); err != nil {
@@ -51,41 +52,42 @@ func (o *Operation) ReadBody(sent []byte) (canonical []byte, value any, faults [
 			return nil, nil, nil, err
 		}
 	}
-	if len(canonical) > wholeBody {
-		return canonical, value, o.checkParts(o.body, value, ""), nil
-	}
-	return canonical, value, o.check(o.body, value, ""), nil
+	faults = o.checkParts(o.body, value, "")
+	slices.SortFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return canonical, value, faults, nil
 }
 
-// wholeBody is the longest body that is checked as a whole. In a longer one every
-// element could have faults, and the checker would find them all before it says so.
-const wholeBody = 4 << 10
-
-// checkParts checks a value from its smallest parts on, and a part with parts only
-// when they have no faults. It stops at maxFaults.
+// checkParts checks a value without its parts, then each of these. It stops at
+// maxFaults: the checker alone would find every fault before it says one.
 func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer string) (faults []fault.Field) {
+	if schema == nil {
+		return nil
+	}
+	known := plain(schema)
+	if known == nil {
+		return o.check(schema, value, pointer)
+	}
+	faults = o.check(o.shells[known], value, pointer)
 	part := func(schema *jsonschema.Schema, value any, name string) (more bool) {
 		faults = append(faults, o.checkParts(schema, value, pointer+join([]string{name}))...)
 		faults = faults[:min(len(faults), maxFaults)]
 		return len(faults) < maxFaults
 	}
-	if known := plain(schema); known != nil {
-		switch v := value.(type) {
-		case []any:
-			for i := 0; i < len(v) && part(known.Items2020, v[i], strconv.Itoa(i)); i++ {
+	switch v := value.(type) {
+	case []any:
+		for i, element := range v {
+			if !part(known.Items2020, element, strconv.Itoa(i)) {
+				break
 			}
-		case map[string]any:
-			for _, name := range slices.Sorted(maps.Keys(v)) {
-				if !part(known.Properties[name], v[name], name) {
-					break
-				}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !part(known.Properties[name], v[name], name) {
+				break
 			}
 		}
 	}
-	if len(faults) > 0 || schema == nil {
-		return faults
-	}
-	return o.check(schema, value, pointer)
+	return faults
 }
 
 // CheckParameters checks the parameters in path, query and headers that were

@@ -31,6 +31,7 @@ type Operation struct {
 	NeedsKey     bool // an Idempotency-Key is required
 
 	body       *jsonschema.Schema
+	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
 	parameters []parameter
 	patterns   map[string]string
 }
@@ -145,6 +146,7 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	}
 	var err error
 	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
+	o.shells = shellsOf(o.body)
 	return o, err
 }
 

@@ -69,7 +69,7 @@ func FuzzTheFaultsOfABodyAreInTheBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		parsed, invalid := jsonschema.UnmarshalJSON(bytes.NewReader(sent))
 		for _, o := range operations {
-			canonical, value, faults, err := o.ReadBody(sent)
+			canonical, value, faults, err := o.ReadBody(sent, nil)
 			if err != nil || invalid != nil {
 				if err == nil || canonical != nil || faults != nil {
 					t.Errorf("%s: %q is no JSON: %v %v", o.ID, sent, faults, err)

@@ -18,6 +18,27 @@ func plain(schema *jsonschema.Schema) *jsonschema.Schema {
 	return schema
 }
 
+// shellsOf returns, for a schema and all below it, what it says of a value without the
+// value's elements and fields.
+func shellsOf(schema *jsonschema.Schema) map[*jsonschema.Schema]*jsonschema.Schema {
+	shells := make(map[*jsonschema.Schema]*jsonschema.Schema)
+	var add func(schema *jsonschema.Schema)
+	add = func(schema *jsonschema.Schema) {
+		if schema = plain(schema); schema == nil || shells[schema] != nil {
+			return
+		}
+		shell := *schema
+		shell.Items2020, shell.Properties, shell.AdditionalProperties = nil, nil, nil // fields that are not known are refused with the bounds
+		shells[schema] = &shell
+		add(schema.Items2020)
+		for _, property := range schema.Properties {
+			add(property)
+		}
+	}
+	add(schema)
+	return shells
+}
+
 // elements returns the schema of an array's elements, if it has one.
 func elements(schema *jsonschema.Schema) *jsonschema.Schema {
 	if schema == nil {
