@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/gowebpki/jcs"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/api"
@@ -60,6 +59,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (r result, 
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL)
+	defer keys.Close()
 	w := &window{meter: &meter{groups: s.groups()}}
 	var checked atomic.Int64
 	failures := make(chan error, guarded)
@@ -112,14 +112,14 @@ func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *ope
 	if len(faults) > 0 || nowhere {
 		return fmt.Errorf("parameters: %v", faults)
 	}
-	body, err := jcs.Transform([]byte(`{"user_id":"` + user + `","selection":{"quantity":1},"payment":{"method":"external"}}`))
-	if err != nil {
-		return err
+	if verdict := limiter.Client(ctx, known.Client); !verdict.Allowed {
+		return errors.New("limited")
 	}
-	if _, faults, err = operation.CheckBody(body); err != nil || len(faults) > 0 {
+	body := []byte(`{"user_id":"` + user + `","selection":{"quantity":1},"payment":{"method":"external"}}`)
+	if _, _, faults, err = operation.ReadBody(body, nil); err != nil || len(faults) > 0 {
 		return fmt.Errorf("body: %v %w", faults, err)
 	}
-	if verdict := limiter.Allow(ctx, known.Client, user); !verdict.Allowed {
+	if verdict := limiter.User(ctx, known.Client, user); !verdict.Allowed {
 		return errors.New("limited")
 	}
 	return nil

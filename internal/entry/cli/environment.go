@@ -187,6 +187,7 @@ func (e *environment) loadKeys(ctx context.Context) error {
 	file := filepath.Join(e.dir, "keys.json")
 	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &e.keys) == nil {
 		verifier := apikey.NewVerifier(e.db, 0)
+		defer verifier.Close()
 		_, operatorErr := verifier.Verify(ctx, e.keys.Operator)
 		_, appErr := verifier.Verify(ctx, e.keys.App)
 		if operatorErr == nil && appErr == nil {

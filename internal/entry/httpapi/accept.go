@@ -145,7 +145,11 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		return jobAnswer{}, err
 	}
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.client, c.key, c.fingerprint
-	wait := preferredWait(c.prefer, s.settings.API.MaxWait)
+	wait, done, err := s.waitOf(c)
+	if err != nil {
+		return jobAnswer{}, err
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
 	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
@@ -183,6 +187,20 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		waiter = nil
 	}
 	return s.answerJob(ctx, accepted.Job, wait, waiter, accepted.Replayed)
+}
+
+// waitOf returns how long a request waits for its job, and what ends the count of it
+// among the waits of its sender.
+func (s *Server) waitOf(c *call) (wait time.Duration, done func(), err error) {
+	if wait = preferredWait(c.prefer, s.settings.API.MaxWait); wait == 0 {
+		return 0, func() {}, nil
+	}
+	most := s.settings.API.WaitsPerClient
+	if c.role == user {
+		most = s.settings.API.WaitsPerUser
+	}
+	done, err = s.waits.Acquire(c.client, most)
+	return wait, done, err
 }
 
 var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")

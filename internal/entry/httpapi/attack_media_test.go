@@ -104,7 +104,7 @@ func TestCompressedBodiesAreRefusedAndNotUnpacked(t *testing.T) {
 		"packed": {"gzip", string(bomb), 415}, "packed twice": {"gzip, gzip", string(twice), 415}, "twice in two lines": {"gzip\ngzip", string(twice), 415},
 		"upper case": {"GZIP", string(bomb), 415}, "deflate": {"deflate", string(bomb), 415}, "brotli": {"br", string(bomb), 415}, "unknown": {"x-own", "{}", 415}, "nonsense": {",,;q=0", "{}", 415},
 		"first not, then packed": {"identity\ngzip", goodPurchase, 415}, "empty, then packed": {"\ngzip", goodPurchase, 415}, "not, and packed": {"identity, gzip", goodPurchase, 415},
-		"not said": {"", string(bomb), 400}, "said not to be": {"identity", string(bomb), 400}, "as it is": {"identity", goodPurchase, 404},
+		"not said": {"", string(bomb), 413}, "said not to be": {"identity", string(bomb), 413}, "twice, not said": {"", string(twice), 400}, "as it is": {"identity", goodPurchase, 404},
 	} {
 		request, err := http.NewRequest(http.MethodPost, s.URLs[0]+"/v1/campaigns/"+uuid.NewString()+"/purchases", strings.NewReader(c.body))
 		if err != nil {

@@ -2,21 +2,19 @@ package httpapi
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gowebpki/jcs"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/ratelimit"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -39,10 +37,12 @@ func (s *Server) mount(router fiber.Router) {
 // handlers implements the operations.
 type handlers struct{ *Server }
 
-// guard lets a request through to its operation if the caller is known and has the
-// right role, the request fits the contract, and the rate limits allow it. It checks
-// in this order, so that an unknown caller learns nothing else.
+// guard lets a request through to its operation. The order of its steps is a promise:
+// first it is known who asks, then the request is charged to the rate limit of that
+// client, and only then anything else is looked at, the body last. So an unknown
+// caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
+	within := boundsOf(o, s.settings)
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
 		defer cancel()
@@ -50,16 +50,23 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
+		var charged ratelimit.Verdict
+		if o.Method != http.MethodGet {
+			charged = s.charge(ctx, who)
+			if err := overLimit(c, charged); err != nil {
+				return err
+			}
+		}
 		if err := who.may(o.Roles); err != nil {
 			return err
 		}
 		request := &call{caller: who, prefer: c.Get("Prefer"), connection: c.Context().Conn()}
-		actsFor, err := s.check(c, o, request)
+		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
-		if o.Method != http.MethodGet {
-			if err := s.limit(ctx, c, who, actsFor); err != nil {
+		if o.Method != http.MethodGet && who.user == "" && actsFor != "" {
+			if err := overLimit(c, s.limiter.User(ctx, who.client, actsFor).Stricter(charged)); err != nil {
 				return err
 			}
 		}
@@ -68,23 +75,32 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	}
 }
 
-// check checks a request against the contract and fills in the call. It returns the
-// user whom the request is for, if any.
-func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsFor string, err error) {
-	parameter := func(in, name string) (text string, sent bool) {
-		switch in {
-		case "path":
-			text, err := url.PathUnescape(c.Params(name))
-			if err != nil {
-				return c.Params(name), true
-			}
-			return text, true
-		case "query":
-			return c.Query(name), c.Context().QueryArgs().Has(name)
-		default:
-			return c.Get(name), c.Get(name) != ""
-		}
+// charge charges a request to its sender: to the user of a token, or else to the client.
+func (s *Server) charge(ctx context.Context, who caller) ratelimit.Verdict {
+	if who.user != "" && s.settings.Limits.UserRate > 0 {
+		return s.limiter.User(ctx, who.client, who.user)
 	}
+	return s.limiter.Client(ctx, who.client)
+}
+
+// overLimit writes what is left of a limit to the answer. The Error is rate-limited when
+// nothing is.
+func overLimit(c *fiber.Ctx, verdict ratelimit.Verdict) error {
+	for name, value := range verdict.Headers() {
+		c.Set(name, value)
+	}
+	if verdict.Allowed {
+		return nil
+	}
+	seconds := strconv.Itoa(verdict.RetryAfterSeconds())
+	c.Set(fiber.HeaderRetryAfter, seconds)
+	return fault.New(fault.RateLimited, "too many requests; retry after %s s with the same Idempotency-Key", seconds)
+}
+
+// check checks a request against the contract and fills in the call. It returns the
+// user that the body names, if any.
+func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call, within bounds) (actsFor string, err error) {
+	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
 	switch {
 	case noSuchPath:
@@ -98,17 +114,17 @@ func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsF
 		return "", fault.Invalid(faults...)
 	}
 	var canonical []byte
-	for _, encoding := range c.Request().Header.PeekAll(fiber.HeaderContentEncoding) {
-		if o.HasBody && len(encoding) > 0 && !strings.EqualFold(string(encoding), "identity") {
-			return "", fault.New(fault.UnsupportedMediaType, "send the body as it is, without Content-Encoding")
-		}
+	if err := checkMedia(c, o); err != nil {
+		return "", err
 	}
-	if o.HasBody {
-		if canonical, actsFor, err = readBody(c, o); err != nil {
+	if o.Method != http.MethodGet {
+		err := s.bodies.read(ctx, c, within.length, func(body []byte) (err error) {
+			canonical, actsFor, err = readBody(c, o, body, within.elements)
+			return err
+		})
+		if err != nil {
 			return "", err
 		}
-	} else if o.Method != http.MethodGet && len(c.Request().Body()) > 0 {
-		return "", fault.New(fault.InvalidRequest, "this request has no body")
 	}
 	if o.NeedsKey {
 		target := o.Target(parameter)
@@ -117,47 +133,25 @@ func (s *Server) check(c *fiber.Ctx, o *openapi.Operation, request *call) (actsF
 		}
 		request.fingerprint = fingerprint(o.ID, target, canonical)
 	}
-	if request.user != "" { // a user acts for itself, whatever the body says
-		actsFor = request.user
-	}
 	return actsFor, nil
 }
 
-// readBody checks a JSON body and replaces it by its canonical form (RFC 8785), so
-// that the same bytes are checked, fingerprinted and read. Repeated names and
-// invalid UTF-8 have no such form and are refused.
-func readBody(c *fiber.Ctx, o *openapi.Operation) (canonical []byte, actsFor string, err error) {
-	if o.BodyOptional && len(c.Request().Body()) == 0 {
-		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
-		c.Request().SetBodyRaw([]byte("{}"))
+// parametersOf returns how to get the parameters of a request.
+func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
+	return func(in, name string) (text string, sent bool) {
+		switch in {
+		case "path":
+			text, err := url.PathUnescape(c.Params(name))
+			if err != nil {
+				return c.Params(name), true
+			}
+			return text, true
+		case "query":
+			return c.Query(name), c.Context().QueryArgs().Has(name)
+		default:
+			return c.Get(name), c.Get(name) != ""
+		}
 	}
-	media, parameters, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if err != nil || media != fiber.MIMEApplicationJSON || !strings.EqualFold(cmp.Or(parameters["charset"], "utf-8"), "utf-8") {
-		return nil, "", fault.New(fault.UnsupportedMediaType, "send the body as application/json, in UTF-8")
-	}
-	body := c.Request().Body() // as sent: this does not decompress it
-	switch {
-	case len(body) == 0:
-		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
-	case !json.Valid(body): // it also bounds the depth, before any recursive code sees the body
-		return nil, "", fault.New(fault.InvalidRequest, "the body is not one valid JSON value")
-	}
-	canonical, err = jcs.Transform(body)
-	if err != nil {
-		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the body is not JSON with distinct names, valid UTF-8 and numbers that a double can hold")
-	}
-	value, faults, err := o.CheckBody(canonical)
-	if err != nil {
-		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the body is not one valid JSON value")
-	}
-	if len(faults) > 0 {
-		return nil, "", fault.Invalid(faults...)
-	}
-	c.Request().SetBodyRaw(canonical)
-	if fields, ok := value.(map[string]any); ok {
-		actsFor, _ = fields["user_id"].(string)
-	}
-	return canonical, actsFor, nil
 }
 
 // decodeStrictly decodes a body that readBody has checked. A field that its type
@@ -166,18 +160,4 @@ func decodeStrictly(body []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(target)
-}
-
-// limit refuses a request that exceeds a rate limit.
-func (s *Server) limit(ctx context.Context, c *fiber.Ctx, who caller, actsFor string) error {
-	verdict := s.limiter.Allow(ctx, who.client, actsFor)
-	for name, value := range verdict.Headers() {
-		c.Set(name, value)
-	}
-	if verdict.Allowed {
-		return nil
-	}
-	seconds := strconv.Itoa(verdict.RetryAfterSeconds())
-	c.Set(fiber.HeaderRetryAfter, seconds)
-	return fault.New(fault.RateLimited, "too many requests; retry after %s s with the same Idempotency-Key", seconds)
 }

@@ -33,15 +33,20 @@ func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over.
 func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (contract.GetJobResponseObject, error) {
-	j, err := s.visibleJob(ctx, r.Job)
-	if err != nil {
-		return nil, err
-	}
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answer := jobAnswer{status: http.StatusOK, id: j.ID, wait: preferredWait(c.prefer, s.settings.API.MaxWait)}
+	wait, done, err := s.waitOf(c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	j, err := s.visibleJob(ctx, r.Job)
+	if err != nil {
+		return nil, err
+	}
+	answer := jobAnswer{status: http.StatusOK, id: j.ID, wait: wait}
 	if j, err = s.await(ctx, j, answer.wait, nil); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func requestID(c *fiber.Ctx) string {
 // number has no bound.
 type httpMetrics struct{ duration *prometheus.HistogramVec }
 
-func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting func() int) *httpMetrics {
+func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting, streams func() int) *httpMetrics {
 	m := &httpMetrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
@@ -40,7 +40,9 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
 		func() float64 { return float64(inFlight.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_jobs_waited_for", Help: "Jobs that clients of this process wait for."},
-			func() float64 { return float64(waiting()) }))
+			func() float64 { return float64(waiting()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_streams_open", Help: "Event streams that clients of this process have open."},
+			func() float64 { return float64(streams()) }))
 	return m
 }
 

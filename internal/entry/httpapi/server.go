@@ -22,7 +22,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/seal"
-	"triprize/internal/platform/stream"
+	"triprize/internal/platform/slots"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/holds"
@@ -48,11 +48,13 @@ type Server struct {
 	keys       *apikey.Verifier
 	tokens     *token.Verifier
 	limiter    *ratelimit.Limiter
+	bodies     bodies
 	known      *knownCampaigns
 	read       *campaignsCache
 	positions  *positionsCache
 	backlog    *backlog
-	streams    *stream.Limit
+	streams    *slots.Slots
+	waits      *slots.Slots
 	campaigns  *watch.Campaigns
 	sweeper    *recovery.Sweeper
 	lifecycle  *lifecycle.Service
@@ -93,9 +95,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
 		tokens:    tokens,
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
+		bodies:    newBodies(),
 		known:     newKnownCampaigns(db),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
-		streams:   stream.NewLimit(settings.Streams, registry),
+		streams:   slots.New("event streams", settings.Streams.MaxOpen),
+		waits:     slots.New("waiting requests", settings.API.MaxConnections),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, db, rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(db, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
@@ -109,7 +113,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.read = newCampaignsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.positions = newPositionsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
-	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting)
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.app = fiber.New(fiber.Config{
@@ -121,14 +125,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		Concurrency:              2 * settings.API.MaxConnections, // the listener bounds connections, and how long they take
 		ErrorHandler:             s.handleError,
 		JSONDecoder:              decodeStrictly,
-		StreamRequestBody:        false,
+		StreamRequestBody:        true, // bodies reads them, when it is known who sends them
 		DisableHeaderNormalizing: false,
 		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
 		StrictRouting:            true,
 
 		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
 	})
-	s.app.Server().Handler = s.unambiguous(s.app.Server().Handler)
+	s.app.Server().HeaderReceived = s.refuseLong
+	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
 	s.app.Use(s.observe, protect, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app)
 	if err := s.mountDocs(s.app); err != nil {
@@ -165,6 +170,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.wallets.Close()
 		s.limiter.Close()
 		s.tokens.Close()
+		s.keys.Close()
 		s.dispatcher.Close()
 		stopWatching()
 	})

@@ -68,7 +68,7 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if now := campaign.ProgressOf(found); over(now) && now.Version == seen {
 		return streamAnswer{over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.client)
+	release, err := s.streams.Acquire(who.client, s.mostStreams(who.caller))
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +80,14 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	return streamAnswer{call: who, draining: s.draining, stop: func() { subscription.Stop(); release() }, run: func(w *bufio.Writer, end <-chan struct{}) {
 		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), event, end) // the client is gone
 	}}, nil
+}
+
+// mostStreams is how many streams a caller may have open here: an app has many users.
+func (s *Server) mostStreams(who caller) int {
+	if who.role == user {
+		return s.settings.Streams.MaxPerUser
+	}
+	return s.settings.Streams.MaxPerClient
 }
 
 func over(p campaign.Progress) bool {
@@ -113,7 +121,7 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 		waiter.Stop()
 		return streamAnswer{over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.client)
+	release, err := s.streams.Acquire(who.client, s.mostStreams(who.caller))
 	if err != nil {
 		waiter.Stop()
 		return nil, err

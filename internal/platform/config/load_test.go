@@ -42,7 +42,7 @@ func TestTheDocumentsRateLimitIsTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 0 || l.Budget != 50*time.Millisecond {
+	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 20_000 || l.ClientBurst != 20_000 || l.Budget != 50*time.Millisecond {
 		t.Errorf("got %+v", l)
 	}
 }
@@ -55,6 +55,9 @@ func TestStreamsLeaveConnectionsForRequestsByDefault(t *testing.T) {
 	}
 	if s.Streams.MaxOpen >= s.API.MaxConnections || s.Streams.MaxPerClient >= s.Streams.MaxOpen {
 		t.Errorf("of %d connections %d may be streams, %d of one client", s.API.MaxConnections, s.Streams.MaxOpen, s.Streams.MaxPerClient)
+	}
+	if s.Streams.MaxPerUser > s.Streams.MaxPerClient/50 || s.API.WaitsPerUser > s.API.WaitsPerClient/50 || s.API.WaitsPerClient >= s.API.MaxConnections {
+		t.Errorf("a user may have %d streams and %d waits, its app %d and %d", s.Streams.MaxPerUser, s.API.WaitsPerUser, s.Streams.MaxPerClient, s.API.WaitsPerClient)
 	}
 }
 

@@ -92,6 +92,8 @@ type API struct {
 	MaxConnections           int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
 	MaxConnectionsPerAddress int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
 	MaxWait                  time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
+	WaitsPerClient           int           `mapstructure:"waits_per_client"   validate:"min=1,max=1000000"`
+	WaitsPerUser             int           `mapstructure:"waits_per_user"     validate:"min=1,max=1000000"`
 	WaitPollInterval         time.Duration `mapstructure:"wait_poll_interval" validate:"min=10ms,max=1m"`
 	ShutdownTimeout          time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
 	KeyCacheTTL              time.Duration `mapstructure:"key_cache_ttl"      validate:"min=0,max=5s"`
@@ -104,6 +106,7 @@ type Streams struct {
 	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=100ms,max=5m"`
 	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=1000000"`
 	MaxPerClient int           `mapstructure:"max_per_client" validate:"min=1,max=1000000"`
+	MaxPerUser   int           `mapstructure:"max_per_user"   validate:"min=1,max=1000000"`
 	MaxAge       time.Duration `mapstructure:"max_age"        validate:"gtfield=Heartbeat,max=24h"`
 	Retry        time.Duration `mapstructure:"retry"          validate:"min=100ms,max=5m"`
 }
@@ -126,8 +129,8 @@ type Tokens struct {
 type Limits struct {
 	UserRate    int           `mapstructure:"user_rate"    validate:"min=0,max=100000"`
 	UserBurst   int           `mapstructure:"user_burst"   validate:"min=1,max=100000"`
-	ClientRate  int           `mapstructure:"client_rate"  validate:"min=0,max=100000"`
-	ClientBurst int           `mapstructure:"client_burst" validate:"min=1,max=100000"`
+	ClientRate  int           `mapstructure:"client_rate"  validate:"min=0,max=1000000"`
+	ClientBurst int           `mapstructure:"client_burst" validate:"min=1,max=1000000"`
 	Budget      time.Duration `mapstructure:"budget"       validate:"min=1ms,max=10s"`
 }
 

@@ -6,26 +6,88 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gowebpki/jcs"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"triprize/internal/domain/fault"
 )
 
-// CheckBody checks a JSON body. It returns the value as the standard library
-// decodes it, and what is wrong with it by JSON pointer.
-func (o *Operation) CheckBody(body []byte) (value any, faults []fault.Field, err error) {
-	value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	if err != nil {
-		return nil, nil, err
+// errNotJSON means that a body is no JSON at all, or none that has a canonical form.
+var errNotJSON = errors.New("the body is not one valid JSON value")
+
+// ReadBody checks a JSON body. It returns its canonical form (RFC 8785) and its value
+// as the standard library decodes it, both without the fields that are null and may be
+// left out, except in a PATCH; or what is wrong with it, by JSON pointer. The bounds
+// come first: nothing is made of a body that exceeds one of them. most has lower
+// bounds than the contract's for the elements of some arrays, by JSON pointer. An error
+// means that the body is not JSON, or has no canonical form because of invalid UTF-8.
+func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, value any, faults []fault.Field, err error) {
+	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
+		return nil, nil, nil, errNotJSON
 	}
-	return value, o.check(o.body, value, ""), nil
+	if faults = o.checkBounds(sent, most); len(faults) > 0 {
+		return nil, nil, faults, nil
+	}
+	if canonical, err = jcs.Transform(sent); err != nil {
+		return nil, nil, nil, err
+	}
+	if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(canonical)); err != nil {
+		return nil, nil, nil, err
+	}
+	if o.Method != http.MethodPatch && omitNulls(o.body, value) {
+		shorter, err := json.Marshal(value)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if canonical, err = jcs.Transform(shorter); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	faults = o.checkParts(o.body, value, "")
+	slices.SortFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return canonical, value, faults, nil
+}
+
+// checkParts checks a value without its parts, then each of these. It stops at
+// maxFaults: the checker alone would find every fault before it says one.
+func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer string) (faults []fault.Field) {
+	if schema == nil {
+		return nil
+	}
+	known := plain(schema)
+	if known == nil {
+		return o.check(schema, value, pointer)
+	}
+	faults = o.check(o.shells[known], value, pointer)
+	part := func(schema *jsonschema.Schema, value any, name string) (more bool) {
+		faults = append(faults, o.checkParts(schema, value, pointer+join([]string{name}))...)
+		faults = faults[:min(len(faults), maxFaults)]
+		return len(faults) < maxFaults
+	}
+	switch v := value.(type) {
+	case []any:
+		for i, element := range v {
+			if !part(known.Items2020, element, strconv.Itoa(i)) {
+				break
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !part(known.Properties[name], v[name], name) {
+				break
+			}
+		}
+	}
+	return faults
 }
 
 // CheckParameters checks the parameters in path, query and headers that were
@@ -88,7 +150,7 @@ func isUUID(schema *jsonschema.Schema) bool {
 }
 
 // maxFaults bounds how many invalid fields one answer names.
-const maxFaults = 32
+const maxFaults = 20
 
 // maxName bounds the name of an unknown field that an answer repeats, in bytes.
 const maxName = 128
@@ -132,7 +194,7 @@ func (o *Operation) check(schema *jsonschema.Schema, value any, pointer string) 
 	}
 	walk(invalid)
 	slices.SortFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
-	return faults
+	return faults[:min(len(faults), maxFaults)]
 }
 
 // sentence says what a value must be.

@@ -27,9 +27,11 @@ type Operation struct {
 	Roles        []string // who may call it; empty: anybody, without authentication
 	HasBody      bool
 	BodyOptional bool // the body may be left out; it is then {}
+	MaxBody      int  // the most bytes of the body (x-max-body-bytes)
 	NeedsKey     bool // an Idempotency-Key is required
 
 	body       *jsonschema.Schema
+	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
 	parameters []parameter
 	patterns   map[string]string
 }
@@ -140,8 +142,12 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	}
 	required, _ := child(operation, "requestBody")["required"].(bool)
 	o.BodyOptional = !required
+	if o.MaxBody, _ = operation["x-max-body-bytes"].(int); o.MaxBody < 1 {
+		return o, errors.New("an operation with a body needs x-max-body-bytes")
+	}
 	var err error
 	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
+	o.shells = shellsOf(o.body)
 	return o, err
 }
 

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -16,6 +17,7 @@ type Limiter struct {
 	user, client *policy // nil: there is no such limit
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
+	alone        alone
 	budget       time.Duration
 
 	passed, limited, away prometheus.Counter
@@ -26,7 +28,7 @@ type Limiter struct {
 func New(rdb redis.UniversalClient, namespace string, settings config.Limits, registry prometheus.Registerer) *Limiter {
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_rate_limits_total",
-		Help: "Requests held against a rate limit by outcome: passed, limited, or away (passed without an answer of Redis).",
+		Help: "Checks of a rate limit by outcome: passed, limited, or away (counted by this process alone, without an answer of Redis).",
 	}, []string{"outcome"})
 	if registry != nil {
 		registry.MustRegister(outcomes)
@@ -37,6 +39,7 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 		client:  newPolicy("client", settings.ClientRate, settings.ClientBurst),
 		gcra:    redis_rate.NewLimiter(shared),
 		scripts: shared,
+		alone:   newAlone(),
 		budget:  settings.Budget,
 		passed:  outcomes.WithLabelValues("passed"),
 		limited: outcomes.WithLabelValues("limited"),
@@ -44,52 +47,50 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 	}
 }
 
-// Close stops checking; later requests pass.
+// Close stops asking Redis; for later requests this process counts alone.
 func (l *Limiter) Close() { l.scripts.checks.Close() }
 
-// Allow charges one request to a user of a client, and to the client. The
-// verdict is that of the limit that refuses, or else of the one with fewer
-// requests left. A request passes when Redis does not answer within the budget.
-func (l *Limiter) Allow(ctx context.Context, client, user string) Verdict {
-	verdict := Verdict{Allowed: true}
-	if l.client == nil && (l.user == nil || user == "") {
-		return verdict
+// User charges one request to a user of a client.
+func (l *Limiter) User(ctx context.Context, client, user string) Verdict {
+	return l.charge(ctx, l.user, client, user)
+}
+
+// Client charges one request to a client.
+func (l *Limiter) Client(ctx context.Context, client string) Verdict {
+	return l.charge(ctx, l.client, client)
+}
+
+// charge charges one request to the limit p of owner. When Redis does not answer
+// within the budget, this process counts alone.
+func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdict {
+	if p == nil {
+		return Verdict{Allowed: true}
 	}
-	if l.scripts.suspended() {
+	key := p.key(owner...)
+	verdict, err := l.ask(ctx, p, key)
+	switch {
+	case err != nil:
 		l.away.Inc()
-		return verdict
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.budget)
-	defer cancel()
-	if l.user != nil && user != "" {
-		checked, err := l.check(ctx, l.user, client, user)
-		if err != nil {
-			l.away.Inc()
-			return verdict
-		}
-		verdict = checked
-	}
-	if l.client != nil && verdict.Allowed {
-		checked, err := l.check(ctx, l.client, client)
-		if err != nil {
-			l.away.Inc()
-			return verdict
-		}
-		if !checked.Allowed || verdict.Policy == "" || checked.Remaining < verdict.Remaining {
-			verdict = checked
-		}
-	}
-	if verdict.Allowed {
+		return l.alone.charge(p, key)
+	case verdict.Allowed:
 		l.passed.Inc()
-	} else {
+	default:
 		l.limited.Inc()
 	}
 	return verdict
 }
 
-// check charges one request to the limit p of owner.
-func (l *Limiter) check(ctx context.Context, p *policy, owner ...string) (Verdict, error) {
-	result, err := l.gcra.Allow(ctx, p.key(owner...), p.limit)
+// errSuspended means that Redis is left alone for the moment.
+var errSuspended = errors.New("ratelimit: Redis has not answered lately")
+
+// ask charges one request to a limit in Redis.
+func (l *Limiter) ask(ctx context.Context, p *policy, key string) (Verdict, error) {
+	if l.scripts.suspended() {
+		return Verdict{}, errSuspended
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.budget)
+	defer cancel()
+	result, err := l.gcra.Allow(ctx, key, p.limit)
 	if err != nil {
 		return Verdict{}, err
 	}

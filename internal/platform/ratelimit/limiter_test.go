@@ -67,11 +67,21 @@ func (p *space) outcomes(t *testing.T) map[string]float64 {
 	return counts
 }
 
+// allow charges a request as the door does: first to the client, then to the user that
+// it is for.
+func allow(ctx context.Context, limiter *ratelimit.Limiter, client, user string) ratelimit.Verdict {
+	verdict := limiter.Client(ctx, client)
+	if user == "" || !verdict.Allowed {
+		return verdict
+	}
+	return limiter.User(ctx, client, user).Stricter(verdict)
+}
+
 // drain asks until it is refused: just a burst must pass.
 func drain(t *testing.T, limiter *ratelimit.Limiter, client, user string, burst int) (refusal ratelimit.Verdict) {
 	t.Helper()
 	for passed := 0; ; passed++ {
-		verdict := limiter.Allow(t.Context(), client, user)
+		verdict := allow(t.Context(), limiter, client, user)
 		if verdict.Policy == "" {
 			t.Fatalf("nothing was asked: %+v", verdict)
 		}
@@ -119,7 +129,7 @@ func TestABurstPassesAndWhoWaitsAsToldMayAskAgain(t *testing.T) {
 	t.Parallel()
 	p := newSpace(t)
 	limiter := p.limiter(t)
-	first := limiter.Allow(t.Context(), "shop", "alice")
+	first := allow(t.Context(), limiter, "shop", "alice")
 	if !first.Allowed || first.Policy != "user" || first.Limit != 5 || first.Remaining != 4 || first.RetryAfter != 0 || first.RetryAfterSeconds() != 0 || !near(first.Reset, time.Second) {
 		t.Errorf("the first: %+v", first)
 	}
@@ -141,11 +151,11 @@ func TestTheClockOfRedisCounts(t *testing.T) {
 	limiter := ratelimit.New(fixture.Redis(t, settings), settings.Redis.Namespace,
 		config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: fixture.Patience}, nil)
 	t.Cleanup(limiter.Close)
-	if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed || verdict.Remaining != 4 {
+	if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Remaining != 4 {
 		t.Errorf("the first: %+v", verdict)
 	}
-	fixture.Eventually(t, "somebody is refused", func() bool { return !limiter.Allow(t.Context(), "shop", "alice").Allowed })
-	fixture.Eventually(t, "one came back", func() bool { return limiter.Allow(t.Context(), "shop", "alice").Allowed })
+	fixture.Eventually(t, "somebody is refused", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
+	fixture.Eventually(t, "one came back", func() bool { return allow(t.Context(), limiter, "shop", "alice").Allowed })
 }
 
 func TestUsersAreIndependentAndBelongToTheirClient(t *testing.T) {
@@ -169,7 +179,7 @@ func TestAClientHasALimitForAllItsUsers(t *testing.T) {
 	t.Parallel()
 	limiter := newSpace(t, func(l *config.Limits) { l.ClientRate, l.UserBurst = 1, 100 }).limiter(t)
 	for _, user := range []string{"alice", "bob", "", "carol"} {
-		if verdict := limiter.Allow(t.Context(), "shop", user); !verdict.Allowed || verdict.Policy != "client" || verdict.Limit != 5 {
+		if verdict := allow(t.Context(), limiter, "shop", user); !verdict.Allowed || verdict.Policy != "client" || verdict.Limit != 5 {
 			t.Errorf("%q: %+v", user, verdict) // the client's has the least left
 		}
 	}
@@ -182,22 +192,23 @@ func TestAClientHasALimitForAllItsUsers(t *testing.T) {
 func TestTheVerdictIsOfTheLimitWithTheLeastLeft(t *testing.T) {
 	t.Parallel()
 	limiter := newSpace(t, func(l *config.Limits) { l.ClientRate, l.ClientBurst = 1, 100 }).limiter(t)
-	if verdict := limiter.Allow(t.Context(), "shop", "alice"); verdict.Policy != "user" || verdict.Remaining != 4 {
+	if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Policy != "user" || verdict.Remaining != 4 {
 		t.Errorf("%+v", verdict)
 	}
 }
 
-func TestWhatTheUsersLimitRefusesCostsTheClientNothing(t *testing.T) {
+// The client is charged before its request is read, and so before its user is known.
+func TestWhatTheUsersLimitRefusesIsChargedToTheClientToo(t *testing.T) {
 	t.Parallel()
 	limiter := newSpace(t, func(l *config.Limits) { l.ClientRate, l.ClientBurst = 1, 50 }).limiter(t)
 	drain(t, limiter, "shop", "alice", 5)
 	for range 20 {
-		if limiter.Allow(t.Context(), "shop", "alice").Allowed {
-			t.Error("passed")
+		if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Allowed || verdict.Policy != "user" {
+			t.Errorf("%+v", verdict)
 		}
 	}
-	if verdict := limiter.Allow(t.Context(), "shop", ""); !verdict.Allowed || verdict.Remaining != 50-5-1 {
-		t.Errorf("after 5 that passed: %+v", verdict)
+	if verdict := limiter.Client(t.Context(), "shop"); !verdict.Allowed || verdict.Remaining != 50-6-20-1 {
+		t.Errorf("after 5 that passed and 21 that did not: %+v", verdict)
 	}
 }
 
@@ -208,7 +219,7 @@ func TestALimitThatIsOffIsNotAskedFor(t *testing.T) {
 	p.rdb.AddHook(asked)
 	limiter := p.limiter(t)
 	for range 50 {
-		if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed || len(headers(verdict)) != 0 {
+		if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || len(headers(verdict)) != 0 {
 			t.Fatalf("%+v", verdict)
 		}
 	}
@@ -216,7 +227,7 @@ func TestALimitThatIsOffIsNotAskedFor(t *testing.T) {
 		t.Errorf("counted %v", got)
 	}
 	p.limits.UserRate = 1
-	if verdict := p.limiter(t).Allow(t.Context(), "shop", ""); !verdict.Allowed || verdict.Policy != "" {
+	if verdict := allow(t.Context(), p.limiter(t), "shop", ""); !verdict.Allowed || verdict.Policy != "" {
 		t.Errorf("for no user: %+v", verdict)
 	}
 	if n := asked.together.Load() + asked.alone.Load(); n != 0 {
@@ -261,7 +272,7 @@ func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testin
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() {
-			verdict := limiters[i%2].Allow(t.Context(), "shop", "alice")
+			verdict := allow(t.Context(), limiters[i%2], "shop", "alice")
 			if verdict.Policy == "" {
 				t.Errorf("nothing was asked: %+v", verdict)
 			}
@@ -294,10 +305,10 @@ func TestAnswersOfOnePipelineAreNotMixedUp(t *testing.T) {
 		all.Go(func() {
 			<-gate
 			if i%2 == 0 {
-				if verdict := limiter.Allow(t.Context(), "shop", "alice"); verdict.Allowed || verdict.Remaining != 0 {
+				if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Allowed || verdict.Remaining != 0 {
 					t.Errorf("%d: %+v", i, verdict)
 				}
-			} else if verdict := limiter.Allow(t.Context(), "shop", "user-"+string(rune('a'+i))); !verdict.Allowed || verdict.Remaining != 4 {
+			} else if verdict := allow(t.Context(), limiter, "shop", "user-"+string(rune('a'+i))); !verdict.Allowed || verdict.Remaining != 4 {
 				t.Errorf("%d: %+v", i, verdict)
 			}
 		})
@@ -310,7 +321,7 @@ func TestKeysHideWhatOthersChooseAndRunOut(t *testing.T) {
 	t.Parallel()
 	p := newSpace(t, func(l *config.Limits) { l.ClientRate = 1 })
 	limiter := p.limiter(t)
-	limiter.Allow(t.Context(), "confectioner", "alice@example.org")
+	allow(t.Context(), limiter, "confectioner", "alice@example.org")
 	keys, err := p.rdb.Keys(t.Context(), "*"+p.namespace+"*").Result()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key == p.clock.key })
 	if err != nil || len(keys) != 2 {
@@ -336,18 +347,18 @@ func TestOutcomesAreCounted(t *testing.T) {
 	drain(t, limiter, "shop", "alice", 5)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	limiter.Allow(ended, "shop", "bob")
-	if got := p.outcomes(t); got["passed"] != 5 || got["limited"] != 1 || got["away"] != 1 {
-		t.Errorf("5 passed, one was limited, one gave up: %v", got)
+	limiter.User(ended, "shop", "bob")
+	if got := p.outcomes(t); got["passed"] != 6+5 || got["limited"] != 1 || got["away"] != 1 {
+		t.Errorf("the client passed 6 times and its user 5 times, one was limited, one gave up: %v", got)
 	}
 }
 
-func TestAfterTheCloseRequestsPass(t *testing.T) {
+func TestAfterTheCloseTheProcessCountsAlone(t *testing.T) {
 	t.Parallel()
 	limiter := newSpace(t).limiter(t)
 	drain(t, limiter, "shop", "alice", 5)
 	limiter.Close()
-	if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed {
+	if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed {
 		t.Errorf("%+v", verdict)
 	}
 }
@@ -369,7 +380,7 @@ func TestHeadersSayWhatIsLeft(t *testing.T) {
 			c.limits.Budget = fixture.Patience
 			p := newSpace(t, func(l *config.Limits) { *l = c.limits })
 			limiter := p.limiter(t)
-			got := headers(limiter.Allow(t.Context(), "shop", "alice"))
+			got := headers(allow(t.Context(), limiter, "shop", "alice"))
 			if len(got) != 2 || got["RateLimit-Policy"] != c.policy || got["RateLimit"] != c.first {
 				t.Errorf("the first: %v", got)
 			}

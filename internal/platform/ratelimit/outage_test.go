@@ -31,7 +31,7 @@ func TestWhileRedisIsSilentRequestsPass(t *testing.T) {
 	t.Parallel()
 	l, p := newLine(t, func(c *config.Limits) { c.ClientRate, c.Budget = 1, 50*time.Millisecond })
 	l.Die()
-	verdict := p.limiter(t).Allow(t.Context(), "shop", "alice")
+	verdict := p.limiter(t).User(t.Context(), "shop", "alice")
 	if !verdict.Allowed || len(headers(verdict)) != 0 || verdict.RetryAfterSeconds() != 0 {
 		t.Errorf("%+v", verdict)
 	}
@@ -73,12 +73,12 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 		server := &simulated{}
 		rdb := fixture.Redis(t, settings)
 		rdb.AddHook(server)
-		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: budget}, nil)
+		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 1000, ClientBurst: 5, Budget: budget}, nil)
 		t.Cleanup(limiter.Close)
 		ask := func(policy string) (took time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed || verdict.Policy != policy {
+			if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Policy != policy {
 				t.Errorf("%+v", verdict)
 			}
 			synctest.Wait()
@@ -119,21 +119,57 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 	})
 }
 
+// A flood that makes Redis slow must not take the limits away that would end it.
+func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Defaults(t)
+	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
+	synctest.Test(t, func(t *testing.T) {
+		server := &simulated{}
+		server.silent.Store(true)
+		rdb := fixture.Redis(t, settings)
+		rdb.AddHook(server)
+		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientRate: 100, ClientBurst: 100, Budget: time.Millisecond}, nil)
+		t.Cleanup(limiter.Close)
+		passed := func(user string, n int) (passed int) {
+			for range n {
+				verdict := limiter.User(t.Context(), "shop", user)
+				if verdict.Allowed {
+					passed++
+				} else if verdict.Policy != "user" || verdict.Limit != 5 || verdict.Remaining != 0 || verdict.RetryAfterSeconds() != 1 || len(headers(verdict)) != 2 {
+					t.Errorf("refused with %+v", verdict)
+				}
+			}
+			return passed
+		}
+		if n := passed("alice", 50); n != 5 {
+			t.Errorf("%d of 50 passed, want the burst", n)
+		}
+		if n := passed("bob", 50); n != 5 {
+			t.Errorf("%d of another user's passed", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := passed("alice", 50); n != 2 && n != 3 { // Redis is tried again meanwhile, which takes a moment
+			t.Errorf("%d passed after two seconds", n)
+		}
+	})
+}
+
 func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	l, p := newLine(t, func(c *config.Limits) { c.Budget = 200 * time.Millisecond })
 	limiter := p.limiter(t)
-	asked := func() bool { return limiter.Allow(t.Context(), "shop", "alice").Policy == "user" }
+	asked := func() bool { return allow(t.Context(), limiter, "shop", "alice").Policy == "user" }
 	fixture.Eventually(t, "Redis is asked before the outage", asked)
 	l.Die()
 	for range 4 {
-		if verdict := limiter.Allow(t.Context(), "shop", "alice"); !verdict.Allowed || verdict.Policy != "" {
+		if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Policy != "" {
 			t.Fatalf("in the outage: %+v", verdict)
 		}
 	}
 	l.Live()
 	fixture.Eventually(t, "Redis is asked again", asked)
-	fixture.Eventually(t, "somebody is refused again", func() bool { return !limiter.Allow(t.Context(), "shop", "alice").Allowed })
+	fixture.Eventually(t, "somebody is refused again", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
 }
 
 func TestARedisThatHasForgottenTheScriptIsNotAway(t *testing.T) {
@@ -146,7 +182,7 @@ func TestARedisThatHasForgottenTheScriptIsNotAway(t *testing.T) {
 		if err := p.rdb.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if verdict := limiter.Allow(t.Context(), "shop", "alice"); verdict.Policy != "user" {
+		if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Policy != "user" {
 			t.Fatalf("after %d times: %+v", i+1, verdict)
 		}
 	}
@@ -186,7 +222,7 @@ func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
 	for range 10 {
 		all.Go(func() {
 			for range 20 {
-				if limiter.Allow(t.Context(), "shop", "alice").Allowed {
+				if allow(t.Context(), limiter, "shop", "alice").Allowed {
 					passed.Add(1)
 				}
 			}

@@ -19,6 +19,18 @@ type Verdict struct {
 	header string // RateLimit-Policy
 }
 
+// Stricter returns the verdict of two that a client has to know: the one that refuses,
+// or else the one with fewer requests left.
+func (v Verdict) Stricter(other Verdict) Verdict {
+	switch {
+	case !v.Allowed || other.Policy == "":
+		return v
+	case !other.Allowed || v.Policy == "" || other.Remaining < v.Remaining:
+		return other
+	}
+	return v
+}
+
 // RetryAfterSeconds returns the value of Retry-After: at least 1 for a request
 // that was refused, else 0.
 func (v Verdict) RetryAfterSeconds() int {

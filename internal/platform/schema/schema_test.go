@@ -244,3 +244,50 @@ func TestStatusTellsWhatIsAppliedAndWhatIsPending(t *testing.T) {
 	}
 	expect(len(files(t)) - 1)
 }
+
+// A client that has keys of both roles from before keeps them; new ones have one role.
+func TestAnUpgradeKeepsKeysOfClientsWithTwoRoles(t *testing.T) {
+	t.Parallel()
+	db := emptyDB(t)
+	m := migrator(t, db)
+	up(t, m)
+	for {
+		done, err := m.Down(t.Context())
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		if strings.Contains(done[0], "00014") {
+			break
+		}
+	}
+	insert := func(prefix, role, client string) error {
+		_, err := db.Exec(t.Context(), `INSERT INTO api_keys (prefix, secret_hash, role, client) VALUES ($1, decode(repeat('00', 32), 'hex'), $2, $3)`, prefix, role, client)
+		return err
+	}
+	for i, key := range [][2]string{{"app", "shop"}, {"operator", "shop"}, {"app", "till"}, {"operator", "mixed"}, {"app", "mixed"}} {
+		if err := insert(fmt.Sprint("old", i), key[0], key[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET revoked_at = now() WHERE prefix = 'old1'`); err != nil {
+		t.Fatal(err)
+	}
+	up(t, m)
+	var keys int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM api_keys`).Scan(&keys); err != nil || keys != 5 {
+		t.Errorf("%d keys are left, %v", keys, err)
+	}
+	for i, c := range []struct {
+		role, client string
+		allowed      bool
+	}{
+		{"app", "shop", true}, {"operator", "shop", false}, {"app", "till", true}, {"operator", "till", false}, {"app", "mixed", true}, {"operator", "mixed", false}, {"operator", "new", true}, {"app", "new", false},
+	} {
+		if err := insert(fmt.Sprint("new", i), c.role, c.client); (err == nil) != c.allowed {
+			t.Errorf("a key of %s as %s: %v", c.client, c.role, err)
+		}
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET revoked_at = now()`); err != nil { // of any key, old ones too
+		t.Error(err)
+	}
+}

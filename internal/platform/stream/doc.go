@@ -1,6 +1,6 @@
 // Package stream sends server-sent events: the text/event-stream format of the
-// WHATWG HTML standard, section 9.2 ([Serve], [Relay]). It also bounds how many
-// streams a process has open ([Limit]).
+// WHATWG HTML standard, section 9.2 ([Serve], [Relay]). How many are open at once is
+// bounded elsewhere (package slots).
 //
 // A stream begins by telling the client when to connect again (retry). Then come
 // events, and a comment after each silence, so that dead clients are noticed and

@@ -9,10 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
@@ -42,6 +43,9 @@ const (
 	secretBytes = 32
 )
 
+// oneRole is the constraint that lets a client have keys of one role only.
+const oneRole = "api_keys_client_role"
+
 var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // Create makes a key and returns its full text. The text cannot be read again
@@ -58,6 +62,10 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 	prefix, secret := hex.EncodeToString(random[:prefixBytes]), hex.EncodeToString(random[prefixBytes:])
 	digest := sha256.Sum256([]byte(secret))
 	_, err := db.Exec(ctx, `INSERT INTO api_keys (prefix, secret_hash, role, client) VALUES ($1, $2, $3, $4)`, prefix, digest[:], role, client)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.ConstraintName == oneRole {
+		return "", fmt.Errorf("apikey.Create: the client %q has or had keys of the other role, and all keys of a client have one role, "+
+			"because they share its jobs and idempotency keys: choose another client name", client)
+	}
 	if err != nil {
 		return "", fmt.Errorf("apikey.Create: %w", err)
 	}
@@ -94,10 +102,13 @@ func errUnknown() error {
 	return fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 }
 
+// form is that of every key. What does not have it needs no look-up.
+var form = regexp.MustCompile(fmt.Sprintf(`^%s_([0-9a-f]{%d})_([0-9a-f]{%d})$`, marker, 2*prefixBytes, 2*secretBytes))
+
 // split parses the text of a key.
 func split(text string) (prefix, secret string, ok bool) {
-	parts := strings.Split(text, "_")
-	if len(parts) != 3 || parts[0] != marker || len(parts[1]) != 2*prefixBytes || len(parts[2]) != 2*secretBytes {
+	parts := form.FindStringSubmatch(text)
+	if parts == nil {
 		return "", "", false
 	}
 	return parts[1], parts[2], true
@@ -109,17 +120,29 @@ type stored struct {
 	hash []byte
 }
 
-func load(ctx context.Context, db postgres.DB, prefix string) (stored, error) {
-	var s stored
-	err := db.QueryRow(ctx, `SELECT prefix, role, client, created_at, revoked_at, secret_hash FROM api_keys WHERE prefix = $1`, prefix).
-		Scan(&s.Prefix, &s.Role, &s.Client, &s.CreatedAt, &s.RevokedAt, &s.hash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return stored{}, errUnknown()
-	}
+// load returns the keys with some prefixes, in their order; those that do not exist are
+// left empty.
+func load(ctx context.Context, db postgres.DB, prefixes []string) ([]stored, error) {
+	rows, err := db.Query(ctx, `SELECT prefix, role, client, created_at, revoked_at, secret_hash FROM api_keys WHERE prefix = ANY($1)`, prefixes)
 	if err != nil {
-		return stored{}, fmt.Errorf("apikey.load: %w", err)
+		return nil, fmt.Errorf("apikey.load: %w", err)
 	}
-	return s, nil
+	found := make(map[string]stored, len(prefixes))
+	var s stored
+	_, err = pgx.ForEachRow(rows, []any{&s.Prefix, &s.Role, &s.Client, &s.CreatedAt, &s.RevokedAt, &s.hash}, func() error {
+		one := s
+		one.hash = slices.Clone(s.hash)
+		found[s.Prefix] = one
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("apikey.load: %w", err)
+	}
+	keys := make([]stored, len(prefixes))
+	for i, prefix := range prefixes {
+		keys[i] = found[prefix]
+	}
+	return keys, nil
 }
 
 // admits reports whether secret belongs to the key and the key is not revoked.

@@ -60,7 +60,7 @@ func TestAKeyIsKnownByItsText(t *testing.T) {
 	db := fixture.DB(t)
 	shop, shopPrefix, _ := create(t, db, apikey.App, "shop")
 	ops, opsPrefix, _ := create(t, db, apikey.Operator, "ops.team-1_a")
-	v := apikey.NewVerifier(db, time.Minute)
+	v := verifier(t, db, time.Minute)
 	for range 2 { // from the database, then from memory
 		k, err := v.Verify(t.Context(), shop)
 		if err != nil || k.Role != apikey.App || k.Client != "shop" || k.Prefix != shopPrefix || k.RevokedAt != nil || k.CreatedAt.IsZero() {
@@ -115,6 +115,31 @@ func TestTheSecretIsNotInTheDatabase(t *testing.T) {
 	}
 	if digest := sha256.Sum256([]byte(secret)); string(hash) != string(digest[:]) {
 		t.Error("the row does not have the secret's SHA-256")
+	}
+}
+
+// All keys of a client share its jobs and idempotency keys: what an operator may do
+// there an app must not see, and the other way round.
+func TestAClientHasKeysOfOneRole(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	_, prefix, _ := create(t, db, apikey.App, "shop")
+	create(t, db, apikey.App, "shop")
+	if err := apikey.Revoke(t.Context(), db, prefix); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := apikey.Create(t.Context(), db, apikey.Operator, "shop"); err == nil || text != "" || !strings.Contains(err.Error(), "choose another client name") {
+		t.Errorf("an operator's key of an app's client: %q, %v", text, err)
+	}
+	create(t, db, apikey.Operator, "ops")
+	if _, err := apikey.Create(t.Context(), db, apikey.App, "ops"); err == nil {
+		t.Error("an app's key of an operator's client")
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET role = 'operator' WHERE client = 'shop'`); err == nil {
+		t.Error("the database lets a key change its role alone")
+	}
+	if keys := list(t, db); len(keys) != 3 {
+		t.Errorf("the database has %+v", keys)
 	}
 }
 

@@ -3,4 +3,5 @@
 // checks them. The database stores the prefix and the SHA-256 of the secret,
 // never the secret: that is shown once, when the key is made. The secret has
 // 256 random bits, so a slow password hash would add cost and no protection.
+// All keys of a client have one role (table api_clients).
 package apikey

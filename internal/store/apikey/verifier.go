@@ -5,31 +5,49 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/expirable"
-	"golang.org/x/sync/singleflight"
 
+	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 )
 
-// cached is the most keys that a process caches.
-const cached = 10_000
+const (
+	// cached is the most keys that a process caches, and the most unknown prefixes.
+	cached = 10_000
+	// unknownFor is how long a prefix is remembered as unknown. A key that is made
+	// meanwhile works after this at the latest.
+	unknownFor = time.Second
+	// Keys are looked up together: a flood of invented ones costs a query for 256 of them.
+	keysAtOnce  = 256
+	keysWaiting = 8192
+	// loadTimeout bounds one look-up.
+	loadTimeout = 5 * time.Second
+)
 
 // Verifier authenticates keys. It caches known keys for a short time, so that
 // not every request reads the database; a revoked key stops working everywhere
-// within that time. Unknown prefixes are not cached.
+// within that time. Unknown prefixes are remembered for a second. What does not look
+// like a key is refused without a look-up.
 type Verifier struct {
-	db      postgres.DB
-	known   *expirable.LRU[string, stored]
-	loading singleflight.Group
+	known   *expirable.LRU[string, stored]   // nil: nothing is cached
+	unknown *expirable.LRU[string, struct{}] // as known
+	loads   *batch.Coalescer[string, stored]
 }
 
-// NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing.
+// NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
+// that a key is unknown. Close it.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
-	v := &Verifier{db: db}
+	v := &Verifier{}
 	if ttl > 0 {
 		v.known = expirable.NewLRU[string, stored](cached, nil, ttl)
+		v.unknown = expirable.NewLRU[string, struct{}](cached, nil, min(ttl, unknownFor))
 	}
+	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
+		func(ctx context.Context, prefixes []string) ([]stored, error) { return load(ctx, db, prefixes) })
 	return v
 }
+
+// Close ends the look-ups.
+func (v *Verifier) Close() { v.loads.Close() }
 
 // Verify returns the key whose text is given, or an unauthenticated Error.
 func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
@@ -47,21 +65,23 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 	return s.Key, nil
 }
 
+// find returns the key with a prefix; one that does not exist admits no secret.
 func (v *Verifier) find(ctx context.Context, prefix string) (stored, error) {
 	if v.known != nil {
 		if s, ok := v.known.Get(prefix); ok {
 			return s, nil
 		}
+		if v.unknown.Contains(prefix) {
+			return stored{}, nil
+		}
 	}
-	loaded, err, _ := v.loading.Do(prefix, func() (any, error) {
-		s, err := load(ctx, v.db, prefix)
-		if err == nil && v.known != nil {
+	s, err := v.loads.Do(ctx, prefix)
+	if err == nil && v.known != nil {
+		if s.Prefix == "" {
+			v.unknown.Add(prefix, struct{}{})
+		} else {
 			v.known.Add(prefix, s)
 		}
-		return s, err
-	})
-	if err != nil {
-		return stored{}, err
 	}
-	return loaded.(stored), nil //nolint:forcetypeassert // the closure above returns nothing else
+	return s, err
 }

@@ -2,13 +2,18 @@ package apikey_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
 )
@@ -20,6 +25,23 @@ func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
 	}
 }
 
+func verifier(t *testing.T, db postgres.DB, ttl time.Duration) *apikey.Verifier {
+	v := apikey.NewVerifier(db, ttl)
+	t.Cleanup(v.Close)
+	return v
+}
+
+// counted counts the queries of a database.
+type counted struct {
+	postgres.DB
+	queries atomic.Int64
+}
+
+func (c *counted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c.queries.Add(1)
+	return c.DB.Query(ctx, sql, args...)
+}
+
 func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
@@ -27,7 +49,7 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	_, otherPrefix, otherSecret := create(t, db, apikey.App, "other")
 	revokedText, revokedPrefix, _ := create(t, db, apikey.App, "gone")
 	revoke(t, db, revokedPrefix)
-	v := apikey.NewVerifier(db, time.Minute)
+	v := verifier(t, db, time.Minute)
 	for range 2 { // the second time from memory
 		for what, text := range map[string]string{
 			"nothing":                   "",
@@ -65,7 +87,7 @@ func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
-	v := apikey.NewVerifier(db, 200*time.Millisecond)
+	v := verifier(t, db, 200*time.Millisecond)
 	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +108,7 @@ func TestAVerifierThatRemembersNothingRefusesARevokedKeyAtOnce(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
-	v := apikey.NewVerifier(db, 0)
+	v := verifier(t, db, 0)
 	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +123,7 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	db := fixture.Pool(t, settings)
 	known, _, secret := create(t, db, apikey.App, "shop")
 	unasked, _, _ := create(t, db, apikey.App, "shop")
-	v := apikey.NewVerifier(db, time.Hour)
+	v := verifier(t, db, time.Hour)
 	if _, err := v.Verify(t.Context(), known); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +143,7 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	}
 }
 
-func TestAnUnknownPrefixIsNotRemembered(t *testing.T) {
+func TestAnUnknownPrefixIsRememberedForAMoment(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
@@ -132,13 +154,75 @@ func TestAnUnknownPrefixIsNotRemembered(t *testing.T) {
 			t.Fatal(tag, err)
 		}
 	}
-	v := apikey.NewVerifier(db, time.Hour)
+	asked := &counted{DB: db}
+	v := verifier(t, asked, time.Hour)
 	move(prefix, "elsewhere")
-	_, err := v.Verify(t.Context(), text)
-	refused(t, "a prefix that is not there", err)
+	began := time.Now()
+	for range 50 {
+		_, err := v.Verify(t.Context(), text)
+		refused(t, "a prefix that is not there", err)
+	}
+	if n, most := asked.queries.Load(), 1+int64(time.Since(began)/time.Second); n > most {
+		t.Errorf("%d queries for one unknown prefix, want at most %d", n, most)
+	}
 	move("elsewhere", prefix)
-	if _, err := v.Verify(t.Context(), text); err != nil {
-		t.Errorf("now that it is there: %v", err)
+	fixture.Eventually(t, "a key that was made meanwhile works", func() bool {
+		_, err := v.Verify(t.Context(), text)
+		return err == nil
+	})
+}
+
+// gated holds queries back until it is opened.
+type gated struct {
+	counted
+	open chan struct{}
+}
+
+func (g *gated) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := g.counted.Query(ctx, sql, args...)
+	<-g.open
+	return rows, err
+}
+
+func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	text, _, secret := create(t, db, apikey.App, "shop")
+	asked := &gated{counted: counted{DB: db}, open: make(chan struct{})}
+	v := verifier(t, asked, time.Hour)
+	const flood = 500
+	var all sync.WaitGroup
+	for i := range flood {
+		all.Go(func() {
+			_, err := v.Verify(t.Context(), fmt.Sprintf("tp_%012x_%s", i, secret))
+			refused(t, "an invented key", err)
+		})
+	}
+	all.Go(func() {
+		if _, err := v.Verify(t.Context(), text); err != nil {
+			t.Errorf("the real key among them: %v", err)
+		}
+	})
+	fixture.Eventually(t, "all wait, but those of the first query", func() bool { return v.Waiting() >= flood+1-256 })
+	close(asked.open)
+	all.Wait()
+	if n := asked.queries.Load(); n > 4 {
+		t.Errorf("%d queries for %d keys", n, flood+1)
+	}
+}
+
+func TestWhatIsNoKeyIsNotLookedUp(t *testing.T) {
+	t.Parallel()
+	asked := &counted{DB: fixture.DB(t)}
+	v := verifier(t, asked, time.Hour)
+	zeros := strings.Repeat("0", 64)
+	for _, text := range []string{"tp_" + strings.Repeat("\xff", 12) + "_" + zeros, "tp_00000000000\x00_" + zeros, "tp_00000000000G_" + zeros, "tp_000000000000_" + strings.Repeat("\xff", 64),
+		"tp_' OR '1'='1_" + zeros, "TP_000000000000_" + zeros, "tp_000000000000_" + zeros + "\n", "\x00", strings.Repeat("tp_", 1000)} {
+		_, err := v.Verify(t.Context(), text)
+		refused(t, text, err)
+	}
+	if n := asked.queries.Load(); n != 0 {
+		t.Errorf("%d queries", n)
 	}
 }
 
@@ -146,7 +230,7 @@ func TestALookUpThatEndsEarlyIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	text, _, _ := create(t, db, apikey.App, "shop")
-	v := apikey.NewVerifier(db, time.Hour)
+	v := verifier(t, db, time.Hour)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := v.Verify(ended, text); err == nil || fault.CodeOf(err) == fault.Unauthenticated {

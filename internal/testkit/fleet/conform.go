@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -157,7 +158,37 @@ func (c *conforming) checkDone(request *http.Request, input *openapi3filter.Requ
 	if len(body) == 0 && !input.Route.Operation.RequestBody.Value.Required {
 		return nil
 	}
+	if request.Method != http.MethodPatch {
+		if body, err = withoutNulls(body); err != nil {
+			return err
+		}
+	}
 	return c.checkBody(body, cmp.Or(input.Route.Operation.RequestBody.Ref, pointer(input.Route, "requestBody")), "application/json")
+}
+
+// withoutNulls takes the fields out of a JSON body that are null: the contract says
+// that they count as left out.
+func withoutNulls(body []byte) ([]byte, error) {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	var walk func(value any)
+	walk = func(value any) {
+		switch v := value.(type) {
+		case []any:
+			for _, element := range v {
+				walk(element)
+			}
+		case map[string]any:
+			maps.DeleteFunc(v, func(_ string, field any) bool { return field == nil })
+			for _, field := range v {
+				walk(field)
+			}
+		}
+	}
+	walk(value)
+	return json.Marshal(value)
 }
 
 // pointer returns the place of something in an operation.

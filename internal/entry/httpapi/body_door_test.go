@@ -1,0 +1,266 @@
+package httpapi_test
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// limited is a user whose token is used up within a second.
+var limited = append([]string{"TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=2", "TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=2"}, fleet.Trusting.Env...)
+
+func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	id := s.Campaign(4)
+	s.RunAPI(limited...)
+	path := "/v1/campaigns/" + id.String() + "/purchases"
+	for name, c := range map[string]struct {
+		path, body, media string
+		key               string
+		status            int
+	}{
+		"no JSON":           {path: path, body: "{", status: 400},
+		"an unknown field":  {path: path, body: `{"x":1}`, status: 400},
+		"no key":            {path: path, body: goodPurchase, key: "-", status: 400},
+		"not for users":     {path: "/v1/campaigns/" + id.String() + "/publish", status: 403},
+		"another user":      {path: path, body: goodPurchase, status: 403},
+		"no such campaign":  {path: "/v1/campaigns/" + uuid.NewString() + "/purchases", body: strings.Replace(goodPurchase, `"a"`, `"%s"`, 1), status: 404},
+		"no such path":      {path: "/v1/campaigns/x/purchases", body: goodPurchase, status: 404},
+		"a long body":       {path: path, body: strings.Repeat(" ", 100_000), status: 413},
+		"another media":     {path: path, body: goodPurchase, media: "text/plain", status: 415},
+		"no such campaign ": {path: "/v1/campaigns/" + uuid.NewString() + "/holds", body: `{"user_id":"%s","quantity":1}`, status: 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			who := strings.ReplaceAll(name, " ", "-")
+			mina := fleet.TokenFor(t, who, "")
+			body := c.body
+			if strings.Contains(body, "%s") {
+				body = strings.Replace(fmt.Sprintf(body, who), "external", "wallet", 1)
+			}
+			statuses := make(map[int]int)
+			for range 20 {
+				request, err := http.NewRequest(http.MethodPost, s.URLs[1]+c.path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header = http.Header{"Authorization": {"Bearer " + mina}, "Content-Type": {cmp.Or(c.media, "application/json")}}
+				if c.key == "" {
+					request.Header.Set("Idempotency-Key", uuid.NewString())
+				}
+				a := fleet.Send(request)
+				statuses[a.Status]++
+				if a.Status == c.status && !strings.HasPrefix(a.Header.Get("RateLimit"), `"user";`) {
+					t.Errorf("it was not charged: %v", a.Header)
+				}
+			}
+			if statuses[c.status] < 2 || statuses[http.StatusTooManyRequests] == 0 || len(statuses) != 2 {
+				t.Errorf("20 requests were answered with %v", statuses)
+			}
+		})
+	}
+}
+
+// A body that is only announced shows what is looked at before it: all the other
+// steps, in this order.
+func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: limited})
+	mina := fleet.TokenFor(t, "mina", "")
+	post := func(credential, key, path string) fleet.Answer {
+		if credential != "" {
+			credential = "Authorization: Bearer " + credential + "\r\n"
+		}
+		answers := wire(s, path, "POST "+path+" HTTP/1.1\r\nHost: api\r\n"+credential+key+"Content-Type: application/json\r\nContent-Length: 9000000\r\n\r\n")
+		if len(answers) != 1 || answers[0].Header.Get("Connection") != "close" {
+			t.Fatalf("%s: %v", path, answers)
+		}
+		return answers[0]
+	}
+	const key = "Idempotency-Key: k\r\n"
+	purchases := "/v1/campaigns/" + uuid.NewString() + "/purchases"
+	for _, c := range []struct {
+		what, credential, key, path string
+		status                      int
+	}{
+		{"nobody", "", key, purchases, 401},
+		{"a user, at a wrong path", mina, key, "/v1/campaigns/x/purchases", 404},
+		{"the user again, without a key", mina, "", purchases, 400},
+		{"the user a third time", mina, key, purchases, 429},
+		{"an operator", s.Operator, key, "/v1/campaigns", 413},
+		{"an app at an operator's path", s.App, key, "/v1/campaigns", 403},
+		{"an app", s.App, key, purchases, 413},
+		{"an app a third time", s.App, key, purchases, 429},
+	} {
+		if a := post(c.credential, c.key, c.path); a.Status != c.status {
+			t.Errorf("%s: %v %s", c.what, a, a.Body)
+		}
+	}
+}
+
+func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_CAMPAIGNS_MAX_QUANTITY=10", "TRIPRIZE_HOLDS_MAX_POSITIONS=5", "TRIPRIZE_HOLDS_MAX_POSITIONS_PER_USER=5"}})
+	id := s.Campaign(4).String()
+	for path, most := range map[string]int{
+		"/v1/campaigns": 1 << 20, "/v1/campaigns/" + id + "/purchases": 8<<10 + 64*10, "/v1/campaigns/" + id + "/holds": 8<<10 + 64*5,
+		"/v1/wallets": 16 << 10, "/v1/transfers": 16 << 10, "/v1/campaigns/" + id + "/pause": 1 << 10,
+	} {
+		for more, status := range map[int]int{0: 400, 1: 413} {
+			a := raw(s, http.MethodPost, path, "x"+strings.Repeat(" ", most-1+more), "", "")
+			if a.Status != status {
+				t.Errorf("%s with %d bytes more than it may have: %v %s", path, more, a, a.Body)
+			}
+			fleet.CheckProblem(t, a)
+		}
+	}
+}
+
+// What a proxy takes for one request must be one here, whatever became of its body.
+func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	const inner = "GET /v1/inner HTTP/1.1\r\nHost: api\r\n\r\n"
+	for what, head := range map[string]string{
+		"nobody": "POST /v1/campaigns HTTP/1.1\r\n", "an app": "POST /v1/campaigns HTTP/1.1\r\nAuthorization: Bearer " + s.App + "\r\n", "no such path": "POST /v2 HTTP/1.1\r\n", "no such method": "PUT /healthz HTTP/1.1\r\n",
+		"not JSON": "POST /v1/campaigns HTTP/1.1\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nAuthorization: Bearer " + s.Operator + "\r\n",
+		"no body":  "POST /v1/campaigns/" + uuid.NewString() + "/pause HTTP/1.1\r\nIdempotency-Key: k\r\nAuthorization: Bearer " + s.Operator + "\r\n",
+		"a GET":    "GET /v1/campaigns HTTP/1.1\r\nAuthorization: Bearer " + s.Operator + "\r\n", "a HEAD": "HEAD /healthz HTTP/1.1\r\n", "the dashboard": "POST /asynqmon/api HTTP/1.1\r\nAuthorization: " + basic(s.Operator) + "\r\n",
+		"a delete": "DELETE /v1/holds/" + uuid.NewString() + " HTTP/1.1\r\nAuthorization: Bearer " + s.Operator + "\r\n", "expecting": "POST /v1/campaigns HTTP/1.1\r\nExpect: 100-continue\r\n",
+	} {
+		for _, size := range []int{1, 100, 8191, 8192, 8193, 8300, 20_000, 70_000, 300_000, 1 << 20, 1<<20 + 1, 3 << 20} {
+			body := (strings.Repeat(inner, size/len(inner)+1))[:size]
+			answers := wire(s, what, fmt.Sprintf("%sHost: api\r\nContent-Length: %d\r\n\r\n%sGET /healthz HTTP/1.1\r\nHost: api\r\n\r\n", head, size, body))
+			closed := len(answers) == 1 && answers[0].Header.Get("Connection") == "close"
+			next := len(answers) == 2 && answers[1].Status == http.StatusOK && answers[0].Header.Get("Connection") != "close"
+			lost := len(answers) == 0 && size > 1<<20 // closed before all of it was sent, and the answer lost
+			if !closed && !next && !lost {
+				t.Errorf("%s with %d bytes: %v", what, size, answers)
+			}
+			if size <= 8192 && !strings.HasPrefix(head, "GET") && !strings.HasPrefix(head, "HEAD") && !next {
+				t.Errorf("%s with %d bytes loses its connection: %v", what, size, answers)
+			}
+		}
+	}
+}
+
+func TestPromisedBodiesCostNoMemory(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=2s"}})
+	s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil)
+	before := peak(t, s.APIs[0].PID())
+	var all sync.WaitGroup
+	for i := range 400 { // some promise all that may be, of which one byte comes, or all that is read before it is known who sends it
+		text := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + []string{s.Operator, s.App, "x"}[i%3] + "\r\nContent-Length: 1048576\r\n\r\n{" + strings.Repeat(" ", i%2*8191)
+		all.Go(func() {
+			conn := dial(s)
+			_, _ = io.WriteString(conn, text)
+			_, _ = io.Copy(io.Discard, conn) // it is let go when its time is over
+		})
+	}
+	all.Wait()
+	if grown := peak(t, s.APIs[0].PID()) - before; grown > 100<<20 {
+		t.Errorf("400 promises of 1 MB grew the process by %d MB", grown>>20)
+	}
+}
+
+func TestNothingIsSentAsNothing(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Schedulers: -1})
+	path := s.Post("/v1/campaigns", fleet.CampaignBody(3)).Header.Get("Location")
+	replays := func(what, path string, bodies ...string) {
+		t.Helper()
+		key := uuid.NewString()
+		for i, body := range bodies {
+			a := raw(s, http.MethodPost, path, body, key, "")
+			if a.Status >= 300 || (a.Header.Get("Idempotent-Replayed") == "true") != (i > 0) {
+				t.Errorf("%s with %q: %v %s", what, body, a, a.Body)
+			}
+		}
+	}
+	replays("a publication", path+"/publish", "", "{}", " {\n} ")
+	replays("a pause", path+"/pause", "{}", "")
+	replays("its end", path+"/resume", "", "{}")
+	replays("a hold", path+"/holds", `{"user_id":"a","quantity":1}`, `{"user_id":"a","quantity":1,"layer":null,"ttl_seconds":null,"positions":null}`)
+	replays("a purchase", path+"/purchases", `{"user_id":"a","selection":{"quantity":1,"hold_id":null},"payment":{"method":"external","reference":null}}`, goodPurchase)
+	hold := s.MustHold(fleet.HoldOrder{Campaign: uuid.MustParse(strings.TrimPrefix(path, "/v1/campaigns/")), User: "b", Quantity: 1})
+	replays("an extension", "/v1/holds/"+hold.ID.String()+"/extend", `{"ttl_seconds":null}`, "", "{}")
+	if a := raw(s, http.MethodDelete, "/v1/holds/"+hold.ID.String(), "{}", "-", ""); a.Status != http.StatusNoContent {
+		t.Errorf("a release with {}: %v %s", a, a.Body)
+	}
+	for _, body := range []string{"[]", `{"a":1}`, "null", "x", "{}{}"} {
+		if a := raw(s, http.MethodPost, path+"/pause", body, "", ""); a.Status != http.StatusBadRequest {
+			t.Errorf("a pause with %s: %v %s", body, a, a.Body)
+		}
+	}
+	for body, status := range map[string]int{`{"name":null}`: 400, `{"purchase_limit":null}`: 200} {
+		if a := raw(s, http.MethodPatch, path, body, "-", ""); a.Status != status && a.Status != http.StatusConflict {
+			t.Errorf("a PATCH with %s: %v %s", body, a, a.Body)
+		}
+	}
+	wallet := s.Wallet("a", 100)
+	if a := raw(s, http.MethodPost, wallet+"/credit", `{"amount":0.99999999999999999999}`, "", ""); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, `"/amount"`) {
+		t.Errorf("nearly one: %v %s", a, a.Body)
+	}
+	s.ExpectWallet(wallet, 100, 0)
+}
+
+func TestAUserHasFewerStreamsAndWaitsThanAnApp(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{fleet.Lively, "TRIPRIZE_STREAMS_MAX_PER_USER=2", "TRIPRIZE_API_WAITS_PER_USER=2"}, fleet.Trusting.Env...)})
+	id := s.Campaign(4)
+	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
+	another := fleet.TokenFor(t, "mina", "") // of the same user
+	tooMany := func(what string, a fleet.Answer) {
+		t.Helper()
+		if a.Status != http.StatusTooManyRequests || a.Refusal() != "rate-limited" || a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v, %v", what, a, a.Header)
+		}
+		fleet.CheckProblem(t, a)
+	}
+	open := []*fleet.Listener{s.Listen(0, mina, fleet.CampaignEvents(id), ""), s.Listen(0, another, fleet.CampaignEvents(id), "")}
+	tooMany("a third stream", s.Listen(0, mina, fleet.CampaignEvents(id), "").Answer)
+	for _, credential := range []string{s.App, s.App, s.App, otto} {
+		open = append(open, s.Listen(0, credential, fleet.CampaignEvents(id), ""))
+	}
+	for _, l := range open {
+		l.WantEvent()
+		l.HangUp()
+	}
+
+	buy := func(credential, user, prefer string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": prefer},
+			fleet.RawJSON(strings.NewReplacer("external", "wallet", `"a"`, `"`+user+`"`).Replace(goodPurchase)))
+	}
+	queued := buy(mina, "mina", "")
+	if queued.Status != http.StatusAccepted {
+		t.Fatal(queued)
+	}
+	var waiting sync.WaitGroup
+	wait := func(credential, user string) { waiting.Go(func() { buy(credential, user, "wait=30") }) }
+	wait(mina, "mina")
+	wait(another, "mina")
+	s.AwaitMetric(0, "triprize_jobs_waited_for", 2)
+	tooMany("a third wait", buy(mina, "mina", "wait=1"))
+	tooMany("a third wait, for a job", s.Do(0, mina, http.MethodGet, "/v1/jobs/"+queued.ID.String(), map[string]string{"Prefer": "wait=1"}, nil))
+	if a := s.Do(0, mina, http.MethodGet, "/v1/jobs/"+queued.ID.String(), nil, nil); a.Status != http.StatusOK {
+		t.Errorf("without waiting: %v", a)
+	}
+	for range 3 {
+		wait(s.App, "mina")
+	}
+	s.AwaitMetric(0, "triprize_jobs_waited_for", 5)
+	s.RunWorker()
+	waiting.Wait()
+	fixture.Eventually(t, "she may wait again", func() bool { return buy(mina, "mina", "wait=30").Status == http.StatusOK })
+}

@@ -1,0 +1,84 @@
+package openapi
+
+import (
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// plain follows references. It returns nil for a schema that is a combination of
+// others: nothing is known of it here.
+func plain(schema *jsonschema.Schema) *jsonschema.Schema {
+	for schema != nil && schema.Ref != nil {
+		schema = schema.Ref
+	}
+	if schema == nil || schema.AllOf != nil || schema.AnyOf != nil || schema.OneOf != nil || schema.Not != nil || schema.If != nil {
+		return nil
+	}
+	return schema
+}
+
+// shellsOf returns, for a schema and all below it, what it says of a value without the
+// value's elements and fields.
+func shellsOf(schema *jsonschema.Schema) map[*jsonschema.Schema]*jsonschema.Schema {
+	shells := make(map[*jsonschema.Schema]*jsonschema.Schema)
+	var add func(schema *jsonschema.Schema)
+	add = func(schema *jsonschema.Schema) {
+		if schema = plain(schema); schema == nil || shells[schema] != nil {
+			return
+		}
+		shell := *schema
+		shell.Items2020, shell.Properties, shell.AdditionalProperties = nil, nil, nil // fields that are not known are refused with the bounds
+		shells[schema] = &shell
+		add(schema.Items2020)
+		for _, property := range schema.Properties {
+			add(property)
+		}
+	}
+	add(schema)
+	return shells
+}
+
+// elements returns the schema of an array's elements, if it has one.
+func elements(schema *jsonschema.Schema) *jsonschema.Schema {
+	if schema == nil {
+		return nil
+	}
+	return schema.Items2020
+}
+
+// propertyOf returns the schema of an object's field, and whether it may have it.
+func propertyOf(schema *jsonschema.Schema, name string) (property *jsonschema.Schema, known bool) {
+	if schema == nil {
+		return nil, true
+	}
+	if property, known = schema.Properties[name]; known {
+		return property, true
+	}
+	return nil, schema.AdditionalProperties != false
+}
+
+// omitNulls takes the fields out of a value that are null and may be left out, and
+// tells whether there were any.
+func omitNulls(schema *jsonschema.Schema, value any) (found bool) {
+	if schema = plain(schema); schema == nil {
+		return false
+	}
+	switch v := value.(type) {
+	case []any:
+		for _, element := range v {
+			found = omitNulls(schema.Items2020, element) || found
+		}
+	case map[string]any:
+		for name, field := range v {
+			switch property, known := schema.Properties[name]; {
+			case known && field == nil && !slices.Contains(schema.Required, name):
+				delete(v, name)
+				found = true
+			case known:
+				found = omitNulls(property, field) || found
+			}
+		}
+	}
+	return found
+}
