@@ -39,8 +39,9 @@ type facts struct {
 	now       time.Time // by the database's clock
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[userOf]*usage
-	held      map[uuid.UUID]int // positions held in a campaign, by all users; only counted when their share is limited
-	over      []inventory.Over  // in active campaigns
+	held      map[uuid.UUID]int             // positions held in a campaign, by all users; only counted when their share is limited
+	over      []inventory.Over              // in active campaigns
+	holds     map[uuid.UUID]*inventory.Hold // that are to be extended or released, as they are when the others are over
 }
 
 // usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
@@ -66,15 +67,17 @@ const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = AN
 
 // readFacts reads the facts about requests without locks.
 func readFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds) (*facts, error) {
-	return queueFacts(ctx, db, requests, settings, new(pgx.Batch))
+	return queueFacts(ctx, db, campaignsOf(requests), requests, nil, settings, new(pgx.Batch))
 }
 
-// lockFacts locks the campaigns of requests, waits where it must, and reads the facts
-// in later statements. Those see what was committed before the locks were granted.
-func lockFacts(ctx context.Context, tx pgx.Tx, requests []Request, settings config.Holds) (*facts, error) {
+// lockFacts locks a campaign, waits where it must, and reads the facts about requests
+// for new holds, and about other holds, in later statements. Those see what was
+// committed before the lock was granted.
+func lockFacts(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds) (*facts, error) {
 	var b pgx.Batch
-	campaign.QueueLock(&b, campaignsOf(requests), postgres.WaitForLocks, func(uuid.UUID) {})
-	return queueFacts(ctx, tx, requests, settings, &b)
+	campaigns := []uuid.UUID{campaignID}
+	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
+	return queueFacts(ctx, tx, campaigns, requests, holds, settings, &b)
 }
 
 func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
@@ -88,9 +91,9 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
-func queueFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds, b *pgx.Batch) (*facts, error) {
-	f := &facts{campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int)}
-	campaigns := campaignsOf(requests)
+func queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds, b *pgx.Batch) (*facts, error) {
+	f := &facts{campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int),
+		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var ofUsers []uuid.UUID
 	var users []string
 	for _, r := range requests {
@@ -102,6 +105,21 @@ func queueFacts(ctx context.Context, db postgres.DB, requests []Request, setting
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
 	campaign.QueueStatuses(b, campaigns, f.campaigns)
 	inventory.QueueFindOver(b, campaigns, &f.over)
+	if len(holds) > 0 {
+		inventory.QueueGetHolds(b, holds, func(h inventory.Hold) { f.holds[h.ID] = &h })
+	}
+	if len(requests) > 0 {
+		f.queueUsages(b, campaigns, ofUsers, users, settings)
+	}
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("facts: %w", err)
+	}
+	f.discountOver()
+	return f, nil
+}
+
+// queueUsages reads what users and campaigns have.
+func (f *facts) queueUsages(b *pgx.Batch, campaigns, ofUsers []uuid.UUID, users []string, settings config.Holds) {
 	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
 		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
 	}
@@ -109,11 +127,6 @@ func queueFacts(ctx context.Context, db postgres.DB, requests []Request, setting
 	if settings.CoolDown > 0 {
 		b.Queue(coolingSQL, ofUsers, users, settings.CoolDown.Seconds()).Query(f.scanCooling)
 	}
-	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("facts: %w", err)
-	}
-	f.discountOver()
-	return f, nil
 }
 
 func (f *facts) scanHeld(rows pgx.Rows) error {
@@ -155,12 +168,20 @@ func (f *facts) discountOver() {
 		return c == nil || c.State != campaign.Active
 	})
 	for _, h := range f.over {
-		f.held[h.CampaignID] -= h.Size
-		if u := f.usages[userOf{h.CampaignID, h.UserID}]; u != nil {
-			u.owned -= h.Size
-			u.holds--
-			u.held -= h.Size
+		f.end(h.CampaignID, h.UserID, h.Size)
+		if named := f.holds[h.ID]; named != nil {
+			named.State = inventory.HoldExpired
 		}
+	}
+}
+
+// end takes a hold of n positions out of every count.
+func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
+	f.held[campaignID] -= n
+	if u := f.usages[userOf{campaignID, userID}]; u != nil {
+		u.owned -= n
+		u.holds--
+		u.held -= n
 	}
 }
 

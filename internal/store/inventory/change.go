@@ -61,21 +61,37 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	return nil
 }
 
-// QueueExtend moves the deadline of an active hold.
-func QueueExtend(b *pgx.Batch, h Hold, deadline time.Time) {
-	b.Queue(`UPDATE holds SET expires_at = $2, extensions = extensions + 1 WHERE id = $1 AND state = 'active'`, h.ID, deadline).
-		Exec(postgres.Exactly(1, "active holds"))
+// QueueExtend writes the deadlines and the numbers of extensions of active holds,
+// and the deadlines of their positions.
+func QueueExtend(b *pgx.Batch, holds []*Hold) {
+	n, positions := len(holds), 0
+	ids, campaigns, deadlines, extensions := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	for i, h := range holds {
+		ids[i], campaigns[i], deadlines[i], extensions[i] = h.ID, h.CampaignID, h.ExpiresAt, h.Extensions
+		positions += len(h.Positions)
+	}
 	b.Queue(`
-		UPDATE positions SET version = version + 1, expires_at = $3
-		WHERE campaign_id = $1 AND state = 'held' AND hold_id = $2`, h.CampaignID, h.ID, deadline).
-		Exec(postgres.Exactly(len(h.Positions), "held positions"))
+		UPDATE holds h SET expires_at = e.expires_at, extensions = e.extensions
+		FROM unnest($1::uuid[], $2::timestamptz[], $3::int[]) AS e (id, expires_at, extensions)
+		WHERE h.id = e.id AND h.state = 'active' AND h.extensions < e.extensions AND h.expires_at <= e.expires_at`, ids, deadlines, extensions).
+		Exec(postgres.Exactly(n, "active holds"))
+	b.Queue(`
+		UPDATE positions p SET version = p.version + 1, expires_at = e.expires_at
+		FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS e (campaign_id, hold_id, expires_at)
+		WHERE p.campaign_id = e.campaign_id AND p.hold_id = e.hold_id AND p.state = 'held'`, campaigns, ids, deadlines).
+		Exec(postgres.Exactly(positions, "held positions"))
 }
 
-// QueueRelease ends an active hold that its owner gives back.
-func QueueRelease(b *pgx.Batch, h Hold) {
-	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1 AND state = 'active'`, h.ID).
-		Exec(postgres.Exactly(1, "active holds"))
-	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions))
+// QueueRelease ends active holds that their owners give back.
+func QueueRelease(b *pgx.Batch, holds []*Hold) {
+	ids, campaigns, freed := make([]uuid.UUID, len(holds)), make([]uuid.UUID, len(holds)), 0
+	for i, h := range holds {
+		ids[i], campaigns[i] = h.ID, h.CampaignID
+		freed += len(h.Positions)
+	}
+	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`, ids).
+		Exec(postgres.Exactly(len(ids), "active holds"))
+	queueFreeHeld(b, campaigns, ids, freed)
 }
 
 // QueueExpire ends active holds that are over.

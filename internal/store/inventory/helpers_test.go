@@ -132,6 +132,15 @@ func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Fr
 	return h
 }
 
+// queueExtend extends one hold, queueRelease releases one.
+func queueExtend(b *pgx.Batch, h inventory.Hold, deadline time.Time) {
+	h.ExpiresAt = deadline
+	h.Extensions++
+	inventory.QueueExtend(b, []*inventory.Hold{&h})
+}
+
+func queueRelease(b *pgx.Batch, h inventory.Hold) { inventory.QueueRelease(b, []*inventory.Hold{&h}) }
+
 // over is a hold as QueueFindOver finds it.
 func over(h inventory.Hold) inventory.Over {
 	return inventory.Over{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, Size: len(h.Positions)}
