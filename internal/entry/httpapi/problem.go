@@ -38,6 +38,9 @@ var statuses = map[fault.Kind]int{
 func problemOf(f *fault.Error) contract.Problem {
 	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
 		Detail: f.Message, Code: string(f.Code), About: f.About}
+	if !f.RetryAt.IsZero() {
+		p.RetryAt = &f.RetryAt
+	}
 	for _, field := range f.Fields {
 		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
 	}

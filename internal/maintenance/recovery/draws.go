@@ -95,5 +95,8 @@ func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
 		counts["holds_deleted"] += deleted
 		return deleted, err
 	})
-	return counts, errors.Join(jobs, holds)
+	times := s.batches(func(limit int) (int, error) {
+		return inventory.DeleteHeldTimes(ctx, s.db, s.settings.Retention.Holds, limit)
+	})
+	return counts, errors.Join(jobs, holds, times)
 }

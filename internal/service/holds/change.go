@@ -32,6 +32,9 @@ func (s *Service) extend(f *facts, out *effects, r task) job.Answer {
 		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
 	}
 	if deadline := f.now.Add(r.TTL); deadline.After(h.ExpiresAt) {
+		if h.EndsBy != nil && deadline.After(*h.EndsBy) {
+			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "this user has held these positions before: this hold can last until %s", h.EndsBy.UTC().Format(millis))}
+		}
 		h.ExpiresAt = deadline
 	}
 	h.Extensions++
@@ -62,7 +65,7 @@ func (s *Service) release(f *facts, out *effects, r task) (released bool, err er
 	}
 	h.State = inventory.HoldReleased
 	out.released = append(out.released, h)
-	f.end(h.CampaignID, h.UserID, len(h.Positions))
+	f.release(h)
 	return true, nil
 }
 

@@ -11,15 +11,14 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	if err := f.check(r, s.settings); err != nil {
 		return inventory.NewHold{}, err
 	}
-	cooling := f.usages[r.user()].cooling
-	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p triangle.Position) bool { return cooling[p] })
+	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p triangle.Position) bool { _, wait := f.again(r, p); return wait })
 	if err != nil {
 		return inventory.NewHold{}, err
 	}
 	stock.Hold(picked)
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL)}}
+		State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
 	for _, p := range picked {
 		made.Positions = append(made.Positions, inventory.HoldPosition{Position: p.Position, Price: p.Price})
 	}

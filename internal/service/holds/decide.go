@@ -39,7 +39,7 @@ func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []in
 	if err := t.create(ctx, tx, f, out, mine, answers); err != nil {
 		return nil, err
 	}
-	if err := out.write(ctx, tx); err != nil {
+	if err := out.write(ctx, tx, f.turns); err != nil {
 		return nil, err
 	}
 	t.effects = out
@@ -65,17 +65,22 @@ func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*fa
 	return lockFacts(ctx, tx, t.tasks[0].Job.CampaignID, requests, holds, t.service.settings)
 }
 
-// create makes the holds that tasks ask for.
+// create makes the holds that tasks ask for. Users who give positions back in this
+// transaction choose last: they have no head start for what is free now.
 func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effects, mine []int, answers []job.Answer) error {
-	var requests []Request
 	var of []int
 	for _, i := range mine {
 		if t.tasks[i].kind == create {
-			requests, of = append(requests, t.tasks[i].Request), append(of, i)
+			of = append(of, i)
 		}
 	}
 	if len(of) == 0 {
 		return nil
+	}
+	slices.SortStableFunc(of, func(i, j int) int { return f.lateness(t.tasks[i].Request) - f.lateness(t.tasks[j].Request) })
+	requests := make([]Request, len(of))
+	for at, i := range of {
+		requests[at] = t.tasks[i].Request
 	}
 	stock, err := findStock(ctx, tx, f, requests)
 	if err != nil {
@@ -92,6 +97,13 @@ func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effe
 		answers[of[at]].Body = t.service.render(made.Hold)
 	}
 	return nil
+}
+
+func (f *facts) lateness(r Request) int {
+	if f.usages[r.user()].late {
+		return 1
+	}
+	return 0
 }
 
 // names returns the campaign and the users of tasks, for failpoints.
@@ -113,7 +125,7 @@ func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []Request) (*i
 		}
 		wanted[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
 		if r.Quantity > 0 {
-			wanted[i].Avoid = len(f.usages[r.user()].cooling)
+			wanted[i].Avoid = f.avoided(r)
 		}
 	}
 	return inventory.FindStock(ctx, tx, counts, wanted)

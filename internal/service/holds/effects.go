@@ -78,11 +78,11 @@ func (e *effects) noteTaken(stock *inventory.Stock) {
 }
 
 // write writes the new holds and the counters, in one round trip.
-func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
+func (e *effects) write(ctx context.Context, tx pgx.Tx, turns inventory.Turns) error {
 	var b pgx.Batch
 	e.changes.Queue(&b)
 	if len(e.made) > 0 {
-		if err := inventory.QueueHold(&b, e.made); err != nil {
+		if err := inventory.QueueHold(&b, e.made, turns); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@ func Expire(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID, lim
 			return err
 		}
 		holds, positions = len(e.over), -e.changes[campaignID].Reserved
-		return e.write(ctx, tx)
+		return e.write(ctx, tx, inventory.Turns{})
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("holds.Expire(%s): %w", campaignID, err)
