@@ -601,6 +601,9 @@ type Problem struct {
 
 	// About The id of the resource in the way, such as a wallet that exists already.
 	About string `json:"about,omitempty,omitzero"`
+
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
+	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`
 }
 
 // Purchase defines model for Purchase.
@@ -1047,7 +1050,9 @@ func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
 // Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
 // or of the whole triangle; all or nothing. Only this user can buy them then, with
 // `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
-// hold at a time is limited, and after a hold expired its user cannot hold the same positions for some seconds.
+// hold at a time is limited. So is for how long it keeps a position, in all its holds of it together (20 minutes by
+// default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
+// seconds: `hold-limit-exceeded`, with `retry_at`.
 //
 // `position-taken` names the taken positions in `errors`. A refusal before the hold is tried is not recorded under
 // its key: the same request may succeed later.

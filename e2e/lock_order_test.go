@@ -30,7 +30,7 @@ const (
 
 var stepOf = map[string]int{
 	"campaigns": campaigns, "positions": ofACampaign, "holds": ofACampaign, "purchases": ofACampaign, "purchase_items": ofACampaign, "prizes": ofACampaign,
-	"layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
+	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
 	"jobs": settledJobs, "refused_jobs": settledJobs, "outbox_messages": outboxMessages,
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Field names one invalid part of a request.
@@ -15,10 +16,11 @@ type Field struct {
 // Error is a failure that its receiver can act on.
 type Error struct {
 	Code    Code
-	Message string  // one sentence for the person who reads the answer; may name the values at fault
-	Fields  []Field // the fields at fault: invalid ones, and positions that are taken
-	About   string  // the id of the resource in the way, for programs; empty: none has an id
-	Err     error   // the cause; for logs, never shown to clients
+	Message string    // one sentence for the person who reads the answer; may name the values at fault
+	Fields  []Field   // the fields at fault: invalid ones, and positions that are taken
+	About   string    // the id of the resource in the way, for programs; empty: none has an id
+	RetryAt time.Time // when the same may succeed; zero: nobody knows
+	Err     error     // the cause; for logs, never shown to clients
 }
 
 // New returns an Error whose message is formatted like fmt.Sprintf.

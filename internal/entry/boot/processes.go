@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/worker"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/inventory"
 )
@@ -64,7 +65,7 @@ func Scheduler(ctx context.Context, p *Process) error {
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
-	sweeper := recovery.New(p.Settings, p.DB, p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
+	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Patient(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
 	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 

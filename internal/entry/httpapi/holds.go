@@ -129,10 +129,11 @@ func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) 
 
 // ReleaseHold releases the positions of a hold.
 func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequestObject) (contract.ReleaseHoldResponseObject, error) {
-	if _, err := s.visibleHold(ctx, r.Hold); err != nil {
+	h, err := s.visibleHold(ctx, r.Hold)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := s.holds.Release(ctx, r.Hold); err != nil {
+	if _, err := s.holds.Release(ctx, h.CampaignID, r.Hold); err != nil {
 		return nil, err
 	}
 	return noContent{}, nil

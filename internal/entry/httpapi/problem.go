@@ -39,6 +39,9 @@ var statuses = map[fault.Kind]int{
 func problemOf(f *fault.Error) contract.Problem {
 	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
 		Detail: f.Message, Code: string(f.Code), About: f.About}
+	if !f.RetryAt.IsZero() {
+		p.RetryAt = &f.RetryAt
+	}
 	for _, field := range f.Fields {
 		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
 	}
@@ -85,7 +88,7 @@ func classify(err error) *fault.Error {
 		return ofFramework(f)
 	}
 	switch {
-	case errors.Is(err, batch.ErrFull):
+	case errors.Is(err, batch.ErrFull), errors.Is(err, postgres.ErrCrowded):
 		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
 	case errors.Is(err, batch.ErrClosed):
 		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")

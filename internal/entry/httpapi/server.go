@@ -19,6 +19,7 @@ import (
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/seal"
@@ -87,7 +88,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if settings.Locks.Wallets {
 		walletOptions.Acquire = locks.AcquireFunc()
 	}
-	executor := wallets.NewExecutor(db, walletDocuments, walletOptions)
+	gate := postgres.NewGate(db, registry)
+	walletOptions.Patient = gate.Patient(0)
+	executor := wallets.NewExecutor(gate.Brief(0), walletDocuments, walletOptions)
 	registerWallets(registry, executor)
 	s := &Server{
 		settings: settings, db: db, logger: logger, registry: registry, health: health,
@@ -101,10 +104,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		streams:   slots.New("event streams", settings.Streams.MaxOpen),
 		waits:     slots.New("waiting requests", settings.API.MaxConnections),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
-		sweeper:   recovery.New(settings, db, rdb, holdMetrics, logger),
-		lifecycle: lifecycle.New(db, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
+		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
+		lifecycle: lifecycle.New(gate, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
 			func(c lifecycle.Details) any { return campaignJSON(c) }),
-		holds:   holds.New(db, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
+		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
 		wallets: wallets.NewBatcher(executor, settings.Wallets),
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),

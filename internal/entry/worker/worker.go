@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
@@ -50,12 +51,12 @@ type Worker struct {
 // New returns a Worker; Run runs it.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Key, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
-	client := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout)
+	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
 		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
-		seller:     sale.NewSeller(db, settings.Retention.Jobs),
-		drawer:     draw.NewDrawer(db, key, settings.Draw, logger),
+		seller:     sale.NewSeller(gate.Brief(0), settings.Retention.Jobs),
+		drawer:     draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
 		draining:   make(chan struct{}),
 	}
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)

@@ -27,8 +27,8 @@ type prune func(ctx context.Context, limit int) (deleted int, more bool, err err
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "batches": 0}
-	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds()}
+	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "batches": 0}
+	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes()}
 	over := endOfWork(ctx)
 	for len(kinds) > 0 {
 		for what, next := range kinds {
@@ -74,6 +74,16 @@ func (s *Sweeper) endedHolds() prune {
 	var from *time.Time
 	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 		deleted, from, err = inventory.DeleteEndedHolds(ctx, s.db, s.settings.Retention.Holds, from, limit)
+		return deleted, deleted == limit, err
+	}
+}
+
+// heldTimes deletes what is known of how long users have kept positions, when it counts
+// no more.
+func (s *Sweeper) heldTimes() prune {
+	var from *time.Time
+	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
+		deleted, from, err = inventory.DeleteHeldTimes(ctx, s.db, s.settings.Retention.Holds, from, limit)
 		return deleted, deleted == limit, err
 	}
 }

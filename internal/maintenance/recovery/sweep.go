@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
@@ -45,7 +45,7 @@ type Report struct {
 
 // Sweeper runs sweeps.
 type Sweeper struct {
-	db        *pgxpool.Pool
+	db        postgres.Pool
 	settings  config.Settings
 	logger    *slog.Logger
 	client    *queue.Client
@@ -57,8 +57,13 @@ type Sweeper struct {
 	wallets   *wallets.Executor
 }
 
-// New returns a Sweeper. It counts the holds that it ends in holds.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
+// RowWait is how long a sweep should wait for a campaign that is locked, before it
+// leaves it for its next run.
+const RowWait = 250 * time.Millisecond
+
+// New returns a Sweeper. db is a pool, or a view of it for transactions that may wait
+// for locks. It counts the holds that it ends in holds.
+func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
 		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,

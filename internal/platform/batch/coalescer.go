@@ -3,8 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -43,13 +41,6 @@ type Coalescer[T, R any] struct {
 	end     context.CancelFunc
 }
 
-type call[T, R any] struct {
-	item   T
-	result R
-	err    error
-	done   chan struct{}
-}
-
 // New starts a Coalescer; Close stops it.
 func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
@@ -72,12 +63,7 @@ func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if err := c.submit(mine); err != nil {
 		return none, err
 	}
-	select {
-	case <-mine.done:
-		return mine.result, mine.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
+	return mine.wait(ctx)
 }
 
 // DoAll adds many items, which may end up in several flushes, and waits for all.
@@ -99,12 +85,7 @@ func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, er
 		}
 	}
 	for i, one := range calls {
-		select {
-		case <-one.done:
-			results[i], errs[i] = one.result, one.err
-		case <-ctx.Done():
-			errs[i] = ctx.Err()
-		}
+		results[i], errs[i] = one.wait(ctx)
 	}
 	return results, errs
 }
@@ -157,11 +138,15 @@ func (c *Coalescer[T, R]) run() {
 		calls := c.gather(first, busy)
 		busy = len(calls) > 1
 		start := time.Now()
-		c.flushCalls(calls)
+		c.flusher().flushCalls(calls)
 		if c.opts.Observe != nil {
 			c.opts.Observe(len(calls), time.Since(start))
 		}
 	}
+}
+
+func (c *Coalescer[T, R]) flusher() flusher[T, R] {
+	return flusher[T, R]{flush: c.flush, alive: c.alive, timeout: c.opts.Timeout, whole: c.opts.Whole}
 }
 
 func (c *Coalescer[T, R]) gather(first *call[T, R], linger bool) []*call[T, R] {
@@ -196,47 +181,4 @@ func (c *Coalescer[T, R]) gather(first *call[T, R], linger bool) []*call[T, R] {
 		}
 	}
 	return calls
-}
-
-// flushCalls flushes calls. When the flush fails it tries each half by itself,
-// unless the error concerns all items.
-func (c *Coalescer[T, R]) flushCalls(calls []*call[T, R]) {
-	items := make([]T, len(calls))
-	for i, one := range calls {
-		items[i] = one.item
-	}
-	results, err := c.try(items)
-	if err == nil && len(results) != len(items) {
-		err = fmt.Errorf("batch: %d results for %d items", len(results), len(items))
-	}
-	if err != nil && len(calls) > 1 && c.alive.Err() == nil && (c.opts.Whole == nil || !c.opts.Whole(err)) {
-		half := len(calls) / 2
-		c.flushCalls(calls[:half])
-		c.flushCalls(calls[half:])
-		return
-	}
-	if err != nil && c.alive.Err() != nil {
-		err = fmt.Errorf("%w: %w", ErrClosed, err)
-	}
-	for i, one := range calls {
-		if one.err = err; err == nil {
-			one.result = results[i]
-		}
-		close(one.done)
-	}
-}
-
-// try runs one flush under its timeout and turns a panic into an error.
-func (c *Coalescer[T, R]) try(items []T) (results []R, err error) {
-	if err := c.alive.Err(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(c.alive, c.opts.Timeout)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("batch: flush panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return c.flush(ctx, items)
 }

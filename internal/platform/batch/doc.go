@@ -1,6 +1,8 @@
 // Package batch turns many calls into few: the calls that arrive while a flush is
 // under way share the next flush ([Coalescer]). A single call does not wait for
-// others. [Lanes] are several coalescers, chosen by a key.
+// others. [Lanes] are several coalescers, chosen by a key. [Queues] keep every key in
+// a queue of its own, and let a key whose rows are locked rest without holding up
+// the others.
 //
 //	Do ─▶ pending (bounded) ─▶ flusher 1..n ─▶ flush([]T) ─▶ []R ─▶ Do returns
 //

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-playground/validator/v10"
 	"github.com/spf13/viper"
@@ -125,7 +126,7 @@ func check(settings Settings) error {
 	}
 	err := v.Struct(settings)
 	if err == nil {
-		return nil
+		return checkRetention(settings)
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -137,6 +138,17 @@ func check(settings Settings) error {
 		all = append(all, fmt.Errorf("setting %s (%s): %s", key, variable(key), reason(f)))
 	}
 	return errors.Join(all...)
+}
+
+// checkRetention refuses a retention in which it would be forgotten for how long users
+// have held positions.
+func checkRetention(settings Settings) error {
+	least := settings.Holds.MaxTTL * time.Duration(2+settings.Holds.MaxExtensions)
+	if settings.Retention.Holds < least {
+		return fmt.Errorf("setting retention.holds (%s): is %s, must be at least holds.max_ttl * (2 + holds.max_extensions), %s",
+			variable("retention.holds"), settings.Retention.Holds, least)
+	}
+	return nil
 }
 
 // reason says in words which rule a value breaks. It does not repeat secrets and URLs.

@@ -51,7 +51,7 @@ func IsTransient(err error) bool {
 	return network || connecting || pgconn.Timeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, puddle.ErrClosedPool) || isClosedConnection(err)
+		errors.Is(err, puddle.ErrClosedPool) || errors.Is(err, ErrCrowded) || isClosedConnection(err)
 }
 
 // IsLockTimeout tells whether err means that a lock was not free within

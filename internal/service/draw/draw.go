@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
@@ -25,15 +24,20 @@ var ErrBusy = errors.New("draw: another worker is drawing this campaign")
 
 // Drawer draws campaigns.
 type Drawer struct {
-	db     *pgxpool.Pool
+	db     postgres.Pool
 	key    seal.Key
 	lease  time.Duration
 	limit  time.Duration
 	logger *slog.Logger
 }
 
-// NewDrawer returns a Drawer; key decrypts the campaigns' secrets.
-func NewDrawer(db *pgxpool.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
+// RowWait is how long an attempt should wait for a campaign that is locked elsewhere:
+// the other draws of a process go on.
+const RowWait = 100 * time.Millisecond
+
+// NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
+// wait for locks; key decrypts the campaigns' secrets.
+func NewDrawer(db postgres.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
 	return &Drawer{db: db, key: key, lease: settings.Lease, limit: settings.Timeout, logger: logger}
 }
 
@@ -51,7 +55,12 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	if known.State.Final() { // a late delivery
 		return job.Outcome{}, job.ErrSettled
 	}
-	execution, claimed, err := d.claim(ctx, ref.CampaignID)
+	var execution campaign.Execution
+	var claimed bool
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+		execution, claimed, err = campaign.Claim(ctx, tx, ref.CampaignID, d.lease)
+		return err
+	})
 	if err != nil {
 		return job.Outcome{}, err
 	}

@@ -35,7 +35,8 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
-	if lost := execution.Release(release, d.db); lost != nil && !errors.Is(lost, campaign.ErrFenced) {
+	lost := postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
+	if lost != nil && !errors.Is(lost, campaign.ErrFenced) {
 		d.logger.Warn("execution lock not released; it ends with its lease", "campaign", ref.CampaignID, "error", lost)
 	}
 	return job.Outcome{}, err
@@ -56,7 +57,8 @@ func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (h
 				return
 			case <-ticker.C:
 			}
-			if err := execution.Renew(held, d.db); errors.Is(err, campaign.ErrFenced) {
+			err := postgres.InTx(held, d.db, func(tx pgx.Tx) error { return execution.Renew(held, tx) })
+			if errors.Is(err, campaign.ErrFenced) {
 				lose(err)
 				return
 			} // try again after another error; the fence decides in the end

@@ -2,125 +2,79 @@ package holds
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
 // Extend moves the deadline of an active hold to ttl from now, if that is later,
-// once per idempotency key. The settings limit how often a hold can be extended. It
-// is allowed while the sale is paused or over.
+// once per idempotency key. r has the campaign of the hold. The settings limit how
+// often a hold can be extended. It is allowed while the sale is paused or over.
 func (s *Service) Extend(ctx context.Context, r job.Request, id uuid.UUID, ttl time.Duration) (job.Accepted, error) {
-	done, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		h, err := s.extend(ctx, tx, id, ttl)
-		return s.render(h), err
-	})
-	if err == nil && !done.Replayed && done.Job.Problem == nil {
-		s.metrics.Count(inventory.HoldsExtended, 1)
+	done, err := s.campaigns.Do(ctx, r.CampaignID, task{Request: Request{Job: r, TTL: ttl}, kind: extend, hold: id})
+	if err == nil {
+		err = done.Err
 	}
-	return done, err
+	return done.Accepted, err
 }
 
-func (s *Service) extend(ctx context.Context, tx pgx.Tx, id uuid.UUID, ttl time.Duration) (inventory.Hold, error) {
-	h, err := lockActive(ctx, tx, id)
+func (s *Service) extend(f *facts, out *effects, r task) job.Answer {
+	h, err := f.active(r)
 	if err != nil {
-		return h, err
+		return job.Answer{Refusal: err}
 	}
 	if most := s.settings.MaxExtensions; h.Extensions >= most {
-		return h, fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
 	}
-	var deadline time.Time
-	err = tx.QueryRow(ctx, `SELECT greatest($1, clock_timestamp() + $2 * interval '1 second')`, h.ExpiresAt, ttl.Seconds()).Scan(&deadline)
-	if err != nil {
-		return h, fmt.Errorf("holds.extend(%s): %w", id, err)
+	if deadline := f.now.Add(r.TTL); deadline.After(h.ExpiresAt) {
+		if h.EndsBy != nil && deadline.After(*h.EndsBy) {
+			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "this user has held these positions before: this hold can last until %s", h.EndsBy.UTC().Format(millis))}
+		}
+		h.ExpiresAt = deadline
 	}
-	var b pgx.Batch
-	campaign.Changes{h.CampaignID: {}}.Queue(&b)
-	inventory.QueueExtend(&b, h, deadline)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return h, fmt.Errorf("holds.extend(%s): %w", id, err)
+	h.Extensions++
+	out.extends++
+	if !slices.Contains(out.extended, h) {
+		out.extended = append(out.extended, h)
 	}
-	h.ExpiresAt, h.Extensions = deadline, h.Extensions+1
-	return h, nil
+	return job.Answer{Body: s.render(*h)}
 }
 
-// Release ends an active hold and frees its positions at once. When the hold was
-// released before, nothing changes and released is false.
-func (s *Service) Release(ctx context.Context, id uuid.UUID) (released bool, err error) {
-	var h inventory.Hold
-	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		released = false
-		if h, err = lockActive(ctx, tx, id); h.State == inventory.HoldReleased {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var b pgx.Batch
-		campaign.Changes{h.CampaignID: {Reserved: -len(h.Positions)}}.Queue(&b)
-		inventory.QueueRelease(&b, h)
-		released = true
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return false, fmt.Errorf("holds.Release(%s): %w", id, err)
+// Release ends an active hold of a campaign and frees its positions at once. When the
+// hold was released before, nothing changes and released is false.
+func (s *Service) Release(ctx context.Context, campaignID, id uuid.UUID) (released bool, err error) {
+	done, err := s.campaigns.Do(ctx, campaignID, task{Request: Request{Job: job.Request{CampaignID: campaignID}}, kind: release, hold: id})
+	if err == nil {
+		err = done.Err
 	}
-	if released {
-		s.metrics.Count(inventory.HoldsReleased, 1)
-		for _, p := range h.Positions {
-			s.taken.remove(inventory.PositionID{CampaignID: h.CampaignID, Position: p.Position})
-		}
-	}
-	return released, nil
+	return done.released, err
 }
 
-// lockActive locks the campaign of a hold and then reads the hold. When the hold is
-// not active it is returned with an Error that says how it ended.
-func lockActive(ctx context.Context, tx pgx.Tx, id uuid.UUID) (inventory.Hold, error) {
-	h, err := inventory.GetHold(ctx, tx, id) // a hold never changes its campaign
+func (s *Service) release(f *facts, out *effects, r task) (released bool, err error) {
+	h, err := f.active(r)
+	if h != nil && h.State == inventory.HoldReleased {
+		return false, nil
+	}
 	if err != nil {
-		return h, err
+		return false, err
 	}
-	if err := campaign.Lock(ctx, tx, h.CampaignID); err != nil {
-		return h, err
-	}
-	if h, err = inventory.GetHold(ctx, tx, id); err != nil {
-		return h, err
+	h.State = inventory.HoldReleased
+	out.released = append(out.released, h)
+	f.release(h)
+	return true, nil
+}
+
+// active returns a hold that is to be changed. When the hold is not active it is
+// returned with an Error that says how it ended.
+func (f *facts) active(r task) (*inventory.Hold, error) {
+	h := f.holds[r.hold]
+	if h == nil || h.CampaignID != r.Job.CampaignID {
+		return nil, fault.New(fault.NotFound, "there is no hold %s", r.hold)
 	}
 	return h, h.CheckActive()
-}
-
-// Expire ends at most limit holds of a campaign that are over, and returns how many
-// holds have ended and how many positions are free again.
-func Expire(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID, limit int) (holds, positions int, err error) {
-	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		holds, positions = 0, 0
-		if err := campaign.Lock(ctx, tx, campaignID); err != nil {
-			return err
-		}
-		e := effects{changes: make(campaign.Changes)}
-		var find pgx.Batch
-		inventory.QueueFindOver(&find, []uuid.UUID{campaignID}, &e.over)
-		if err := tx.SendBatch(ctx, &find).Close(); err != nil {
-			return err
-		}
-		e.over = e.over[:min(len(e.over), limit)]
-		if err := e.expire(ctx, tx); err != nil {
-			return err
-		}
-		holds, positions = len(e.over), -e.changes[campaignID].Reserved
-		return e.write(ctx, tx)
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("holds.Expire(%s): %w", campaignID, err)
-	}
-	return holds, positions, nil
 }

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -29,18 +30,39 @@ func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, mos
 // extendAt extends a hold at a service.
 func extendAt(t *testing.T, service *holds.Service, id uuid.UUID, ttl time.Duration) (h inventory.Hold, err error) {
 	t.Helper()
-	key := uuidv7.New()
-	done, err := service.Extend(t.Context(), job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour}, id, ttl)
+	done, err := service.Extend(t.Context(), extendRequest(t, service, id), id, ttl)
 	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
 		return h, err
 	}
 	return h, json.Unmarshal(done.Job.Result, &h)
 }
 
+func extendRequest(t *testing.T, service *holds.Service, id uuid.UUID) job.Request {
+	t.Helper()
+	key := uuidv7.New()
+	return job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour, CampaignID: campaignOf(t, service.DB(), id)}
+}
+
+// campaignOf returns the campaign of a hold, or none.
+func campaignOf(t *testing.T, db postgres.DB, hold uuid.UUID) uuid.UUID {
+	t.Helper()
+	h, err := inventory.GetHold(t.Context(), db, hold)
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
+		t.Fatal(err)
+	}
+	return h.CampaignID
+}
+
 // release releases a hold, as another process does.
 func release(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (released bool, err error) {
 	t.Helper()
-	return fixture.Holds(t, db, nil, nil).Release(t.Context(), id)
+	return releaseAt(t, fixture.Holds(t, db, nil, nil), id)
+}
+
+// releaseAt releases a hold at a service.
+func releaseAt(t *testing.T, service *holds.Service, id uuid.UUID) (released bool, err error) {
+	t.Helper()
+	return service.Release(t.Context(), campaignOf(t, service.DB(), id), id)
 }
 
 func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {

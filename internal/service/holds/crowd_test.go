@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,6 +43,7 @@ func together(t *testing.T, services []*holds.Service, requests []holds.Request)
 // order: while they come, another one waits for the campaign.
 func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.UUID, requests []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
+	service.SetRowWait(fixture.Patience, fixture.Patience)
 	locked, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -187,33 +187,4 @@ func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	if _, err := fixture.TryHold(t, service, invalid); err != nil {
 		t.Errorf("the key of an invalid request is not free: %v", err)
 	}
-}
-
-// One process gets requests for both campaigns at the same time.
-func TestACampaignThatStaysLockedFailsItsOwnRequestsOnly(t *testing.T) {
-	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	settings.Postgres.LockTimeout = 200 * time.Millisecond
-	db := fixture.Pool(t, settings)
-	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
-	for stuck[15]%4 != free[15]%4 { // one lane is to serve both
-		stuck = fixture.Campaign(t, db, fixture.Draft(4))
-	}
-	locked, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := campaign.Lock(t.Context(), locked, stuck); err != nil {
-		t.Fatal(err)
-	}
-	requests := []holds.Request{fixture.HoldRequest(stuck, "a", at(1, 1)), fixture.HoldRequest(free, "b", at(1, 1)), fixture.HoldRequest(free, "c", at(2, 1))}
-	_, refused := together(t, []*holds.Service{fixture.Holds(t, db, nil, nil)}, requests)
-	_ = locked.Rollback(t.Context())
-	for i, err := range refused {
-		if (err == nil) != (i > 0) {
-			t.Errorf("request %d: %v", i, err)
-		}
-	}
-	expectCounts(t, db, free, 2, 0)
-	expectCounts(t, db, stuck, 0, 0)
 }

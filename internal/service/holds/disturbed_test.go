@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
@@ -211,8 +212,8 @@ func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	settings := fixture.Patient(fixture.Settings(t))
 	settings.Postgres.LockTimeout = 100 * time.Millisecond
 	db := fixture.Pool(t, settings)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = 400 * time.Millisecond })
+	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
@@ -222,11 +223,11 @@ func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 				_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 				return err
 			},
-			"extend":  func() error { _, err := extend(t, db, h.ID, time.Minute, 1); return err },
-			"release": func() error { _, err := release(t, db, h.ID); return err },
+			"extend":  func() error { _, err := extendAt(t, service, h.ID, time.Minute); return err },
+			"release": func() error { _, err := releaseAt(t, service, h.ID); return err },
 			"expire":  func() error { _, _, err := holds.Expire(t.Context(), db, id, 1); return err },
 		} {
-			if err := do(); !postgres.IsTransient(err) {
+			if err := do(); !postgres.IsLockTimeout(err) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

@@ -127,7 +127,9 @@ func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 func TestAtTheDeadlineOneOfReleasePurchaseAndSweepWins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
-	service := fixture.Holds(t, db, nil, nil)
+	service, other := fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, nil, nil) // of one, both changes would share a transaction
+	service.SetRowWait(fixture.Patience, fixture.Patience)
+	other.SetRowWait(fixture.Patience, fixture.Patience)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	for round := range 8 {
 		over := round%2 == 1
@@ -138,7 +140,7 @@ func TestAtTheDeadlineOneOfReleasePurchaseAndSweepWins(t *testing.T) {
 			do   func() (won bool, err error)
 		}{
 			{inventory.HoldActive, func() (bool, error) { _, err := extendAt(t, service, h.ID, time.Minute); return false, err }},
-			{inventory.HoldReleased, func() (bool, error) { return service.Release(t.Context(), h.ID) }},
+			{inventory.HoldReleased, func() (bool, error) { return releaseAt(t, other, h.ID) }},
 			{inventory.HoldExpired, func() (bool, error) { n, _, err := holds.Expire(t.Context(), db, id, 10); return n > 0, err }},
 			{inventory.HoldUsed, func() (bool, error) {
 				report, err := seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)

@@ -3,11 +3,20 @@ package holds
 import (
 	"time"
 
+	"triprize/internal/platform/postgres"
+
 	"github.com/google/uuid"
 )
 
 // SetClock sets the clock by which taken positions are remembered.
 func (s *Service) SetClock(now func() time.Time) { s.taken.now = now }
 
+// DB returns what the service reads from.
+func (s *Service) DB() postgres.DB { return s.db }
+
+// SetRowWait sets how long a transaction waits for its campaign, the first time and
+// when it was found locked.
+func (s *Service) SetRowWait(first, again time.Duration) { s.rowWait, s.againWait = first, again }
+
 // Pending returns how many requests wait for the transaction of a campaign.
-func (s *Service) Pending(campaignID uuid.UUID) int { return s.creates.Of(campaignID).Pending() }
+func (s *Service) Pending(campaignID uuid.UUID) int { return s.campaigns.Pending(campaignID) }

@@ -27,20 +27,23 @@ func (r Request) user() userOf { return userOf{r.Job.CampaignID, r.Job.UserID} }
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned   int // positions: held, reserved and sold
-	holds   int // active ones
-	held    int // positions in them
-	cooling map[triangle.Position]bool
+	owned int                                      // positions: held, reserved and sold
+	holds int                                      // active ones
+	held  int                                      // positions in them
+	kept  map[triangle.Position]inventory.HeldTime // lately
+	late  bool                                     // it gave positions back in this transaction: others choose first
 }
 
 // facts is what decisions on requests need, except the positions themselves. Holds
 // that are over are not in any of its counts.
 type facts struct {
 	now       time.Time // by the database's clock
+	turns     inventory.Turns
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[userOf]*usage
-	held      map[uuid.UUID]int // positions held in a campaign, by all users; only counted when their share is limited
-	over      []inventory.Over  // in active campaigns
+	held      map[uuid.UUID]int             // positions held in a campaign, by all users; only counted when their share is limited
+	over      []inventory.Over              // in active campaigns
+	holds     map[uuid.UUID]*inventory.Hold // that are to be extended or released, as they are when the others are over
 }
 
 // usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
@@ -53,28 +56,21 @@ const usageSQL = `
 	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
 
-// coolingSQL lists the positions of holds that users let expire within the last $3 seconds.
-const coolingSQL = `
-	SELECT u.campaign_id, u.user_id, (p ->> 'layer')::int, (p ->> 'column')::int` + usersSQL + `
-	CROSS JOIN LATERAL (SELECT positions FROM holds
-	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id
-	                      AND expires_at > (SELECT clock_timestamp() - $3 * interval '1 second') AND expires_at <= (SELECT clock_timestamp())
-	                      AND state IN ('expired', 'active')) h
-	CROSS JOIN LATERAL jsonb_array_elements(h.positions) p`
-
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
 
 // readFacts reads the facts about requests without locks.
 func readFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds) (*facts, error) {
-	return queueFacts(ctx, db, requests, settings, new(pgx.Batch))
+	return queueFacts(ctx, db, campaignsOf(requests), requests, nil, settings, new(pgx.Batch))
 }
 
-// lockFacts locks the campaigns of requests, waits where it must, and reads the facts
-// in later statements. Those see what was committed before the locks were granted.
-func lockFacts(ctx context.Context, tx pgx.Tx, requests []Request, settings config.Holds) (*facts, error) {
+// lockFacts locks a campaign, waits where it must, and reads the facts about requests
+// for new holds, and about other holds, in later statements. Those see what was
+// committed before the lock was granted.
+func lockFacts(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds) (*facts, error) {
 	var b pgx.Batch
-	campaign.QueueLock(&b, campaignsOf(requests), postgres.WaitForLocks, func(uuid.UUID) {})
-	return queueFacts(ctx, tx, requests, settings, &b)
+	campaigns := []uuid.UUID{campaignID}
+	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
+	return queueFacts(ctx, tx, campaigns, requests, holds, settings, &b)
 }
 
 func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
@@ -88,32 +84,40 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
-func queueFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds, b *pgx.Batch) (*facts, error) {
-	f := &facts{campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int)}
-	campaigns := campaignsOf(requests)
+func queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds, b *pgx.Batch) (*facts, error) {
+	f := &facts{turns: turnsOf(settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int),
+		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var ofUsers []uuid.UUID
 	var users []string
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
-			f.usages[who] = &usage{cooling: make(map[triangle.Position]bool)}
+			f.usages[who] = &usage{kept: make(map[triangle.Position]inventory.HeldTime)}
 			ofUsers, users = append(ofUsers, who.campaignID), append(users, who.userID)
 		}
 	}
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
 	campaign.QueueStatuses(b, campaigns, f.campaigns)
 	inventory.QueueFindOver(b, campaigns, &f.over)
-	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
-		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
+	if len(holds) > 0 {
+		inventory.QueueGetHolds(b, holds, func(h inventory.Hold) { f.holds[h.ID] = &h })
 	}
-	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
-	if settings.CoolDown > 0 {
-		b.Queue(coolingSQL, ofUsers, users, settings.CoolDown.Seconds()).Query(f.scanCooling)
+	if len(requests) > 0 {
+		f.queueUsages(b, campaigns, ofUsers, users, settings)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("facts: %w", err)
 	}
 	f.discountOver()
 	return f, nil
+}
+
+// queueUsages reads what users and campaigns have.
+func (f *facts) queueUsages(b *pgx.Batch, campaigns, ofUsers []uuid.UUID, users []string, settings config.Holds) {
+	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
+		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
+	}
+	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
+	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) { f.usages[userOf{t.CampaignID, t.UserID}].keep(t) })
 }
 
 func (f *facts) scanHeld(rows pgx.Rows) error {
@@ -137,14 +141,12 @@ func (f *facts) scanUsages(rows pgx.Rows) error {
 	return err
 }
 
-func (f *facts) scanCooling(rows pgx.Rows) error {
-	var who userOf
-	var at triangle.Position
-	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &at.Layer, &at.Column}, func() error {
-		f.usages[who].cooling[at] = true
-		return nil
-	})
-	return err
+// keep adds to the time for which a user has kept a position.
+func (u *usage) keep(t inventory.HeldTime) {
+	if before, ok := u.kept[t.Position]; ok {
+		t = before.And(t)
+	}
+	u.kept[t.Position] = t
 }
 
 // discountOver takes holds that are over out of every count. Which holds are over was
@@ -155,12 +157,34 @@ func (f *facts) discountOver() {
 		return c == nil || c.State != campaign.Active
 	})
 	for _, h := range f.over {
-		f.held[h.CampaignID] -= h.Size
-		if u := f.usages[userOf{h.CampaignID, h.UserID}]; u != nil {
-			u.owned -= h.Size
-			u.holds--
-			u.held -= h.Size
+		f.end(h.CampaignID, h.UserID, h.Size)
+		if named := f.holds[h.ID]; named != nil {
+			named.State = inventory.HoldExpired
 		}
+	}
+}
+
+// end takes a hold of n positions out of every count.
+func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
+	f.held[campaignID] -= n
+	if u := f.usages[userOf{campaignID, userID}]; u != nil {
+		u.owned -= n
+		u.holds--
+		u.held -= n
+		u.late = true
+	}
+}
+
+// release takes a hold that its user gives back now out of every count.
+func (f *facts) release(h *inventory.Hold) {
+	f.end(h.CampaignID, h.UserID, len(h.Positions))
+	u := f.usages[userOf{h.CampaignID, h.UserID}]
+	if u == nil {
+		return
+	}
+	lasted := max(f.now.Sub(h.CreatedAt), 0)
+	for _, p := range h.Positions {
+		u.keep(inventory.HeldTime{Position: p.Position, Held: lasted, EndedAt: f.now, Pause: lasted})
 	}
 }
 
@@ -202,12 +226,7 @@ func (f *facts) checkUsage(r Request, settings config.Holds) error {
 	if err := inventory.CheckLimit(c.PurchaseLimit, u.owned, n); err != nil {
 		return err
 	}
-	for _, p := range r.Positions {
-		if u.cooling[p] {
-			return fault.New(fault.HoldLimitExceeded, "this user let a hold of position %d/%d expire less than %s ago", p.Layer, p.Column, settings.CoolDown)
-		}
-	}
-	return nil
+	return f.checkTurns(r, settings)
 }
 
 // hold counts a hold that was made.

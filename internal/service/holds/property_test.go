@@ -132,7 +132,7 @@ func (m *model) release() {
 	if h.state == inventory.HoldReleased {
 		want = ""
 	}
-	released, err := m.service.Release(m.t.Context(), h.ID)
+	released, err := releaseAt(m.t, m.service, h.ID)
 	m.expect("release", err, want)
 	if released != (h.state == inventory.HoldActive) {
 		m.rt.Errorf("released: %t, and it was %s", released, h.state)

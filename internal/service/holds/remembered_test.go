@@ -43,7 +43,7 @@ func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 	expectTaken(t, "held", err, "/positions/0")
-	if released, err := service.Release(t.Context(), made.ID); err != nil || !released {
+	if released, err := releaseAt(t, service, made.ID); err != nil || !released {
 		t.Fatal(released, err)
 	}
 	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
@@ -78,7 +78,7 @@ func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 		made = fixture.Hold(t, other, short("a", at(4, 4)))
 		early, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(4, 4)))
 		if err == nil { // the hold was over: try again
-			if _, err := service.Release(t.Context(), early.ID); err != nil {
+			if _, err := releaseAt(t, service, early.ID); err != nil {
 				t.Fatal(err)
 			}
 			return false

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/batch"
@@ -26,7 +26,10 @@ type Request struct {
 
 // Service makes, extends and releases holds.
 type Service struct {
-	db        *pgxpool.Pool
+	gate      *postgres.Gate
+	db        postgres.DB // for reading
+	rowWait   time.Duration
+	againWait time.Duration
 	settings  config.Holds
 	acquire   lock.AcquireFunc // nil: without locks, and without the cache of taken positions
 	metrics   *inventory.HoldMetrics
@@ -34,12 +37,23 @@ type Service struct {
 	taken     *takenCache
 	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[Request, precheck]
-	creates   *batch.Lanes[Request, job.Done]
+	campaigns *batch.Queues[uuid.UUID, task, result] // every campaign has a queue of its own
 }
 
 const (
-	lanes           = 4 // concurrent batches; a campaign is always in the same lane
 	prechecksAtOnce = 2
+
+	// flights is the number of transactions at once, each of another campaign, and
+	// againFlights that of further ones, of campaigns that were found locked.
+	flights      = 4
+	againFlights = 2
+
+	// rowWait is how long a transaction waits for its campaign, when no other campaign
+	// waits for a flight. againWait is how long it waits when the campaign was found
+	// locked, and againPause how long the campaign rests between two attempts.
+	rowWait    = 100 * time.Millisecond
+	againWait  = 250 * time.Millisecond
+	againPause = 50 * time.Millisecond
 
 	// drain is how long Close still serves requests that are waiting.
 	drain = 2 * time.Second
@@ -51,13 +65,16 @@ const (
 
 // New returns a Service; Close closes it. acquire takes the locks of positions; nil
 // goes without. render makes the answer's body from a hold.
-func New(db *pgxpool.Pool, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(inventory.Hold) any) *Service {
-	s := &Service{db: db, settings: settings, acquire: acquire, metrics: metrics, render: render, taken: newTakenCache()}
+func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(inventory.Hold) any) *Service {
+	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, againWait: againWait, settings: settings, acquire: acquire, metrics: metrics,
+		render: render, taken: newTakenCache()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)
+	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: flights,
+		Again: againFlights, Pause: againPause, Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain,
+		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.fly)
 	options.InFlight = 1
-	s.creates = batch.NewLanes(lanes, options, s.createAll)
 	options.Linger = max(options.Linger, retryLinger)
 	s.retries = batch.New(options, s.findRetries)
 	return s
@@ -67,7 +84,7 @@ func New(db *pgxpool.Pool, settings config.Holds, acquire lock.AcquireFunc, metr
 func (s *Service) Close() {
 	s.retries.Close()
 	s.prechecks.Close()
-	s.creates.Close()
+	s.campaigns.Close()
 }
 
 // Create makes a hold, once per idempotency key. A recorded refusal is the problem of
@@ -94,7 +111,8 @@ func (s *Service) Create(ctx context.Context, r Request) (job.Done, error) {
 		}
 		defer release()
 	}
-	return s.creates.Of(r.Job.CampaignID).Do(ctx, r)
+	made, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{Request: r})
+	return made.Done, err
 }
 
 func valueOf(done *job.Done) job.Done {

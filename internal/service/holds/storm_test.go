@@ -139,7 +139,7 @@ func (c *storm) release() error {
 	if !ok {
 		return nil
 	}
-	_, err := c.services[0].Release(c.t.Context(), h.ID)
+	_, err := releaseAt(c.t, c.services[0], h.ID)
 	return err
 }
 

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,16 +17,20 @@ import (
 
 // Service creates campaigns and changes their state.
 type Service struct {
-	db     postgres.Beginner
+	db     postgres.Pool
 	key    seal.Key
 	bounds campaign.Bounds
 	render func(Details) any
 }
 
+// rowWait is how long an attempt waits for the campaign. While the campaign stays
+// locked, attempts are made until the context of the request ends.
+const rowWait = 250 * time.Millisecond
+
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(db postgres.Beginner, key seal.Key, bounds campaign.Bounds, render func(Details) any) *Service {
-	return &Service{db: db, key: key, bounds: bounds, render: render}
+func New(gate *postgres.Gate, key seal.Key, bounds campaign.Bounds, render func(Details) any) *Service {
+	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.
@@ -88,33 +93,39 @@ func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) e
 }
 
 // once runs do once per idempotency key. The answer is the campaign after it.
-func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (job.Accepted, error) {
-	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		if err := do(tx, r.CampaignID); err != nil {
-			return nil, err
-		}
-		d, err := Get(ctx, tx, r.CampaignID)
-		return s.render(d), err
+func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (done job.Accepted, err error) {
+	err = postgres.Persist(ctx, func() error {
+		done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+			if err := do(tx, r.CampaignID); err != nil {
+				return nil, err
+			}
+			d, err := Get(ctx, tx, r.CampaignID)
+			return s.render(d), err
+		})
+		return err
 	})
+	return done, err
 }
 
 // Patch changes what the campaign's state allows: everything while it is pending;
 // the name, a higher limit and a later end while it is active; only the name after
 // that. It returns the campaign after the change.
 func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
-	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		if err := campaign.Lock(ctx, tx, id); err != nil {
+	err = postgres.Persist(ctx, func() error {
+		return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+			if err := campaign.Lock(ctx, tx, id); err != nil {
+				return err
+			}
+			now, err := campaign.Get(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			if err := s.patch(ctx, tx, now, p); err != nil {
+				return err
+			}
+			d, err = Get(ctx, tx, id)
 			return err
-		}
-		now, err := campaign.Get(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		if err := s.patch(ctx, tx, now, p); err != nil {
-			return err
-		}
-		d, err = Get(ctx, tx, id)
-		return err
+		})
 	})
 	if err != nil {
 		return Details{}, fmt.Errorf("lifecycle.Patch(%s): %w", id, err)

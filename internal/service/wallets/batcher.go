@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -12,11 +14,12 @@ import (
 )
 
 // Batcher gathers single commands into batches. Commands on a wallet that another
-// transaction keeps locked get batches of their own, which wait longer: so they delay
-// only each other.
+// transaction keeps locked get batches of their own, which wait longer, and so do the
+// commands on it that come meanwhile: so they delay only each other.
 type Batcher struct {
 	lanes   *batch.Lanes[Command, job.Done]
 	waiting *batch.Lanes[Command, job.Done] // of commands that found their wallet locked
+	locked  lockedWallets
 	timeout time.Duration
 	rowWait time.Duration // of the waiting lanes; tests set it
 }
@@ -40,9 +43,10 @@ const (
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
-	b := &Batcher{lanes: batch.NewLanes(lanes, options, e.Do), timeout: settings.Timeout, rowWait: waitingRowWait}
+	b := &Batcher{lanes: batch.NewLanes(lanes, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
+		timeout: settings.Timeout, rowWait: waitingRowWait}
 	b.waiting = batch.NewLanes(waitingLanes, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
-		return e.do(ctx, commands, b.rowWait)
+		return e.do(ctx, e.options.Patient, commands, b.rowWait)
 	})
 	return b
 }
@@ -56,11 +60,18 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 		by = wallets[0]
 	}
 	until := time.Now().Add(b.timeout)
-	done, err := b.lanes.Of(by).Do(ctx, c)
-	for err == nil && errors.Is(done.Err, errBusy) && time.Now().Before(until) {
-		done, err = b.waiting.Of(by).Do(ctx, c)
+	if !b.locked.any(c) {
+		if done, err := b.lanes.Of(by).Do(ctx, c); err != nil || !errors.Is(done.Err, errBusy) {
+			return done, err
+		}
 	}
-	return done, err
+	defer b.locked.note(c)()
+	for {
+		done, err := b.waiting.Of(by).Do(ctx, c)
+		if err != nil || !errors.Is(done.Err, errBusy) || time.Now().After(until) {
+			return done, err
+		}
+	}
 }
 
 // Close finishes the commands that are waiting.

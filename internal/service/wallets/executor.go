@@ -26,6 +26,7 @@ const tries = 3
 type Options struct {
 	Acquire  lock.AcquireFunc // takes locks in Redis for hot wallets; nil: row locks only
 	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
+	Patient  postgres.Pool    // for commands whose wallet was found locked; nil: the same as for others
 	RowWait  time.Duration    // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
 }
 
@@ -38,21 +39,18 @@ type Documents struct {
 
 // Executor carries out commands on wallets.
 type Executor struct {
-	db        pool
+	db        postgres.Pool
 	documents Documents
 	options   Options
 	lost      atomic.Int64
 	unlocked  atomic.Int64
 }
 
-// pool begins transactions, and reads outside of them.
-type pool interface {
-	postgres.DB
-	postgres.Beginner
-}
-
 // NewExecutor returns an Executor.
-func NewExecutor(db pool, documents Documents, options Options) *Executor {
+func NewExecutor(db postgres.Pool, documents Documents, options Options) *Executor {
+	if options.Patient == nil {
+		options.Patient = db
+	}
 	options.LockWait = cmp.Or(options.LockWait, 100*time.Millisecond)
 	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
 	return &Executor{db: db, documents: documents, options: options}
@@ -72,20 +70,20 @@ func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load(), Unlocked
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
-	return e.do(ctx, commands, e.options.RowWait)
+	return e.do(ctx, e.db, commands, e.options.RowWait)
 }
 
 // do is Do with how long it waits for a wallet. It waits only once: then it does the
 // commands on the other wallets, and those on locked ones have errBusy.
-func (e *Executor) do(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+func (e *Executor) do(ctx context.Context, db postgres.Beginner, commands []Command, rowWait time.Duration) ([]job.Done, error) {
 	defer e.lockHot(ctx, commands)()
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request
 	}
-	done, err := e.try(ctx, commands, requests, postgres.WaitForLocks, rowWait)
+	done, err := e.try(ctx, db, commands, requests, postgres.WaitForLocks, rowWait)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
-		done, err = e.try(ctx, commands, requests, postgres.SkipLocked, rowWait)
+		done, err = e.try(ctx, db, commands, requests, postgres.SkipLocked, rowWait)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wallets.Do: %w", err)
@@ -95,11 +93,11 @@ func (e *Executor) do(ctx context.Context, commands []Command, rowWait time.Dura
 
 // try is do with a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, commands []Command, requests []job.Request, mode postgres.LockMode, rowWait time.Duration) ([]job.Done, error) {
+func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, requests []job.Request, mode postgres.LockMode, rowWait time.Duration) ([]job.Done, error) {
 	var err error
 	for range tries {
 		var done []job.Done
-		done, err = job.OnceEach(ctx, e.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
 			mine := make([]Command, len(fresh))
 			for at, i := range fresh {
 				mine[at] = commands[i]

@@ -28,63 +28,85 @@ type NewHold struct {
 }
 
 // QueueHold makes holds. Their positions must still be free and have the version
-// at which they were found. It comes after campaign.Changes.
-func QueueHold(b *pgx.Batch, holds []NewHold) error {
+// at which they were found, and turns must allow their users to hold them. It comes
+// after campaign.Changes.
+func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
 	var users []string
-	var deadlines []time.Time
+	var deadlines, created []time.Time
 	for _, h := range holds {
 		for _, f := range h.Picked {
 			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
 			users, holdIDs, deadlines = append(users, h.UserID), append(holdIDs, h.ID), append(deadlines, h.ExpiresAt)
+			created = append(created, h.CreatedAt)
 		}
 	}
+	queueForget(b, turns, campaigns, layers, cols, users, created)
 	b.Queue(`
 		UPDATE positions p
 		SET state = 'held', version = p.version + 1, board_version = `+counted+`, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[])
-		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at)
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[], $8::timestamptz[])
+		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at, created_at)
 		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
-		  AND p.state = 'available' AND p.version = k.version`,
-		campaigns, layers, cols, versions, users, holdIDs, deadlines).Exec(postgres.Exactly(len(campaigns), "free positions"))
+		  AND p.state = 'available' AND p.version = k.version AND `+mayHold,
+		campaigns, layers, cols, versions, users, holdIDs, deadlines, created,
+		turns.Rest.Seconds(), turns.CoolDown.Seconds(), turns.Most.Seconds()).Exec(postgres.Exactly(len(campaigns), "free positions"))
 	return queueInsert(b, holds)
 }
 
 func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	n := len(holds)
 	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
-	positions, sizes, created := make([][]byte, n), make([]int, n), make([]time.Time, n)
+	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]*time.Time, n)
 	for i, h := range holds {
 		text, err := json.Marshal(h.Positions)
 		if err != nil {
 			return fmt.Errorf("inventory.QueueHold: %w", err)
 		}
 		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
-		positions[i], sizes[i], created[i] = text, len(h.Positions), h.CreatedAt
+		positions[i], sizes[i], created[i], endsBy[i] = text, len(h.Positions), h.CreatedAt, h.EndsBy
 	}
 	b.Queue(`
-		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at)
-		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::int[], $6::timestamptz[], $7::timestamptz[])`,
-		ids, campaigns, users, positions, sizes, deadlines, created).Exec(postgres.Exactly(n, "new holds"))
+		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at, ends_by)
+		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::timestamptz[])`,
+		ids, campaigns, users, positions, sizes, deadlines, created, endsBy).Exec(postgres.Exactly(n, "new holds"))
 	return nil
 }
 
-// QueueExtend moves the deadline of an active hold, after campaign.Changes.
-func QueueExtend(b *pgx.Batch, h Hold, deadline time.Time) {
-	b.Queue(`UPDATE holds SET expires_at = $2, extensions = extensions + 1 WHERE id = $1 AND state = 'active'`, h.ID, deadline).
-		Exec(postgres.Exactly(1, "active holds"))
+// QueueExtend writes the deadlines and the numbers of extensions of active holds,
+// and the deadlines of their positions, before campaign.Changes.
+func QueueExtend(b *pgx.Batch, holds []*Hold) {
+	n, positions := len(holds), 0
+	ids, campaigns, deadlines, extensions := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	for i, h := range holds {
+		ids[i], campaigns[i], deadlines[i], extensions[i] = h.ID, h.CampaignID, h.ExpiresAt, h.Extensions
+		positions += len(h.Positions)
+	}
 	b.Queue(`
-		UPDATE positions p SET version = version + 1, board_version = `+counted+`, expires_at = $3
-		WHERE campaign_id = $1 AND state = 'held' AND hold_id = $2`, h.CampaignID, h.ID, deadline).
-		Exec(postgres.Exactly(len(h.Positions), "held positions"))
+		UPDATE holds h SET expires_at = e.expires_at, extensions = e.extensions
+		FROM unnest($1::uuid[], $2::timestamptz[], $3::int[]) AS e (id, expires_at, extensions)
+		WHERE h.id = e.id AND h.state = 'active' AND h.extensions < e.extensions AND h.expires_at <= e.expires_at
+		  AND (h.ends_by IS NULL OR e.expires_at <= greatest(h.ends_by, h.expires_at))`, ids, deadlines, extensions).
+		Exec(postgres.Exactly(n, "active holds"))
+	b.Queue(`
+		UPDATE positions p SET version = p.version + 1, board_version = `+uncounted+`, expires_at = e.expires_at
+		FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS e (campaign_id, hold_id, expires_at)
+		WHERE p.campaign_id = e.campaign_id AND p.hold_id = e.hold_id AND p.state = 'held'`, campaigns, ids, deadlines).
+		Exec(postgres.Exactly(positions, "held positions"))
 }
 
-// QueueRelease ends an active hold that its owner gives back, after campaign.Changes.
-func QueueRelease(b *pgx.Batch, h Hold) {
-	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1 AND state = 'active'`, h.ID).
-		Exec(postgres.Exactly(1, "active holds"))
-	queueFreeHeld(b, []uuid.UUID{h.CampaignID}, []uuid.UUID{h.ID}, len(h.Positions), counted)
+// QueueRelease ends active holds that their owners give back, before campaign.Changes.
+func QueueRelease(b *pgx.Batch, holds []*Hold) {
+	ids, campaigns, freed := make([]uuid.UUID, len(holds)), make([]uuid.UUID, len(holds)), 0
+	for i, h := range holds {
+		ids[i], campaigns[i] = h.ID, h.CampaignID
+		freed += len(h.Positions)
+	}
+	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`, ids).
+		Exec(postgres.Exactly(len(ids), "active holds"))
+	queueFreeHeld(b, campaigns, ids, freed)
+	queueHeldTimes(b, ids, freed)
 }
 
 // QueueExpire ends active holds that are over, before campaign.Changes: what they free
@@ -99,15 +121,17 @@ func QueueExpire(b *pgx.Batch, over []Over) {
 		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
 		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
 		Exec(postgres.Exactly(len(ids), "holds that are over"))
-	queueFreeHeld(b, campaigns, ids, freed, uncounted)
+	queueFreeHeld(b, campaigns, ids, freed)
+	queueHeldTimes(b, ids, freed)
 }
 
 // queueFreeHeld frees the n positions that holds keep. It finds them by hold,
-// because a position of an ended hold may have a new owner.
-func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int, boardVersion string) {
+// because a position of an ended hold may have a new owner. It comes before
+// campaign.Changes.
+func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
 	b.Queue(`
 		UPDATE positions p
-		SET state = 'available', version = version + 1, board_version = `+boardVersion+`, user_id = NULL, hold_id = NULL, expires_at = NULL
+		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
 		WHERE campaign_id = ANY($1) AND state = 'held' AND hold_id = ANY($2)`, campaigns, holds).
 		Exec(postgres.Exactly(n, "held positions"))
 }

@@ -89,7 +89,7 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	mine, others := kept(t, db, time.Hour, free[:3]...), kept(t, db, time.Hour, free[3:5]...)
 	later := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
-	if !change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, later) }) {
+	if !change(t, db, func(b *pgx.Batch) { queueExtend(b, mine, later) }) {
 		t.Fatal("not extended")
 	}
 	for i, f := range free[:5] {
@@ -101,7 +101,7 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	if h := fixture.HoldNow(t, db, mine.ID); !h.ExpiresAt.Equal(later) || h.Extensions != 1 || h.State != inventory.HoldActive {
 		t.Errorf("extended it is %+v", h)
 	}
-	if !change(t, db, func(b *pgx.Batch) { inventory.QueueRelease(b, mine) }) {
+	if !change(t, db, func(b *pgx.Batch) { queueRelease(b, mine) }) {
 		t.Fatal("not released")
 	}
 	for _, f := range free[:3] {
@@ -125,8 +125,8 @@ func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
-		"extended": func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExtend(b, h, time.Now().Add(2*time.Hour)) },
-		"released": inventory.QueueRelease,
+		"extended": func(b *pgx.Batch, h inventory.Hold) { queueExtend(b, h, time.Now().Add(2*time.Hour)) },
+		"released": queueRelease,
 		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
 	}
 	for name, do := range changes {
@@ -156,7 +156,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 		inventory.HoldUsed: func(b *pgx.Batch, h inventory.Hold) {
 			inventory.QueueSell(b, []inventory.Sale{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
 		},
-		inventory.HoldReleased: inventory.QueueRelease,
+		inventory.HoldReleased: queueRelease,
 		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
 	}
 	for first, end := range ends {
@@ -181,7 +181,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 				t.Errorf("%s, then %s", first, second)
 			}
 		}
-		if change(t, db, func(b *pgx.Batch) { inventory.QueueExtend(b, mine, time.Now().Add(2*time.Hour)) }) {
+		if change(t, db, func(b *pgx.Batch) { queueExtend(b, mine, time.Now().Add(2*time.Hour)) }) {
 			t.Errorf("%s, then extended", first)
 		}
 		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {

@@ -116,7 +116,7 @@ func keep(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Fr
 	t.Helper()
 	made := newHold(in, free...)
 	return made.Hold, change(t, db, func(b *pgx.Batch) {
-		if err := inventory.QueueHold(b, []inventory.NewHold{made}); err != nil {
+		if err := inventory.QueueHold(b, []inventory.NewHold{made}, inventory.Turns{Most: 1000 * time.Hour}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -131,6 +131,15 @@ func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Fr
 	}
 	return h
 }
+
+// queueExtend extends one hold, queueRelease releases one.
+func queueExtend(b *pgx.Batch, h inventory.Hold, deadline time.Time) {
+	h.ExpiresAt = deadline
+	h.Extensions++
+	inventory.QueueExtend(b, []*inventory.Hold{&h})
+}
+
+func queueRelease(b *pgx.Batch, h inventory.Hold) { inventory.QueueRelease(b, []*inventory.Hold{&h}) }
 
 // over is a hold as QueueFindOver finds it.
 func over(h inventory.Hold) inventory.Over {

@@ -35,6 +35,7 @@ type Hold struct {
 	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
 	ExpiresAt  time.Time
+	EndsBy     *time.Time // it cannot be extended beyond this; nil: it is older than this rule
 	PurchaseID *uuid.UUID // the purchase that used it
 	CreatedAt  time.Time
 	EndedAt    *time.Time // also nil for an expired hold that no sweep has ended yet
@@ -63,7 +64,7 @@ func (h Hold) CheckActive() error {
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, purchase_id, created_at, ended_at`
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at`
 
 var (
 	// now reads the state by the clock: an active hold is expired from its deadline on.
@@ -73,7 +74,7 @@ var (
 )
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
-	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.PurchaseID, &h.CreatedAt, &h.EndedAt)
+	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt)
 	return h, err
 }
 

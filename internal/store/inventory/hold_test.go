@@ -105,7 +105,7 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 	db := fixture.DB(t)
 	holds := holdsFor(t, db, -48*time.Hour, time.Hour, time.Hour, time.Hour, time.Hour) // the first is over for long, and no sweep has ended it
 	for _, h := range holds[1:4] {
-		change(t, db, func(b *pgx.Batch) { inventory.QueueRelease(b, h) })
+		change(t, db, func(b *pgx.Batch) { queueRelease(b, h) })
 	}
 	exec(t, db, `UPDATE holds SET ended_at = clock_timestamp() - interval '25 h' WHERE id = ANY($1)`, []uuid.UUID{holds[1].ID, holds[3].ID})
 	var from *time.Time

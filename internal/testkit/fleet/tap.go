@@ -109,7 +109,7 @@ func (p *Tap) ran(statement string, open []string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs[statement]++
-	switch verb, _, _ := strings.Cut(strings.ToLower(statement), " "); verb {
+	switch verb, _, _ := strings.Cut(strings.ToLower(statement), " "); strings.TrimSuffix(verb, ";") {
 	case "begin", "rollback":
 		return nil
 	case "commit":

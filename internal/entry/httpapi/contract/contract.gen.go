@@ -633,6 +633,9 @@ type Problem struct {
 
 	// About The id of the resource in the way, such as a wallet that exists already.
 	About string `json:"about,omitempty"`
+
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
+	RetryAt *time.Time `json:"retry_at,omitempty"`
 }
 
 // Purchase defines model for Purchase.

@@ -152,7 +152,8 @@ var explanations = map[fault.Code]Explanation{
 	},
 	fault.HoldLimitExceeded: {
 		"Holds are limited, so that users do not block positions that they never buy. There are limits on how many holds and positions one user has at a time, " +
-			"how much of a campaign is held at a time, how often a hold is extended, and how soon a user may hold a position again after its hold expired. `detail` says which limit it was. Nothing was held.",
+			"how much of a campaign is held at a time, how often a hold is extended, for how long a user keeps a position in all its holds of it, and how soon it may hold a position again that it gave back. `detail` says which limit it was, " +
+			"`retry_at`, if it is there, when the user may hold the positions again, and `errors` which positions these are. Nothing was held.",
 		"Later, when a hold has ended or the time has passed, with a fresh `Idempotency-Key`.",
 		steps("Release what the user does not want any more: `DELETE /v1/holds/{id}`.",
 			"Ask for fewer positions.",

@@ -1,0 +1,129 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// lockRows locks rows until unlock is called.
+func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (unlock func()) {
+	t.Helper()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{`SET LOCAL idle_in_transaction_session_timeout = 0`, `SELECT FROM ` + table + ` WHERE id = ANY('{` + join(ids) + `}') FOR NO KEY UPDATE`} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func join(ids []uuid.UUID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+	}
+	return strings.Join(names, ",")
+}
+
+// Somebody has more campaigns and wallets locked than a process has connections. For
+// each of them something waits: a hold and its end, a publication, a change, a pause,
+// a draw, a payment. Everything else goes on; and what waited is done when it can be.
+func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
+	t.Parallel()
+	const n = 12 // a process has 10 connections
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	other, bought := s.Campaign(20), s.Campaign(20)
+	earlier := s.Buy(fleet.Order{Campaign: bought, User: "mina"})
+	var campaigns, drafts, soldOut, wallets []uuid.UUID
+	var kept []fleet.Held
+	for i := range n {
+		campaigns, soldOut = append(campaigns, s.Campaign(3)), append(soldOut, s.Campaign(3))
+		drafts = append(drafts, s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.CampaignBody(3)).ID)
+		wallets = append(wallets, uuid.MustParse(fleet.WalletID(s.Wallet(fmt.Sprint("owner-", i), 1000))))
+		kept = append(kept, s.MustHold(fleet.HoldOrder{Campaign: campaigns[i], User: "mina", At: []triangle.Position{fixture.At(1, 1)}}))
+		fixture.Settle(t, s.DB, fixture.PurchaseRequest(t, soldOut[i], "mina", 0, 6))
+	}
+	free := s.Wallet("free", 1000)
+	unlockCampaigns := lockRows(t, s.DB, "campaigns", append(append(append([]uuid.UUID{}, campaigns...), drafts...), soldOut...))
+	unlockWallets := lockRows(t, s.DB, "wallets", wallets)
+	s.RunWorker()
+	answers := make(chan string, 7*n)
+	waiting := 0
+	wait := func(what string, status int, do func() fleet.Answer) {
+		waiting++
+		go func() {
+			if a := do(); a.Status != status {
+				answers <- fmt.Sprintf("%s: %v %s", what, a, a.Body)
+				return
+			}
+			answers <- ""
+		}()
+	}
+	operate := func(method, path string, body any) fleet.Answer {
+		return s.Do(0, s.Operator, method, path, map[string]string{"Idempotency-Key": uuid.NewString()}, body)
+	}
+	for i := range n {
+		wait("hold", http.StatusCreated, func() fleet.Answer {
+			return s.Hold(fleet.HoldOrder{Campaign: campaigns[i], User: "otto", At: []triangle.Position{fixture.At(2, 1)}}).Answer
+		})
+		wait("release", http.StatusNoContent, func() fleet.Answer { return s.Release(s.App, kept[i].ID) })
+		wait("publish", http.StatusOK, func() fleet.Answer {
+			return operate(http.MethodPost, "/v1/campaigns/"+drafts[i].String()+"/publish", nil)
+		})
+		wait("change", http.StatusOK, func() fleet.Answer {
+			return operate(http.MethodPatch, "/v1/campaigns/"+campaigns[i].String(), fleet.Fields{"name": "another"})
+		})
+		wait("debit", http.StatusOK, func() fleet.Answer {
+			return s.Execute("/v1/wallets/"+wallets[i].String()+"/debit", fleet.Fields{"amount": 10})
+		})
+	}
+	for i := range n { // the worker waits for these
+		if a := operate(http.MethodPost, "/v1/campaigns/"+soldOut[i].String()+"/draw", nil); a.Status != http.StatusAccepted {
+			t.Errorf("draw: %v %s", a, a.Body)
+		}
+	}
+	fixture.AwaitBlocked(t, s.DB, 2)
+	for i := range 3 {
+		if a := s.Buy(fleet.Order{Campaign: other, User: fmt.Sprint("buyer-", i), Wait: true}); a.State != job.Succeeded {
+			t.Errorf("a purchase elsewhere: %v %s", a, a.Body)
+		}
+		if a := s.AwaitJob(0, earlier.ID); a.State != job.Succeeded {
+			t.Errorf("a job: %v", a)
+		}
+		s.MustHold(fleet.HoldOrder{Campaign: other, User: fmt.Sprint("holder-", i), Quantity: 1})
+		if a := s.Execute(free+"/debit", fleet.Fields{"amount": 10}); a.Status != http.StatusOK {
+			t.Errorf("another wallet: %v %s", a, a.Body)
+		}
+		if a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil); a.Status != http.StatusOK {
+			t.Errorf("ready: %v %s", a, a.Body)
+		}
+	}
+	if len(answers) > 0 {
+		t.Errorf("it did not wait: %s", <-answers)
+	}
+	unlockCampaigns()
+	unlockWallets()
+	for range waiting {
+		if wrong := <-answers; wrong != "" {
+			t.Error(wrong)
+		}
+	}
+	s.AwaitDrawn(soldOut...)
+}

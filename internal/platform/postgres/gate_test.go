@@ -1,0 +1,121 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	for connections, seats := range map[int32]int64{2: 1, 3: 1, 4: 2, 5: 3, 10: 6, 20: 12} {
+		if got := postgres.Seats(connections); got != seats {
+			t.Errorf("of %d connections %d are for them, want %d", connections, got, seats)
+		}
+	}
+	db, registry := fixture.DB(t), prometheus.NewRegistry()
+	gate := postgres.NewGate(db, registry)
+	gate.SetPatience(50 * time.Millisecond)
+	patient, brief := gate.Patient(0), gate.Brief(0)
+	var open []pgx.Tx
+	fill := func(what string, pool postgres.Pool, n int) {
+		t.Helper()
+		for range n {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			open = append(open, tx)
+		}
+		if _, err := pool.Begin(t.Context()); !errors.Is(err, postgres.ErrCrowded) || !postgres.IsTransient(err) || !postgres.IsPutOff(err) {
+			t.Errorf("one more %s: %v", what, err)
+		}
+	}
+	fill("patient", patient, 3)
+	fill("brief", brief, 3)
+	if n := db.Stat().AcquiredConns(); n != 6 {
+		t.Errorf("%d connections are in use", n)
+	}
+	var one int
+	if err := brief.QueryRow(t.Context(), `SELECT 1`).Scan(&one); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+	if counted, err := registry.Gather(); err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetCounter().GetValue() != 2 {
+		t.Errorf("counted are %v, %v", counted, err)
+	}
+	if open[0].Commit(t.Context()) != nil || !errors.Is(open[0].Rollback(t.Context()), pgx.ErrTxClosed) { // gives one seat back
+		t.Error("a commit failed")
+	}
+	open = open[1:]
+	fill("patient", patient, 1)
+	for _, tx := range open {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	open = nil
+	fill("brief", brief, 6)
+	if _, err := patient.Begin(t.Context()); !errors.Is(err, postgres.ErrCrowded) {
+		t.Errorf("without a seat: %v", err)
+	}
+	for _, tx := range open {
+		_ = tx.Rollback(t.Context())
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := brief.Begin(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("for one who has left: %v", err)
+	}
+	open = nil
+	fill("patient", patient, 3) // every seat was given back
+	for _, tx := range open {
+		_ = tx.Rollback(t.Context())
+	}
+}
+
+func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	gate := postgres.NewGate(db, prometheus.NewRegistry())
+	for pool, want := range map[postgres.Pool]string{gate.Brief(70 * time.Millisecond): "70ms", gate.Patient(time.Microsecond): "1ms", gate.Brief(0): "5min"} {
+		err := postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			var got string
+			if err := tx.QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&got); err != nil || got != want {
+				t.Errorf("it is %s (%v), want %s", got, err, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	var after string
+	if err := db.QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&after); err != nil || after != "5min" {
+		t.Errorf("afterwards it is %s, %v", after, err)
+	}
+}
+
+func TestPersistTriesAgainOnlyWhileRowsAreLocked(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	err := postgres.Persist(t.Context(), func() error {
+		if tries++; tries < 3 {
+			return postgres.ErrCrowded
+		}
+		return errors.New("something else")
+	})
+	if tries != 3 || err == nil || postgres.IsPutOff(err) {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := postgres.Persist(ctx, func() error { cancel(); return postgres.ErrCrowded }); !errors.Is(err, postgres.ErrCrowded) {
+		t.Errorf("when nobody waits any more: %v", err)
+	}
+}

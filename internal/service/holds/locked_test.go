@@ -1,0 +1,86 @@
+package holds_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/holds"
+	"triprize/internal/testkit/fixture"
+)
+
+// One process has requests of every kind for more locked campaigns than it has
+// flights, and those that it tries again wait for ever. The free campaign does not
+// wait for them; and when they are unlocked, all of them are served.
+func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Patient(fixture.Settings(t))
+	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	service := fixture.Holds(t, db, nil, nil)
+	free := fixture.Campaign(t, db, fixture.Draft(4))
+	var stuck sync.WaitGroup
+	var unlock []func()
+	for range 8 {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		kept, gone := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(1, 1))), fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(2, 1)))
+		unlock = append(unlock, fixture.LockCampaign(t, elsewhere, id))
+		stuck.Go(func() {
+			if _, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1))); err != nil {
+				t.Errorf("hold: %v", err)
+			}
+		})
+		stuck.Go(func() {
+			if _, err := extendAt(t, service, kept.ID, time.Hour); err != nil {
+				t.Errorf("extend: %v", err)
+			}
+		})
+		stuck.Go(func() {
+			if released, err := releaseAt(t, service, gone.ID); !released || err != nil {
+				t.Errorf("release: %t, %v", released, err)
+			}
+		})
+	}
+	service.SetRowWait(time.Millisecond, fixture.Patience)
+	fixture.AwaitBlocked(t, elsewhere, 2) // they are tried again
+	for i := range 3 {
+		user := fmt.Sprint("user-", i)
+		made := fixture.Hold(t, service, fixture.HoldRequest(free, user, at(4, i+1)))
+		if _, err := extendAt(t, service, made.ID, time.Hour); err != nil {
+			t.Error(err)
+		}
+		if _, err := releaseAt(t, service, fixture.Hold(t, service, fixture.HoldRequest(free, user, at(3, i+1))).ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, let := range unlock {
+		let()
+	}
+	stuck.Wait()
+	expectCounts(t, db, free, 3, 0)
+	fixture.Sound(t, db)
+}
+
+// What cannot be done in time is refused, and was not done.
+func TestACampaignThatStaysLockedFailsItsOwnRequestsOnly(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Patient(fixture.Settings(t))
+	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = 2 * time.Second })
+	defer fixture.LockCampaign(t, elsewhere, stuck)()
+	requests := []holds.Request{fixture.HoldRequest(stuck, "a", at(1, 1)), fixture.HoldRequest(free, "b", at(1, 1)), fixture.HoldRequest(free, "c", at(2, 1))}
+	_, refused := together(t, []*holds.Service{service}, requests)
+	for i, err := range refused {
+		if i == 0 && !postgres.IsLockTimeout(err) || i > 0 && err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	if n := jobs(t, db, requests[0]); n != 0 {
+		t.Error("the refusal was recorded")
+	}
+	expectCounts(t, db, free, 2, 0)
+	expectCounts(t, db, stuck, 0, 0)
+}

@@ -1,0 +1,143 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
+)
+
+// Turns bounds how long one user keeps one position, in all its holds of it together.
+type Turns struct {
+	Most     time.Duration // the longest time; the user has it again after a Rest
+	Rest     time.Duration // without a hold of the position
+	CoolDown time.Duration // the longest pause after a hold that ended without a purchase
+}
+
+// HeldTime is how long a user has held a position lately.
+type HeldTime struct {
+	CampaignID uuid.UUID
+	UserID     string
+	triangle.Position
+	Held    time.Duration
+	EndedAt time.Time     // the last hold
+	Pause   time.Duration // before the next one; Turns.CoolDown bounds it
+}
+
+// And returns both times together.
+func (t HeldTime) And(other HeldTime) HeldTime {
+	if t.EndedAt.After(other.EndedAt) {
+		other.EndedAt, other.Pause = t.EndedAt, t.Pause
+	}
+	other.Held += t.Held
+	return other
+}
+
+// Again returns when the user may hold the position again for ttl; now or earlier: it
+// may at once.
+func (b Turns) Again(t HeldTime, ttl time.Duration) time.Time {
+	again := t.EndedAt.Add(min(t.Pause, b.CoolDown))
+	if rested := t.EndedAt.Add(b.Rest); t.Held+ttl > b.Most && rested.After(again) {
+		return rested
+	}
+	return again
+}
+
+// EndsBy returns when a hold that begins now must end, however it is extended.
+func (b Turns) EndsBy(now time.Time, times ...HeldTime) time.Time {
+	left := b.Most
+	for _, t := range times {
+		if t.EndedAt.Add(b.Rest).After(now) {
+			left = min(left, b.Most-t.Held)
+		}
+	}
+	return now.Add(left)
+}
+
+// QueueHeldTimes reads what may still count of users: users[i] in campaigns[i]. What
+// an expired hold adds counts before a sweep has ended the hold; the time before that
+// hold ended a Rest and Most ago at the latest.
+func QueueHeldTimes(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, users []string, each func(HeldTime)) {
+	b.Queue(`
+		SELECT u.campaign_id, u.user_id, t.layer, t.col, t.held_seconds, t.ended_at, least(t.pause_seconds, $4)
+		FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
+		CROSS JOIN LATERAL (
+			SELECT layer, col, held_seconds, ended_at, pause_seconds FROM held_times
+			WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND ended_at > (SELECT clock_timestamp() - $3 * interval '1 second')
+			UNION ALL
+			SELECT (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, h.expires_at, 'Infinity'
+			FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p
+			WHERE h.campaign_id = u.campaign_id AND h.user_id = u.user_id AND h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp())) t`,
+		campaigns, users, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(func(rows pgx.Rows) error {
+		var t HeldTime
+		var held, pause float64
+		_, err := pgx.ForEachRow(rows, []any{&t.CampaignID, &t.UserID, &t.Layer, &t.Column, &held, &t.EndedAt, &pause}, func() error {
+			t.Held, t.Pause = seconds(held), seconds(pause)
+			each(t)
+			return nil
+		})
+		return err
+	})
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// heldSeconds is how long hold h lasted.
+const heldSeconds = `greatest(extract(epoch FROM least(h.ended_at, h.expires_at) - h.created_at), 0)::float8`
+
+// queueHeldTimes adds the times of holds that have just ended, with n positions.
+func queueHeldTimes(b *pgx.Batch, holds []uuid.UUID, n int) {
+	b.Queue(`
+		INSERT INTO held_times AS t (campaign_id, user_id, layer, col, held_seconds, ended_at, pause_seconds)
+		SELECT h.campaign_id, h.user_id, (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, least(h.ended_at, h.expires_at),
+		       CASE WHEN h.state = 'released' THEN `+heldSeconds+` ELSE 'Infinity' END
+		FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p WHERE h.id = ANY($1)
+		ORDER BY 1, 2, 3, 4
+		ON CONFLICT (campaign_id, user_id, layer, col) DO UPDATE
+		SET held_seconds = t.held_seconds + excluded.held_seconds, ended_at = excluded.ended_at, pause_seconds = excluded.pause_seconds`, holds).
+		Exec(postgres.Exactly(n, "held times"))
+}
+
+// mayHold is the condition under which user k.user_id may hold position p from
+// k.created_at to k.expires_at: Turns.Again, and a millisecond for rounding.
+const mayHold = `NOT EXISTS (
+	SELECT FROM held_times t
+	WHERE t.campaign_id = p.campaign_id AND t.user_id = k.user_id AND t.layer = p.layer AND t.col = p.col
+	  AND (t.ended_at + least(t.pause_seconds, $10) * interval '1 second' > k.created_at + interval '1 ms'
+	       OR t.ended_at + $9 * interval '1 second' > k.created_at + interval '1 ms'
+	          AND t.held_seconds + extract(epoch FROM k.expires_at - k.created_at) > $11 + 0.001))`
+
+// queueForget forgets the times of positions that their users have left alone for
+// long enough.
+func queueForget(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, layers, cols []int, users []string, created []time.Time) {
+	b.Queue(`
+		DELETE FROM held_times t
+		USING unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::timestamptz[]) AS k (campaign_id, layer, col, user_id, created_at)
+		WHERE t.campaign_id = k.campaign_id AND t.user_id = k.user_id AND t.layer = k.layer AND t.col = k.col
+		  AND t.ended_at <= k.created_at - $6 * interval '1 second'`,
+		campaigns, layers, cols, users, created, max(turns.Rest, turns.CoolDown).Seconds())
+}
+
+// DeleteHeldTimes deletes up to limit times whose last hold ended longer ago than keep,
+// the oldest first, as DeleteEndedHolds does. keep must be longer than a Rest and the
+// longest hold together.
+func DeleteHeldTimes(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	err = db.QueryRow(ctx, `
+		WITH old AS MATERIALIZED (
+			SELECT ctid AS place, ended_at FROM held_times
+			WHERE ended_at >= coalesce($2, '-infinity'::timestamptz) AND ended_at < statement_timestamp() - $1 * interval '1 second'
+			ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED
+		), deleted AS (
+			DELETE FROM held_times WHERE ctid = ANY(ARRAY(SELECT place FROM old))
+		)
+		SELECT count(*), coalesce(max(ended_at), $2) FROM old`, keep.Seconds(), from, limit).Scan(&deleted, &next)
+	if err != nil {
+		return 0, from, fmt.Errorf("inventory.DeleteHeldTimes: %w", err)
+	}
+	return deleted, next, nil
+}
