@@ -74,9 +74,9 @@ func TestDuringAnOutageOfPostgresRequestsAreToldToRetry(t *testing.T) {
 	if during.Status != http.StatusServiceUnavailable || during.Refusal() != "unavailable" || during.Header.Get("Retry-After") == "" {
 		t.Errorf("got %v, Retry-After %q", during, during.Header.Get("Retry-After"))
 	}
-	if ready := s.Do(0, "", http.MethodGet, "/readyz", nil, nil); ready.Status != http.StatusServiceUnavailable {
-		t.Errorf("readyz: %v", ready)
-	}
+	fixture.Eventually(t, "the api is not ready", func() bool { // it looks once a second
+		return s.Do(0, "", http.MethodGet, "/readyz", nil, nil).Status == http.StatusServiceUnavailable
+	})
 	if alive := s.Do(0, "", http.MethodGet, "/healthz", nil, nil); alive.Status != http.StatusOK {
 		t.Errorf("healthz: %v", alive)
 	}

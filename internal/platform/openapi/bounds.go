@@ -25,11 +25,12 @@ const (
 // checkBounds checks what makes a body expensive before anything is made of it: the
 // depth, how many elements an array has, which fields an object has and how often,
 // the lengths of texts, and the numbers. It remembers nothing of what it passes, so
-// a body costs no more than its own length. body must be valid JSON.
-func (o *Operation) checkBounds(body []byte, most map[string]int) []fault.Field {
+// a body costs no more than its own length. body must be valid JSON. unknown are the
+// fields that an object may not have, exceeded is everything else.
+func (o *Operation) checkBounds(body []byte, most map[string]int) (unknown, exceeded []fault.Field) {
 	s := scanner{text: body, operation: o, most: most}
 	s.value(o.body)
-	return s.faults
+	return s.unknown, s.exceeded
 }
 
 // scanner walks through valid JSON. It stops at maxFaults.
@@ -37,16 +38,19 @@ type scanner struct {
 	text      []byte
 	at        int
 	path      []string
-	faults    []fault.Field
+	unknown   []fault.Field
+	exceeded  []fault.Field
 	operation *Operation
 	most      map[string]int // elements of some arrays, by pointer
 }
 
-func (s *scanner) full() bool { return len(s.faults) >= maxFaults }
+func (s *scanner) full() bool { return len(s.unknown)+len(s.exceeded) >= maxFaults }
 
-func (s *scanner) fault(detail string) {
+func (s *scanner) fault(detail string) { s.add(&s.exceeded, detail) }
+
+func (s *scanner) add(faults *[]fault.Field, detail string) {
 	if !s.full() {
-		s.faults = append(s.faults, fault.Field{Pointer: join(s.path), Detail: detail})
+		*faults = append(*faults, fault.Field{Pointer: join(s.path), Detail: detail})
 	}
 }
 
@@ -150,7 +154,7 @@ func (s *scanner) object(schema *jsonschema.Schema) {
 				s.fault("is there twice")
 				s.skip()
 			case !known:
-				s.fault("is not a known field")
+				s.add(&s.unknown, "is not a known field")
 				s.skip()
 			default:
 				s.value(property)

@@ -27,17 +27,22 @@ var errNotJSON = errors.New("the body is not one valid JSON value")
 // ReadBody checks a JSON body. It returns its canonical form (RFC 8785) and its value
 // as the standard library decodes it, both without the fields that are null and may be
 // left out, except in a PATCH; or what is wrong with it, by JSON pointer. The bounds
-// come first: nothing is made of a body that exceeds one of them. most has lower
+// come first: nothing is made of a body that exceeds one of them, or of a long one that
+// has unknown fields. most has lower
 // bounds than the contract's for the elements of some arrays, by JSON pointer. An error
 // means that the body is not JSON, or has no canonical form because of invalid UTF-8.
 func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, value any, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
 		return nil, nil, nil, errNotJSON
 	}
-	if faults = o.checkBounds(sent, most); len(faults) > 0 {
-		return nil, nil, faults, nil
+	unknown, exceeded := o.checkBounds(sent, most)
+	if len(exceeded) > 0 || len(unknown) > 0 && len(sent) > shortBody {
+		return nil, nil, sorted(append(unknown, exceeded...)), nil
 	}
-	if canonical, err = jcs.Transform(sent); err != nil {
+	switch canonical, err = jcs.Transform(sent); {
+	case err != nil && len(unknown) > 0: // because of what an unknown field has
+		return nil, nil, unknown, nil
+	case err != nil:
 		return nil, nil, nil, err
 	}
 	if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(canonical)); err != nil {
@@ -52,9 +57,14 @@ func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte
 			return nil, nil, nil, err
 		}
 	}
-	faults = o.checkParts(o.body, value, "")
-	slices.SortFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
-	return canonical, value, faults, nil
+	return canonical, value, sorted(append(unknown, o.checkParts(o.body, value, "")...)), nil
+}
+
+// sorted returns the first faults of a body, by pointer.
+func sorted(faults []fault.Field) []fault.Field {
+	faults = faults[:min(len(faults), maxFaults)]
+	slices.SortStableFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return faults
 }
 
 // checkParts checks a value without its parts, then each of these. It stops at
@@ -151,6 +161,10 @@ func isUUID(schema *jsonschema.Schema) bool {
 
 // maxFaults bounds how many invalid fields one answer names.
 const maxFaults = 20
+
+// shortBody is how long a body may be of which everything is said that is wrong with it,
+// though it has fields that are not known: nothing bounds what these contain.
+const shortBody = 8 << 10
 
 // maxName bounds the name of an unknown field that an answer repeats, in bytes.
 const maxName = 128

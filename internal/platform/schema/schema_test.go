@@ -256,7 +256,7 @@ func TestAnUpgradeKeepsKeysOfClientsWithTwoRoles(t *testing.T) {
 		if err != nil || len(done) != 1 {
 			t.Fatal(done, err)
 		}
-		if strings.Contains(done[0], "00014") {
+		if strings.Contains(done[0], "00013") {
 			break
 		}
 	}
