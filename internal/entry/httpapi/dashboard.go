@@ -51,7 +51,7 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error
 	// A browser that remembers an operator's key would also send it with a form on
 	// another site's page.
 	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
-	app.All(asynqmonPath+"/api/*", handler)
+	app.All(asynqmonPath+"/api/*", s.bounded, handler)
 	app.Get(asynqmonPath+"/static/*", handler)
 	app.Get(asynqmonPath, page.send)
 	app.Get(asynqmonPath+"/*", page.send) // the script shows what the path says

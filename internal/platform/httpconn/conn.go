@@ -34,6 +34,7 @@ type Conn struct {
 	net.Conn
 	listener *Listener
 	address  netip.Addr
+	unread   func(net.Conn) int // bytes that were written and that the client's system has not acknowledged
 	closed   atomic.Bool
 
 	head     scanner
@@ -51,7 +52,7 @@ type Conn struct {
 }
 
 func newConn(socket net.Conn, l *Listener, address netip.Addr) *Conn {
-	return &Conn{Conn: socket, listener: l, address: address, head: scanner{limit: l.options.MaxHead}, send: allowance{limit: l.options.WriteTimeout, left: l.options.WriteTimeout}}
+	return &Conn{Conn: socket, listener: l, address: address, unread: unread, head: scanner{limit: l.options.MaxHead}, send: allowance{limit: l.options.WriteTimeout, left: l.options.WriteTimeout}}
 }
 
 // SetDeadline implements net.Conn; it does nothing.

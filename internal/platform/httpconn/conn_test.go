@@ -21,9 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is a bound that a client keeps on any machine, if it keeps it at all.
-const patience = 4 * time.Second
-
 // never is longer than any test takes.
 const never = time.Hour
 
@@ -175,32 +172,6 @@ func TestWhoSendsTooSlowlyIsCut(t *testing.T) {
 	}
 }
 
-func TestWhoSendsFastEnoughMayTakeAsLongAsItNeeds(t *testing.T) {
-	t.Parallel()
-	const bound = patience
-	client, server := connect(t, open(t, Options{ReadTimeout: bound}))
-	head := "POST / HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n"
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		_, err := io.WriteString(client, head)
-		for piece := make([]byte, 10*Pace); err == nil; _, err = client.Write(piece) { // ten seconds' worth, many times a second
-			select {
-			case <-stop:
-				return
-			case <-time.After(bound / 50):
-			}
-		}
-	}()
-	began := time.Now()
-	buffer := make([]byte, 4096)
-	for time.Since(began) < 2*bound {
-		if _, err := server.Read(buffer); err != nil {
-			t.Fatalf("cut after %s: %v", time.Since(began), err)
-		}
-	}
-}
-
 func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l := open(t, Options{WriteTimeout: 200 * time.Millisecond})
@@ -245,83 +216,6 @@ func TestWhoReadsInDropsIsCut(t *testing.T) {
 		case <-time.After(bound / 40):
 			_, _ = client.Read(buffer[:8]) // 800 bytes a second
 		}
-	}
-}
-
-func TestWhoReadsFastEnoughMayTakeAsLongAsItNeeds(t *testing.T) {
-	t.Parallel()
-	const bound = patience
-	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 256<<10)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
-	written := make(chan error, 1)
-	const size = 8 << 20
-	began := time.Now()
-	go func() { _, err := server.Write(make([]byte, size)); written <- err }()
-	for got := 0; got < size; { // it takes twice the bound at least
-		n, err := client.Read(buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got += n
-		time.Sleep(time.Duration(n) * 2 * bound / size)
-	}
-	if err := <-written; err != nil || time.Since(began) < 2*bound {
-		t.Errorf("after %s: %v", time.Since(began), err)
-	}
-}
-
-// The system takes more of an answer only when much of what it has was read. It is
-// what the client reads that counts.
-func TestWhatTheSystemKeepsMakesNobodySlow(t *testing.T) {
-	t.Parallel()
-	const bound = patience
-	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
-	_ = client.SetReadBuffer(4096)
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 100)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { _, err := server.Write(make([]byte, 64<<20)); ended <- err }()
-	if _, err := io.ReadFull(client, make([]byte, 128<<10)); err != nil { // until its system, too, has a small buffer
-		t.Fatal(err)
-	}
-	read, began := 0, time.Now()
-	for time.Since(began) < 2*bound {
-		time.Sleep(10 * time.Millisecond)
-		due := int(time.Since(began).Seconds()*3*Pace) - read
-		if _, err := io.ReadFull(client, make([]byte, due)); err != nil {
-			t.Fatalf("cut after %s: %v", time.Since(began), err)
-		}
-		read += due
-	}
-	_ = client.Close()
-	if err := <-ended; err == nil {
-		t.Error("all of it was written")
-	}
-}
-
-func TestSilenceBetweenAnswersIsNotSlow(t *testing.T) {
-	t.Parallel()
-	const bound = 100 * time.Millisecond
-	client, server := connect(t, open(t, Options{WriteTimeout: bound, IdleTimeout: never}))
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 100)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
-	for range 4 { // as a stream with few events
-		send(t, server, "x")
-		time.Sleep(bound * 2)
-	}
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -44,6 +44,10 @@ func Listen(ctx context.Context, address string, options Options, registry prome
 	if err != nil {
 		return nil, err
 	}
+	return newListener(listener, options, registry), nil
+}
+
+func newListener(listener net.Listener, options Options, registry prometheus.Registerer) *Listener {
 	l := &Listener{Listener: listener, options: options, addresses: make(map[netip.Addr]int)}
 	l.metrics = metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections closed at once, by the bound that they exceeded."}, []string{"bound"}),
@@ -51,7 +55,7 @@ func Listen(ctx context.Context, address string, options Options, registry prome
 	}
 	registry.MustRegister(l.metrics.refused, l.metrics.cut, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) }))
-	return l, nil
+	return l
 }
 
 // Open returns how many connections are open.

@@ -48,7 +48,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 			return written, err
 		}
 		before := held
-		held = unread(c.Conn)
+		held = c.unread(c.Conn)
 		moved := n
 		if before >= 0 {
 			moved += before - held

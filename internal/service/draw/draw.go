@@ -70,21 +70,6 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	return d.settleUnclaimed(ctx, ref)
 }
 
-// claimWait is how long a draw waits for the row of its campaign. A worker has few slots
-// for draws: a campaign that somebody keeps locked must not keep one from other draws.
-const claimWait = 100 * time.Millisecond
-
-func (d *Drawer) claim(ctx context.Context, id uuid.UUID) (execution campaign.Execution, claimed bool, err error) {
-	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error {
-		if err := postgres.LimitLockWaits(ctx, tx, claimWait); err != nil {
-			return err
-		}
-		execution, claimed, err = campaign.Claim(ctx, tx, id, d.lease)
-		return err
-	})
-	return execution, claimed && err == nil, err
-}
-
 // settleUnclaimed settles a job whose campaign could not be claimed.
 func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	result, drawn, err := Get(ctx, d.db, ref.CampaignID)

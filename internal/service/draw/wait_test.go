@@ -3,7 +3,10 @@ package draw_test
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -16,11 +19,13 @@ func TestADrawDoesNotWaitLongForItsCampaign(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	unlock := fixture.LockCampaign(t, db, id)
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); !postgres.IsLockTimeout(err) {
+	gate := postgres.NewGate(db, prometheus.NewRegistry())
+	drawer := draw.NewDrawer(gate.Patient(draw.RowWait), fixture.Key(t), settings.Draw, fixture.Logger(t)) // as a worker has it
+	if _, err := drawer.Run(t.Context(), ref); !postgres.IsLockTimeout(err) {
 		t.Errorf("got %v", err)
 	}
 	unlock()
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
 		t.Error(err)
 	}
 	if j := fixture.Job(t, db, ref.ID); j.State != job.Succeeded {

@@ -226,7 +226,7 @@ func (f *facts) checkUsage(r Request, settings config.Holds) error {
 	if err := inventory.CheckLimit(c.PurchaseLimit, u.owned, n); err != nil {
 		return err
 	}
-	return f.checkTurns(r, settings)
+	return f.checkTurns(r)
 }
 
 // hold counts a hold that was made.

@@ -30,7 +30,7 @@ func (f *facts) again(r Request, p triangle.Position) (again time.Time, wait boo
 }
 
 // checkTurns refuses chosen positions that the user must leave to others for a while.
-func (f *facts) checkTurns(r Request, settings config.Holds) error {
+func (f *facts) checkTurns(r Request) error {
 	refusal := fault.New(fault.HoldLimitExceeded, "")
 	var details []string
 	for i, p := range r.Positions {

@@ -164,6 +164,28 @@ func TestWhoMustWaitIsToldUntilWhen(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+func TestAnExtensionEndsWithTheTimeThatIsLeft(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
+	hold := func(ttl time.Duration) inventory.Hold {
+		r := fixture.HoldRequest(id, "a", at(3, 1))
+		r.TTL = ttl
+		return fixture.Hold(t, service, r)
+	}
+	for range 2 {
+		hold(8 * time.Minute)
+		passes(t, db, id, 8*time.Minute+11*time.Second)
+	}
+	last := hold(3 * time.Minute) // 16 minutes and 22 s at most were used of 20
+	_, err := extendAt(t, service, last.ID, 10*time.Minute)
+	expectCode(t, "beyond what is left", err, fault.HoldLimitExceeded)
+	if _, err := extendAt(t, service, last.ID, 3*time.Minute+30*time.Second); err != nil {
+		t.Errorf("within what is left: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
 func TestAfterARestAUserHoldsAPositionAsLongAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
