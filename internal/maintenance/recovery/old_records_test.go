@@ -1,3 +1,5 @@
+//go:build failpoint
+
 package recovery_test
 
 import (
@@ -12,29 +14,6 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/testkit/fixture"
 )
-
-// records makes n succeeded jobs, which are past their retention by an hour or, when
-// fresh, an hour before its end. More than one has the same time.
-func (p *setup) records(n int, fresh bool) {
-	p.t.Helper()
-	_, err := p.db.Exec(p.t.Context(), `
-		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, accepted_at, finished_at)
-		SELECT gen_random_uuid(), 'test', gen_random_uuid()::text, sha256('test'), 'wallet-credit', 'succeeded', '{}',
-		       date_trunc('hour', clock_timestamp()) + CASE WHEN $2 THEN interval '2 hours' ELSE interval '-1 hour' END + (i / 7) * interval '1 ms',
-		       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
-		FROM generate_series(1, $1) AS i`, n, fresh)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *setup) count(query string, args ...any) (n int) {
-	p.t.Helper()
-	if err := p.db.QueryRow(p.t.Context(), query, args...).Scan(&n); err != nil {
-		p.t.Fatal(err)
-	}
-	return n
-}
 
 // The batches are much smaller than what is to be deleted, and than max_batches of them.
 func TestOneRunDeletesAllThatIsOldInBatchesAndNothingElse(t *testing.T) {
