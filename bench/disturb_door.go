@@ -87,7 +87,7 @@ func sendOddKeys(ctx context.Context, d *disturber) {
 func viewSale(ctx context.Context, d *disturber) {
 	follow := d.request(http.MethodGet, d.noisy()+"/events", d.app(), "")
 	d.keepOpen(ctx, 1000, follow, func(conn net.Conn) {
-		a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		a, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with its connection
 		if err != nil {
 			return
 		}

@@ -92,7 +92,7 @@ func (d *disturber) touch(ctx context.Context, request []byte) (status int) {
 	if _, err := conn.Write(request); err != nil {
 		return 0
 	}
-	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	a, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with its connection
 	if err != nil || a.StatusCode >= 600 {
 		return 0
 	}

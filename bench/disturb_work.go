@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -99,7 +100,7 @@ func lockAndRelease(ctx context.Context, d *disturber) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	var id uuid.UUID
 	err = tx.QueryRow(ctx, `SELECT id FROM campaigns WHERE id = $1 FOR UPDATE`, d.sys.campaigns[noisyCampaign]).Scan(&id)
-	if err != nil && err != pgx.ErrNoRows {
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return
 	}
 	d.release(ctx)

@@ -107,7 +107,7 @@ func (d *disturber) connect(ctx context.Context) (net.Conn, bool) {
 
 // answer reads and counts an answer. It reports whether another request may follow.
 func (d *disturber) answer(ctx context.Context, in *bufio.Reader) (body []byte, ok bool) {
-	a, err := http.ReadResponse(in, nil)
+	a, err := http.ReadResponse(in, nil) //nolint:bodyclose // readMost reads it to its end
 	if err == nil {
 		d.answers[min(a.StatusCode/100, 5)].Add(1)
 		body, err = readMost(a.Body)
