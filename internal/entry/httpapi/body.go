@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -41,12 +40,13 @@ const (
 // bodies reads the bodies of requests: within a limit of each, and all of them within
 // bounds of memory and work.
 type bodies struct {
+	wait time.Duration       // for a turn
 	room *semaphore.Weighted // bytes of long bodies
 	turn *semaphore.Weighted // long bodies that are checked at once: half of the processors is for others
 }
 
-func newBodies() bodies {
-	return bodies{room: semaphore.NewWeighted(roomForBodies), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
+func newBodies(wait time.Duration) bodies {
+	return bodies{wait: wait, room: semaphore.NewWeighted(roomForBodies), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
 }
 
 // bounds are those of the body of an operation: what the contract says, or less where
@@ -151,6 +151,8 @@ func (b bodies) read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 	}
 	c.Request().SetBodyRaw(body)
 	if len(body) > smallBody {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.wait) // the body may have taken long to arrive
+		defer cancel()
 		if err := b.turn.Acquire(ctx, 1); err != nil {
 			return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
 		}
@@ -167,10 +169,11 @@ func whole(stream io.Reader, announced, limit int) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(max(announced, 0) + bytes.MinRead) // what ReadFrom wants to be free at the end
 	_, err := body.ReadFrom(io.LimitReader(stream, int64(limit)+1))
+	if body.Len() < announced && err == nil {
+		err = io.ErrUnexpectedEOF
+	}
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fault.Wrap(fault.RequestTimeout, err, "the request did not arrive in time")
-	case err != nil:
+	case err != nil: // the client is gone, or was too slow and has been told so
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the body ended before its end")
 	case body.Len() > limit:
 		return nil, tooLong(limit)

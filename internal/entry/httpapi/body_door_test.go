@@ -154,6 +154,27 @@ func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
 	}
 }
 
+// Its client was told that the request did not arrive, or is gone.
+func TestABodyThatStopsShortHasNoEffect(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id := s.Campaign(4)
+	for _, sent := range []int{len(goodPurchase), 8_100, 9_000, 11_999} { // the JSON is there, and some of the blanks after it
+		body := goodPurchase + strings.Repeat(" ", sent-len(goodPurchase))
+		answers := wire(s, "a short body", fmt.Sprintf("POST /v1/campaigns/%s/purchases HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\nIdempotency-Key: %s\r\n"+
+			"Content-Type: application/json\r\nContent-Length: 12000\r\n\r\n%s", id, s.App, uuid.NewString(), body))
+		for _, a := range answers {
+			if a.Status < 400 || a.Status >= 500 {
+				t.Errorf("%d of 12000 bytes: %v %s", sent, a, a.Body)
+			}
+		}
+	}
+	var jobs int
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&jobs); err != nil || jobs > 0 {
+		t.Errorf("%d purchases were accepted, %v", jobs, err)
+	}
+}
+
 func TestPromisedBodiesCostNoMemory(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=2s"}})

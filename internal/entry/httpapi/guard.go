@@ -65,6 +65,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
+		ctx, cancel = s.context() // the body may have taken long to arrive
+		defer cancel()
 		if o.Method != http.MethodGet && who.user == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.client, actsFor).Stricter(charged)); err != nil {
 				return err

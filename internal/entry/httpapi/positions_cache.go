@@ -93,11 +93,14 @@ func (b *board) since(version int64) (changes, error) {
 		return known, nil
 	}
 	document := changesJSON(b.version, version, b.positions, caller{})
-	answer, err := taggedAt(b.version, document)
-	if err != nil {
-		return changes{}, err
+	made := changes{b.whole, len(b.positions)}
+	if document.Since != nil { // not the whole board
+		answer, err := taggedAt(b.version, document)
+		if err != nil {
+			return changes{}, err
+		}
+		made = changes{answer, len(document.Positions)}
 	}
-	made := changes{answer, len(document.Positions)}
 	if len(b.changes) < answersKept {
 		b.changes[version] = made
 	}

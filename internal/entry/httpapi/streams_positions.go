@@ -25,7 +25,7 @@ func (f *boardFollower) event(now campaign.Progress) stream.Event {
 	ctx, cancel := f.server.context()
 	defer cancel()
 	isWhole := false
-	current, err := f.server.positions.get(ctx, now.CampaignID, now.Board)
+	current, err := f.server.positions.get(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
 	if err == nil {
 		e.Data, isWhole, err = current.event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
 	}
@@ -53,6 +53,9 @@ func boardEvent(now campaign.Progress, document []byte) []byte {
 // progress and, if the event brought positions, that of the board.
 func seenOf(id string) (progress string, board int64) {
 	progress, version, _ := strings.Cut(id, ".")
-	board, _ = strconv.ParseInt(version, 10, 64) // 0 if it is not one of ours
+	board, err := strconv.ParseInt(version, 10, 64)
+	if err != nil { // it is not one of ours
+		board = 0
+	}
 	return progress, board
 }

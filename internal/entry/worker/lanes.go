@@ -21,8 +21,9 @@ type lane struct {
 	worker  *Worker
 	batches map[job.Kind]*batch.Coalescer[*item, verdict]
 
-	turn    sync.Mutex // held by the batch that runs; taken after Worker.exclusive
-	patient time.Time  // under turn: before this moment no batch waits for rows
+	turn             sync.Mutex // held by the batch that runs; taken after Worker.exclusive
+	patient          time.Time  // under turn: before this moment no batch waits for rows
+	patientOfWallets time.Time  // and before this one none waits for wallets
 }
 
 // item is one job on its way through a lane.
@@ -108,7 +109,10 @@ func (l *lane) try(ctx context.Context, s *settler, items []*item) (left map[uui
 		for _, ref := range report.Busy {
 			left[ref.ID] = true
 		}
-		if report.GaveUp {
+		switch {
+		case report.GaveUp && wait == waitForWallets: // campaigns have nothing to do with it
+			l.patientOfWallets = time.Now().Add(patience)
+		case report.GaveUp:
 			l.patient = time.Now().Add(patience)
 		}
 		return report.GaveUp, err
@@ -124,7 +128,7 @@ func (l *lane) try(ctx context.Context, s *settler, items []*item) (left map[uui
 				return nil, err
 			}
 		}
-		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && waits.take() {
+		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && time.Now().After(l.patientOfWallets) && waits.take() {
 			if gaveUp, err = run(jobs, waitForWallets); err != nil {
 				return nil, err
 			}

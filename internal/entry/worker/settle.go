@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -13,6 +14,11 @@ import (
 type settler struct {
 	kind   job.Kind
 	settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+	locked *locked
+}
+
+func newSettler(kind job.Kind, settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), concurrency int) *settler {
+	return &settler{kind, settle, newLocked(concurrency)}
 }
 
 // settlePurchases settles purchase jobs.
@@ -25,7 +31,8 @@ func (w *Worker) settleCancellations(ctx context.Context, jobs []job.Ref, again 
 	return w.settleInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// settleInBatches settles jobs through the lanes.
+// settleInBatches settles jobs through the lanes. A task whose jobs stay locked keeps its
+// slot only while enough of these are left for other tasks.
 func (w *Worker) settleInBatches(ctx context.Context, s *settler, jobs []job.Ref, again bool) error {
 	if again {
 		return w.settleRedelivered(ctx, s, jobs)
@@ -34,10 +41,19 @@ func (w *Worker) settleInBatches(ctx context.Context, s *settler, jobs []job.Ref
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
+	stay := &stay{locked: s.locked}
+	defer stay.end()
+	if s.locked.has(jobs, time.Now()) && !stay.begin() {
+		return queue.Later(errBusy)
+	}
 	delays := newBackoff()
 	for len(items) > 0 {
 		ready, resting := awake(items, time.Now())
 		if len(ready) == 0 {
+			if stubborn(resting) && !stay.begin() {
+				s.locked.note(resting, time.Now())
+				return queue.Later(errBusy)
+			}
 			if err := w.pause(ctx, time.Until(resting[0].restsUntil)); err != nil {
 				return err
 			}

@@ -24,8 +24,8 @@ import (
 //	walletAfter or more  then, such jobs of its campaign         the campaign and the wallets
 //
 // Whoever waits keeps the lane from all others, so every wait is short, a batch waits
-// twice at most, and after a wait in vain the lane does not wait for a while: jobs are
-// settled that find their rows free. So a row that is locked for long delays others by
+// twice at most, and after a wait in vain the lane does not wait for a while (after one
+// for a wallet, not for wallets): jobs are settled that find their rows free. So a row that is locked for long delays others by
 // mostWaits × lockWait once in a while, and its own jobs until it is free and as long as
 // they rest. A campaign cannot sell while a batch waits for a wallet; that comes last.
 const (

@@ -62,8 +62,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)
-	w.purchases = &settler{job.KindPurchase, w.seller.Sell}
-	w.cancellations = &settler{job.KindCancellation, w.seller.Cancel}
+	w.purchases = newSettler(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
+	w.cancellations = newSettler(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}

@@ -123,12 +123,15 @@ func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
 	case q.pending >= q.opts.Pending:
 		return ErrFull
 	}
-	q.pending++
 	its := q.queues[key]
+	if its != nil && len(its.calls) >= (q.opts.Pending+1)/2 { // one queue leaves room for others
+		return ErrFull
+	}
 	if its == nil {
 		its = &queue[K, T, R]{key: key}
 		q.queues[key] = its
 	}
+	q.pending++
 	its.calls = append(its.calls, one)
 	if !its.moving && len(its.calls) == 1 {
 		q.ready = append(q.ready, its)

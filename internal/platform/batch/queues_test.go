@@ -175,6 +175,26 @@ func TestABadItemOfAQueueFailsAlone(t *testing.T) {
 	})
 }
 
+func TestAQueueLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rows{takes: time.Second, locked: map[string]bool{"a": true}}
+		q := queues(r, func(o *QueueOptions) { o.Pending, o.Timeout = 8, time.Hour })
+		first := send(q, "a", 0)
+		synctest.Wait()
+		stuck := send(q, "a", 1, 2, 3, 4)
+		synctest.Wait()
+		if err := errors.Join(send(q, "a", 5)()...); !errors.Is(err, ErrFull) {
+			t.Errorf("more than half: %v", err)
+		}
+		if err := errors.Join(send(q, "b", 6)()...); err != nil {
+			t.Errorf("another: %v", err)
+		}
+		q.Close()
+		_, _ = first(), stuck()
+	})
+}
+
 func TestQueuesAreBoundedAndClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

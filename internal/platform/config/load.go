@@ -148,6 +148,10 @@ func checkRetention(settings Settings) error {
 		return fmt.Errorf("setting retention.holds (%s): is %s, must be at least holds.max_ttl * (2 + holds.max_extensions), %s",
 			variable("retention.holds"), settings.Retention.Holds, least)
 	}
+	if settings.Retention.Refused > settings.Retention.Purchases {
+		return fmt.Errorf("setting retention.refused (%s): is %s, must be at most retention.purchases, %s",
+			variable("retention.refused"), settings.Retention.Refused, settings.Retention.Purchases)
+	}
 	return nil
 }
 

@@ -166,14 +166,13 @@ func (s *scanner) object(schema *jsonschema.Schema) {
 
 // next goes to the next element of a container, or past its end: closing.
 func (s *scanner) next(closing byte) bool {
+	if s.full() { // nothing is looked at any more
+		return false
+	}
 	s.blank()
 	if s.text[s.at] == ',' {
 		s.at++
 		s.blank()
-	}
-	if s.full() {
-		s.at = len(s.text) - 1
-		return false
 	}
 	if s.text[s.at] == closing {
 		s.at++

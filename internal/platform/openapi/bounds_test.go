@@ -56,6 +56,7 @@ func TestBoundsComeBeforeElementsAndFaultsAreFew(t *testing.T) {
 		"unknown fields":            {buy, `{"x":[0],"y":{"z":1e400},"selection":{"quantity":0},"payment":{"method":"wallet"}}`, "/x", "is not a known field", 2},
 		"unknown fields and others": {buy, `{"x":[0],"selection":{"quantity":0},"payment":{"method":"wallet"}}`, "/selection/quantity", "must be at least 1", 3},
 		"an unknown field is large": {buy, `{"x":[` + list("0", shortBody) + `],"selection":{"quantity":0}}`, "/x", "is not a known field", 1},
+		"faults and a line end":     {buy, purchase(list("1e999", 30)) + "\n", "/selection/positions/0", "is too large", maxFaults},
 		"many unknown fields":       {buy, `{` + unknown(5000) + `}`, "/f0", "is not a known field", maxFaults},
 		"one field often":           {buy, `{` + list(`"user_id":"a"`, 9000) + `}`, "/user_id", "is there twice", maxFaults},
 		"a field twice, escaped":    {buy, `{"user_id":"a","user\u005fid":"b"}`, "/user_id", "is there twice", 1},

@@ -2,6 +2,8 @@ package readcache
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -94,7 +96,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time
 	c.mu.Unlock()
 	limited, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
-	r.copy.Value, r.err = c.read(limited, key)
+	r.copy.Value, r.err = c.attempt(limited, key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer close(r.done)
@@ -105,6 +107,17 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time
 	if r.err == nil {
 		c.keep(key, r.copy)
 	}
+}
+
+// attempt reads. A panic is the error of those who wait for the read, as it would be if
+// one of them had made it.
+func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("readcache: a read panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return c.read(ctx, key)
 }
 
 func (c *Cache[K, V]) keep(key K, fresh Copy[V]) {

@@ -35,7 +35,9 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
-	lost := postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
+	lost := postgres.Persist(release, func() error { // the row may be locked for a moment
+		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
+	})
 	if lost != nil && !errors.Is(lost, campaign.ErrFenced) {
 		d.logger.Warn("execution lock not released; it ends with its lease", "campaign", ref.CampaignID, "error", lost)
 	}
