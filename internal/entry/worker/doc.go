@@ -10,7 +10,8 @@
 // the task stays in the queue while there is work to do. For purchases and cancellations,
 // handlers only wait: lanes do the work, in batches from many tasks. A campaign is always
 // in the same lane, so one process does not compete with itself for the campaign's row,
-// and the kinds take turns in it. How long a batch waits for locked rows is in waiting.go.
+// and the kinds take turns in it. How long a batch waits for locked rows is in waiting.go;
+// tasks whose jobs stay locked keep half of the slots at most (locked.go).
 //
 // After a transient fault in a lane the handler waits and tries again, with a growing
 // delay; such an attempt does not count. Jobs that were delivered before may be what kills
