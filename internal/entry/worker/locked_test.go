@@ -28,6 +28,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	}
 	unlock := lock(t, w, lockedID)
 	for s, all := range tasks {
+		made := record(s, nil)
 		answers := make(chan error, len(all))
 		for _, jobs := range all[:3] {
 			go func() { answers <- w.settleInBatches(t.Context(), s, jobs, false) }()
@@ -35,7 +36,6 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 		if err := <-answers; !errors.Is(err, queue.ErrLater) { // one of three; two stay
 			t.Errorf("%s: the third task: %v", s.kind, err)
 		}
-		made := record(s, nil)
 		if err := w.settleInBatches(t.Context(), s, all[3], false); !errors.Is(err, queue.ErrLater) {
 			t.Errorf("%s: a task after that: %v", s.kind, err)
 		}
