@@ -1,0 +1,151 @@
+package stripe
+
+import (
+	"fmt"
+	"time"
+
+	"triprize/internal/domain/money"
+)
+
+// IntentStatus is the status of a PaymentIntent, in Stripe's words.
+type IntentStatus string
+
+// The statuses of a PaymentIntent.
+const (
+	RequiresPaymentMethod IntentStatus = "requires_payment_method" // new without a method, or declined: it can be confirmed again
+	RequiresConfirmation  IntentStatus = "requires_confirmation"
+	RequiresAction        IntentStatus = "requires_action" // the buyer must authenticate
+	Processing            IntentStatus = "processing"      // a slow method: it ends later, and cannot be cancelled meanwhile
+	RequiresCapture       IntentStatus = "requires_capture"
+	Canceled              IntentStatus = "canceled"  // for ever
+	Succeeded             IntentStatus = "succeeded" // captured, for ever
+)
+
+// NewIntent is a PaymentIntent to be created, not confirmed.
+type NewIntent struct {
+	Key           string // our idempotency key; the same key creates the same intent for 24 hours
+	Amount        money.Amount
+	Currency      string // ISO 4217, capitals
+	PaymentMethod string // pm_…
+	Description   string
+	Metadata      map[string]string
+}
+
+// Intent is a PaymentIntent as Stripe has it.
+type Intent struct {
+	ID            string
+	Status        IntentStatus
+	Amount        money.Amount
+	Received      money.Amount // captured
+	Currency      string       // ISO 4217, capitals
+	Livemode      bool
+	PaymentMethod string
+	Metadata      map[string]string
+	ActionURL     string   // where the buyer authenticates; empty: nowhere
+	Decline       *Decline // of the last try to pay, if it failed
+	CreatedAt     time.Time
+}
+
+// Decline says why a try to pay failed.
+type Decline struct {
+	Code        string // such as card_declined
+	DeclineCode string // such as insufficient_funds; may be empty
+	Advice      string // what the buyer can do, such as try_again_later; may be empty
+	Message     string // for the buyer
+}
+
+// RefundStatus is the status of a refund, in Stripe's words.
+type RefundStatus string
+
+// The statuses of a refund.
+const (
+	RefundPending        RefundStatus = "pending"
+	RefundRequiresAction RefundStatus = "requires_action"
+	RefundSucceeded      RefundStatus = "succeeded"
+	RefundFailed         RefundStatus = "failed" // also after it had succeeded
+	RefundCanceled       RefundStatus = "canceled"
+)
+
+// NewRefund is a refund of all that an intent has captured.
+type NewRefund struct {
+	Key      string // our idempotency key
+	IntentID string
+	Amount   money.Amount
+	Metadata map[string]string
+}
+
+// Refund is a refund as Stripe has it.
+type Refund struct {
+	ID        string
+	IntentID  string
+	Status    RefundStatus
+	Amount    money.Amount
+	Currency  string // ISO 4217, capitals
+	Failure   string // why it failed, such as expired_or_canceled_card
+	Metadata  map[string]string
+	CreatedAt time.Time
+}
+
+// Event is a webhook's event. Its object is as it was at some moment: events come late,
+// twice and in any order, so whoever decides fetches the object.
+type Event struct {
+	ID         string // evt_…
+	Type       string // such as payment_intent.succeeded
+	APIVersion string
+	Livemode   bool
+	Account    string // of a connected account; empty: the account itself
+	CreatedAt  time.Time
+	ObjectType string            // payment_intent, refund, charge, dispute
+	ObjectID   string            // of the object itself
+	IntentID   string            // the intent that the object is or belongs to; may be empty
+	Metadata   map[string]string // of the object
+	Status     string            // of the object, if it has one
+	Reason     string            // of a dispute
+	Payload    []byte            // the whole event, as it was signed
+}
+
+// ErrorKind says what a failed call means for us.
+type ErrorKind string
+
+// The kinds of errors.
+const (
+	KindDeclined    ErrorKind = "declined"    // the card was declined; Decline says why. The intent can still be confirmed again
+	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will be refused again
+	KindConflict    ErrorKind = "conflict"    // the object's state does not allow the call: fetch it
+	KindLimited     ErrorKind = "limited"     // 429, or our own pace: nothing was done
+	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, or the breaker is open
+	KindUnknown     ErrorKind = "unknown"     // it may have been done: a timeout, 5xx, a lost connection
+)
+
+// Error is a failed call.
+type Error struct {
+	Kind      ErrorKind
+	Call      string // such as "confirm"
+	Code      string // Stripe's code, if any
+	Message   string
+	RequestID string // Stripe's request id, for its support
+	Status    int    // of HTTP; 0: no answer
+	Decline   *Decline
+	RetryAt   time.Time // not before this moment; zero: when you like
+	Err       error
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("stripe: %s: %s", e.Call, e.Kind)
+	if e.Code != "" {
+		text += " " + e.Code
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	if e.RequestID != "" {
+		text += " (request " + e.RequestID + ")"
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause, if there is one.
+func (e *Error) Unwrap() error { return e.Err }
