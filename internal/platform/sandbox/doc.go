@@ -1,5 +1,5 @@
 // Package sandbox is a simulator of Stripe: an HTTP server that a client of Stripe talks
-// to without knowing. It keeps PaymentIntents, charges, refunds, disputes and events,
+// to without knowing. It keeps payment intents, charges, refunds, disputes and events,
 // obeys idempotency keys, and sends signed webhooks. No money moves. It is for
 // development and tests, and never for production.
 //
@@ -8,7 +8,7 @@
 // pm_sandbox_timeout_after_charge. Faults for all requests, the clock, and the ends of slow
 // payments are controlled under /sandbox, with the same key.
 //
-// The states of a PaymentIntent:
+// The states of a payment intent:
 //
 //	            ┌── declined, not authenticated ──┐
 //	            ▼                                 │

@@ -75,7 +75,7 @@ func (s *shop) start(settings Settings) {
 	s.url = server.URL
 	// Go's client sends a request with an idempotency key again by itself when a connection
 	// that was used before is closed. The tests want to see what was answered.
-	s.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	s.http = &http.Client{Transport: conforming{t, &http.Transport{DisableKeepAlives: true}}}
 	t.Cleanup(func() {
 		s.server.Release()
 		s.http.CloseIdleConnections()
@@ -98,6 +98,11 @@ func (s *shop) receive(w http.ResponseWriter, r *http.Request) {
 	event, err := webhook.ConstructEvent(payload, r.Header.Get("Stripe-Signature"), testSecret)
 	if err != nil {
 		s.t.Error(err)
+	}
+	if c, err := stripeContract(); err != nil {
+		s.t.Error(err)
+	} else if err := c.webhook(payload); err != nil {
+		s.t.Errorf("against Stripe's contract: %v\n%s", err, payload)
 	}
 	s.mu.Lock()
 	s.got = append(s.got, event)

@@ -160,6 +160,13 @@ func (r *refund) render() object {
 	return o
 }
 
+func (d *dispute) caseType() string {
+	if d.Status == inquiring || d.Status == inquiryClosed {
+		return "inquiry"
+	}
+	return "chargeback"
+}
+
 func (d *dispute) render(now int64) object {
 	evidence := object{"enhanced_evidence": object{}}
 	for _, name := range []string{
@@ -179,7 +186,7 @@ func (d *dispute) render(now int64) object {
 		"enhanced_eligibility_types": []any{}, "evidence": evidence,
 		"evidence_details":     object{"due_by": due, "enhanced_eligibility": object{}, "has_evidence": false, "past_due": now > due, "submission_count": 0},
 		"is_charge_refundable": d.Status == inquiring, "livemode": false, "metadata": object{}, "payment_intent": d.Intent,
-		"payment_method_details": object{"type": "card", "card": object{"brand": m.brand, "case_type": "chargeback", "network_reason_code": "83"}},
+		"payment_method_details": object{"type": "card", "card": object{"brand": m.brand, "case_type": d.caseType(), "network": m.brand, "network_reason_code": "83"}},
 		"reason":                 d.Reason, "status": d.Status,
 	}
 }
