@@ -173,8 +173,8 @@ func finds(node any, rest []string, list bool) bool {
 	if field := fields[rest[0]]; field != nil {
 		return finds(field, rest[1:], list)
 	}
-	_, any := m["additionalProperties"].(map[string]any)
-	return any && len(rest) == 1
+	_, open := m["additionalProperties"].(map[string]any)
+	return open && len(rest) == 1
 }
 
 // conforming is an http.RoundTripper that holds what passes against the contract.
