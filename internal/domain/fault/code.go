@@ -58,6 +58,10 @@ const (
 	Unavailable           Code = "unavailable"
 	Overloaded            Code = "overloaded"
 	ReservationExpired    Code = "reservation-expired"
+	PaymentDeclined       Code = "payment-declined"
+	PaymentRefused        Code = "payment-refused"
+	PurchaseCancelled     Code = "purchase-cancelled"
+	CardsNotAccepted      Code = "cards-not-accepted"
 	InternalError         Code = "internal-error"
 )
 
@@ -97,6 +101,10 @@ var catalogue = map[Code]entry{
 	Unavailable:           {KindUnavailable, "The service cannot answer at the moment"},
 	Overloaded:            {KindUnavailable, "The service has more work than it can promise to do"},
 	ReservationExpired:    {KindConflict, "The reservation expired before it was paid"},
+	PaymentDeclined:       {KindConflict, "The card was declined"},
+	PaymentRefused:        {KindConflict, "The payment provider refuses this payment"},
+	PurchaseCancelled:     {KindConflict, "The purchase was cancelled before it was paid"},
+	CardsNotAccepted:      {KindConflict, "This system does not accept cards"},
 	InternalError:         {KindInternal, "Something went wrong on our side"},
 }
 

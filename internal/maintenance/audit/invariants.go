@@ -91,9 +91,9 @@ var invariants = []invariant{
 		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id
 		WHERE (f.campaign_id IS NOT NULL) <> (c.state IN ('drawing', 'completed'))
 		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
-	{"a queued job is in the outbox", `
+	{"a queued job is in the outbox, or its payment goes on", `
 		SELECT format('job %s', j.id) FROM jobs j
-		WHERE j.state = 'queued' AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
+		WHERE j.state = 'queued' AND NOT EXISTS (SELECT FROM payments p WHERE p.purchase_id = j.purchase_id AND p.finished_at IS NULL) AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
 	{"what refers to a campaign refers to one that exists", `
 		SELECT format('%s of campaign %s', what, campaign_id)
 		FROM (SELECT DISTINCT 'positions' AS what, campaign_id FROM positions

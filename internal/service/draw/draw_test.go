@@ -316,7 +316,7 @@ func TestCommitmentFreezeAndDrawAreImmutable(t *testing.T) {
 		`UPDATE freezes SET root = sha256('x') WHERE campaign_id = $1`, `DELETE FROM freezes WHERE campaign_id = $1`,
 		`UPDATE draws SET secret = sha256('x') WHERE campaign_id = $1`, `DELETE FROM draws WHERE campaign_id = $1`,
 		`UPDATE campaigns SET state = 'active' WHERE id = $1`, `UPDATE campaigns SET state = 'drawing', draw_completed_at = NULL WHERE id = $1`,
-		`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
+		`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`,
 	} {
 		if _, err := db.Exec(t.Context(), sql, id); err == nil {
 			t.Errorf("the database allowed: %s", sql)

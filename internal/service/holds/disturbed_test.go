@@ -155,7 +155,7 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	service := fixture.Holds(t, db, nil, nil)
 	for name, damage := range map[string]string{
 		"a position lost its hold":   `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
-		"the campaign left the sale": `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`,
+		"the campaign left the sale": `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`,
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))

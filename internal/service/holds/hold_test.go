@@ -218,7 +218,7 @@ func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	id, other, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.EndHold(t, db, h)
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, id); err != nil {
+	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id); err != nil {
 		t.Fatal(err)
 	}
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1)))

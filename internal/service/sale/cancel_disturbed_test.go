@@ -26,7 +26,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 	}{
 		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, postgres.ErrRows},
 		"the purchase": {`UPDATE purchases SET state = 'refunding' WHERE campaign_id = $1`, postgres.ErrRows},
-		"the campaign": {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, postgres.ErrRows},
+		"the campaign": {`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
 		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrSettled},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))

@@ -226,7 +226,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 		t.Errorf("no purchase: %s, %+v", j.State, j.Problem)
 	}
 	external := fixture.Buy(t, db, id, "c", 0, 1)
-	set(`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, id)
+	set(`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
 	refused(t, "the campaign is cancelled", cancel(t, db, operators(id, external)), "the campaign is cancelled")
 	if n := sold(t, db, id); n != 2 {
 		t.Errorf("%d positions are sold", n)

@@ -41,7 +41,8 @@ func (in *cancellations) users() (users []string) {
 	return users
 }
 
-// wantedSQL reads those of the jobs $1 uuid[] that are queued, in order of arrival. The
+// wantedSQL reads those of the jobs $1 uuid[] that are queued and do not wait for the end
+// of a payment, in order of arrival. The
 // deadline applies to the time of the request, not of this transaction.
 const wantedSQL = `
 	SELECT j.id, j.campaign_id, j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
@@ -49,7 +50,7 @@ const wantedSQL = `
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	LEFT JOIN campaigns c ON c.id = j.campaign_id
 	CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
-	WHERE j.state = 'queued' ORDER BY j.accepted_at, j.id`
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
 // lockCancellations locks the campaigns of jobs and reads, in later statements, what the
 // decisions need. A purchase that many jobs want to cancel is read once.

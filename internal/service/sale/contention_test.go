@@ -112,7 +112,7 @@ func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 		want    error
 	}{
 		"a version":  {`UPDATE positions SET version = version + 1 WHERE campaign_id = $1`, postgres.ErrRows},
-		"a counter":  {`UPDATE campaigns SET state = 'cancelled' WHERE id = $1`, postgres.ErrRows},
+		"a counter":  {`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
 		"the orders": {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`, job.ErrSettled},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))

@@ -83,11 +83,12 @@ func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUI
 	campaign.QueueLock(b, campaigns, w.campaigns, func(id uuid.UUID) { locked[id] = true })
 }
 
-// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued, in order of arrival.
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued and have not
+// begun a purchase, in order of arrival.
 const queuedSQL = `
 	SELECT j.id, j.campaign_id, j.payload FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
-	WHERE j.state = 'queued' ORDER BY j.accepted_at, j.id`
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
 // hasSQL counts the positions of the users of jobs $1 uuid[], in campaigns that have a
 // limit. It makes one index look-up per user; "user_id = ANY" would filter the whole

@@ -28,7 +28,8 @@ func (a Attempted) Next() Attempted {
 	return a
 }
 
-// FindQueued returns those of the jobs that are queued, by attempts.
+// FindQueued returns those of the jobs that are queued and have not begun a purchase, by
+// attempts.
 func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, error) {
 	ids := make([]uuid.UUID, len(jobs))
 	refs := make(map[uuid.UUID]Ref, len(jobs))
@@ -39,18 +40,19 @@ func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, e
 		err = row.Scan(&a.ID, &a.Attempts)
 		a.Ref = refs[a.ID]
 		return a, err
-	}, `SELECT id, attempts FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY attempts, id`, ids)
+	}, `SELECT id, attempts FROM jobs WHERE id = ANY($1) AND state = 'queued' AND purchase_id IS NULL ORDER BY attempts, id`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("job.FindQueued: %w", err)
 	}
 	return queued, nil
 }
 
-// lockQueued locks those of the jobs $1 uuid[] that are queued, in ascending
+// lockQueued locks those of the jobs $1 uuid[] that are queued and have not begun a
+// purchase (no delivery may count or give up a job whose payment goes on), in ascending
 // order, as every statement that changes several jobs does. So two such statements
 // cannot deadlock.
 const lockQueued = `
-		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' ORDER BY id FOR NO KEY UPDATE)`
+		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' AND purchase_id IS NULL ORDER BY id FOR NO KEY UPDATE)`
 
 // Begin counts a further attempt at those of the jobs that are still queued, before
 // the attempt is made. It returns the highest count, or 0 when none is queued.

@@ -34,6 +34,16 @@ const (
 	KindPurchase     Kind = "purchase"
 	KindCancellation Kind = "cancellation"
 	KindDraw         Kind = "draw"
+
+	KindCampaignCancellation Kind = "campaign-cancellation"
+)
+
+// The kinds of tasks that are about rows with an agenda of their own, and not about jobs:
+// see the stores payment and refund. They have queues and shares like jobs.
+const (
+	KindPayment Kind = "payment"
+	KindRefund  Kind = "refund"
+	KindEvent   Kind = "payment-event"
 )
 
 // The kinds of commands.
@@ -76,6 +86,35 @@ type Job struct {
 	Attempts   int
 	AcceptedAt time.Time
 	FinishedAt *time.Time
+	PurchaseID *uuid.UUID // that it has begun, or wants to take back; see QueueBegun
+	Progress   *Progress  // of a job that is not final
+}
+
+// Progress is what a job says of itself while it is not final.
+type Progress struct {
+	NextAction *NextAction `json:"next_action,omitempty"`
+	Waiting    *Waiting    `json:"waiting,omitempty"`
+	Refunds    *Refunds    `json:"refunds,omitempty"`
+}
+
+// NextAction is what a payment needs from the buyer.
+type NextAction struct {
+	Type      string    `json:"type"` // redirect
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Waiting says why a job waits, and when it goes on.
+type Waiting struct {
+	Reason  string    `json:"reason"`
+	RetryAt time.Time `json:"retry_at"`
+}
+
+// Refunds is how far the cancellation of a campaign has come, in purchases.
+type Refunds struct {
+	Total   int `json:"total"`
+	Done    int `json:"done"`    // given back, or listed for the app to do
+	Waiting int `json:"waiting"` // for an operator
 }
 
 // Problem is why a job failed, as it is stored. The rest of a problem document

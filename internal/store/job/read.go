@@ -12,12 +12,12 @@ import (
 )
 
 const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
-	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at`
+	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress`
 
 func scan(row pgx.CollectableRow) (j Job, err error) {
 	var hash []byte
 	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
-		&j.Result, &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt)
+		&j.Result, &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress)
 	copy(j.Hash[:], hash)
 	return j, err
 }

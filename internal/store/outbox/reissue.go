@@ -70,8 +70,8 @@ func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles
 		SELECT g.kind, g.delivery, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000')
 		FROM gone g
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
-		CROSS JOIN LATERAL (SELECT id, campaign_id, state FROM jobs WHERE id = i.id) j
-		WHERE j.state = 'queued'
+		CROSS JOIN LATERAL (SELECT id, campaign_id, state, purchase_id FROM jobs WHERE id = i.id) j
+		WHERE j.state = 'queued' AND j.purchase_id IS NULL
 		ORDER BY g.kind, g.delivery, j.id`, lost, orphaned)
 	if err != nil {
 		return nil, err

@@ -16,10 +16,13 @@ type State string
 
 // The states; doc.go has the diagram.
 const (
-	Pending   State = "pending"
-	Completed State = "completed"
-	Failed    State = "failed"
-	Cancelled State = "cancelled"
+	Pending        State = "pending"
+	AwaitingAction State = "awaiting_action"
+	Completed      State = "completed"
+	Failed         State = "failed"
+	Cancelled      State = "cancelled"
+	Refunding      State = "refunding"
+	Refunded       State = "refunded"
 )
 
 // PaymentMethod is how a purchase is paid.
@@ -29,6 +32,7 @@ type PaymentMethod string
 const (
 	External PaymentMethod = "external" // the app collects the money itself
 	Wallet   PaymentMethod = "wallet"   // the buyer's wallet in the campaign's currency
+	Card     PaymentMethod = "card"     // a payment method of the provider
 )
 
 // Purchase is one purchase with its items.

@@ -128,3 +128,11 @@ func Fail(ctx context.Context, tx pgx.Tx, id uuid.UUID, code fault.Code) (jobID 
 	}
 	return jobID, true, nil
 }
+
+// QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It
+// changes nothing when the purchase is not open, which is no failure.
+func QueueAwaiting(b *pgx.Batch, id uuid.UUID, awaiting bool) {
+	b.Queue(`
+		UPDATE purchases SET state = CASE WHEN $2 THEN 'awaiting_action' ELSE 'pending' END
+		WHERE id = $1 AND state IN ('pending', 'awaiting_action')`, id, awaiting)
+}

@@ -1,0 +1,27 @@
+package job
+
+import (
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// QueueBegun notes the purchases that queued jobs have begun, or wait for. From now on
+// the jobs are not delivered, counted or given up: the payments of the purchases lead
+// them to their ends. It takes the last locks of a transaction, as QueueSettle does, and
+// comes before it.
+func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
+	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, jobs) // the UPDATE alone has no order
+	b.Queue(`
+		UPDATE jobs j SET purchase_id = b.purchase_id, attempts = greatest(j.attempts, 1)
+		FROM unnest($1::uuid[], $2::uuid[]) AS b (id, purchase_id)
+		WHERE j.id = b.id AND j.state = 'queued' AND j.purchase_id IS NULL`, jobs, purchases).
+		Exec(postgres.Exactly(len(jobs), "queued jobs"))
+}
+
+// QueueProgress sets the state of an open job, Queued or AwaitingAction, and what it says
+// of itself. It changes nothing when the job is final, which is no failure.
+func QueueProgress(b *pgx.Batch, id uuid.UUID, state State, progress *Progress) {
+	b.Queue(`UPDATE jobs SET state = $2, progress = $3 WHERE id = $1 AND state IN ('queued', 'awaiting_action')`, id, state, progress)
+}

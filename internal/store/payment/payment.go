@@ -1,0 +1,126 @@
+package payment
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/money"
+)
+
+// Phase is how far a payment has come; doc.go has the diagram.
+type Phase string
+
+// The phases.
+const (
+	Reserved   Phase = "reserved"
+	Creating   Phase = "creating"
+	Confirming Phase = "confirming"
+	Action     Phase = "action"
+	Processing Phase = "processing"
+	Capturing  Phase = "capturing"
+	Captured   Phase = "captured"
+	Expiring   Phase = "expiring"
+	Late       Phase = "late"
+	Ended      Phase = "ended"
+	Settled    Phase = "settled"
+	Returned   Phase = "returned"
+	Cancelled  Phase = "cancelled"
+)
+
+// Final reports whether a payment in this phase is finished, unless an event says
+// otherwise.
+func (p Phase) Final() bool { return p == Settled || p == Returned || p == Cancelled }
+
+// BeforeCapture reports whether a payment in this phase can still be given up without a
+// refund.
+func (p Phase) BeforeCapture() bool {
+	switch p {
+	case Reserved, Creating, Confirming, Action, Processing:
+		return true
+	}
+	return false
+}
+
+// Ending is why a payment is given up.
+type Ending string
+
+// The endings.
+const (
+	Expired           Ending = "expired"            // the time of its reservation is over
+	Declined          Ending = "declined"           // the card was declined
+	Refused           Ending = "refused"            // the provider refuses the request itself, such as an unknown payment method
+	CancelledByBuyer  Ending = "cancelled"          // by a cancellation job
+	CampaignCancelled Ending = "campaign-cancelled" // with its campaign
+)
+
+// ErrFenced means that a payment has changed since it was read: another worker has it,
+// or it was given up meanwhile. Nothing was written.
+var ErrFenced = errors.New("payment: it has changed since it was read")
+
+// Ref names a payment at a version, as the task of it does.
+type Ref struct {
+	PurchaseID uuid.UUID `json:"purchase"`
+	CampaignID uuid.UUID `json:"campaign"`
+	JobID      uuid.UUID `json:"job"`
+	Version    int64     `json:"version"`
+}
+
+// Decline is why a try to pay failed, as it is stored and shown.
+type Decline struct {
+	Code        string `json:"code"`
+	DeclineCode string `json:"decline_code,omitempty"`
+	Advice      string `json:"advice,omitempty"`
+	Message     string `json:"message,omitempty"`
+}
+
+// Dispute is a dispute of a charge. Nothing is released because of one.
+type Dispute struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+	Reason string `json:"reason"`
+}
+
+// Payment is the payment of a purchase at a provider.
+type Payment struct {
+	PurchaseID    uuid.UUID
+	JobID         uuid.UUID
+	CampaignID    uuid.UUID
+	Amount        money.Amount
+	Currency      string
+	PaymentMethod string // pm_… of the provider
+	ReturnURL     *string
+	Phase         Phase
+	Version       int64
+	LeaseUntil    *time.Time
+	DueAt         *time.Time
+	Wakes         int
+	Deadline      time.Time
+	Latest        time.Time
+	Over          bool // the deadline was over when this was read, by the database's clock
+	Attempt       int
+	AttemptAt     *time.Time
+	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
+	IntentID      *string
+	IntentStatus  *string
+	Received      money.Amount
+	NextAction    *string
+	Ending        *Ending
+	Uncancellable bool
+	Decline       *Decline
+	CancelJob     *uuid.UUID
+	CancelledBy   *string
+	CancelReason  *string
+	Faults        int
+	WaitingFor    *string
+	DisputedAt    *time.Time
+	Dispute       *Dispute
+	CreatedAt     time.Time
+	FinishedAt    *time.Time
+}
+
+// Ref returns the name of the payment at its version.
+func (p *Payment) Ref() Ref {
+	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version}
+}

@@ -1,0 +1,60 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
+	p.due_at, p.wakes, p.deadline, p.latest, p.deadline <= clock_timestamp(), p.attempt, p.attempt_at,
+	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.received,
+	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for,
+	p.disputed_at, p.dispute, p.created_at, p.finished_at`
+
+func scan(row pgx.CollectableRow) (p Payment, err error) {
+	err = row.Scan(&p.PurchaseID, &p.JobID, &p.CampaignID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.ReturnURL, &p.Phase, &p.Version, &p.LeaseUntil,
+		&p.DueAt, &p.Wakes, &p.Deadline, &p.Latest, &p.Over, &p.Attempt, &p.AttemptAt, &p.KeyAge, &p.IntentID, &p.IntentStatus, &p.Received,
+		&p.NextAction, &p.Ending, &p.Uncancellable, &p.Decline, &p.CancelJob, &p.CancelledBy, &p.CancelReason, &p.Faults, &p.WaitingFor,
+		&p.DisputedAt, &p.Dispute, &p.CreatedAt, &p.FinishedAt)
+	return p, err
+}
+
+// Get returns the payment of a purchase, and false when it has none.
+func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, ok bool, err error) {
+	p, err = postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM payments p WHERE purchase_id = $1`, purchaseID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Payment{}, false, nil
+	}
+	if err != nil {
+		return Payment{}, false, fmt.Errorf("payment.Get(%s): %w", purchaseID, err)
+	}
+	return p, true, nil
+}
+
+// QueueGet reads the payments of purchases into a map. It leaves out those that have none.
+func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	queueRead(b, `SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases, into)
+}
+
+// QueueLock locks the payments of purchases in the order of their ids and reads them
+// into a map. It comes after the locks of their campaigns.
+func QueueLock(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases)
+	QueueGet(b, purchases, into) // in a later statement: one that waits can see what was there before its wait
+}
+
+func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	b.Queue(sql, purchases).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scan)
+		for _, p := range found {
+			into[p.PurchaseID] = &p
+		}
+		return err
+	})
+}

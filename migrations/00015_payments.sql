@@ -1,0 +1,161 @@
+-- +goose Up
+
+-- The purchase that a job has begun, from the reservation on: such a job is not tried
+-- again and not given up, its payment goes on. And what a job that is not final says of
+-- itself: {next_action, waiting, refunds}.
+ALTER TABLE jobs ADD COLUMN purchase_id uuid, ADD COLUMN progress json;
+
+-- A payment at a provider, of one purchase. It is its own agenda: due_at says when
+-- somebody must look at it next. Every write names the version that it has read, and
+-- counts it up, so a worker that was stopped and comes back writes nothing.
+CREATE TABLE payments (
+    purchase_id    uuid        PRIMARY KEY,
+    job_id         uuid        NOT NULL UNIQUE,
+    campaign_id    uuid        NOT NULL,                                   -- no foreign key: see campaigns
+    amount         bigint      NOT NULL CHECK (amount > 0),                -- minor units
+    currency       text        NOT NULL,
+    payment_method text        NOT NULL CHECK (char_length(payment_method) BETWEEN 1 AND 255), -- pm_… of the provider
+    return_url     text        CHECK (char_length(return_url) <= 2000),    -- where an authentication ends
+    phase          text        NOT NULL DEFAULT 'reserved'
+                               CHECK (phase IN ('reserved', 'creating', 'confirming', 'action', 'processing', 'capturing', 'captured',
+                                                'expiring', 'late', 'ended', 'settled', 'returned', 'cancelled')),
+    version        bigint      NOT NULL DEFAULT 0,                         -- fencing: grows with every claim and every write
+    lease_until    timestamptz,                                            -- until then a worker has it
+    due_at         timestamptz,                                            -- when to look at it next; null: not before an event comes
+    wakes          integer     NOT NULL DEFAULT 0,                         -- grows with every event about it
+    deadline       timestamptz NOT NULL,                                   -- of the reservation
+    latest         timestamptz NOT NULL,                                   -- no extension goes beyond
+    attempt        smallint    NOT NULL DEFAULT 0,                         -- of creating the intent, the last part of its idempotency key
+    attempt_at     timestamptz,                                            -- when that key was stored
+    intent_id      text        UNIQUE,
+    intent_status  text,                                                   -- as last fetched
+    received       bigint      NOT NULL DEFAULT 0 CHECK (received >= 0),   -- captured, as last fetched
+    next_action    text,                                                   -- where the buyer authenticates
+    ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled')), -- why it is given up
+    uncancellable  boolean     NOT NULL DEFAULT false,                     -- the provider would not cancel it: it may still be paid
+    decline        json,                                                   -- {code, decline_code, advice, message}
+    cancel_job     uuid,                                                   -- the cancellation job that ends with it
+    cancelled_by   text,
+    cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
+    faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
+    waiting_for    text,                                                   -- why it waits, for people
+    disputed_at    timestamptz,
+    dispute        json,                                                   -- {id, status, reason}
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at    timestamptz,
+    CHECK (deadline <= latest),
+    CHECK (phase NOT IN ('confirming', 'action', 'processing', 'capturing', 'captured', 'settled', 'returned', 'late') OR intent_id IS NOT NULL),
+    CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
+    CHECK (phase NOT IN ('captured', 'settled', 'returned') OR received = amount),
+    CHECK ((attempt = 0) = (attempt_at IS NULL)),
+    CHECK ((phase IN ('settled', 'returned', 'cancelled')) = (finished_at IS NOT NULL)),
+    CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL))
+) WITH (fillfactor = 70);
+
+CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
+
+-- What has happened to a payment, and to its refund: the dated steps of the timeline.
+CREATE TABLE payment_steps (
+    purchase_id uuid        NOT NULL,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders steps of one moment
+    event       text        NOT NULL,
+    detail      text,
+    PRIMARY KEY (purchase_id, number)
+);
+
+-- Money that goes back, one row per purchase. A card refund is its own agenda, as a
+-- payment is.
+CREATE TABLE refunds (
+    id            uuid        PRIMARY KEY,
+    purchase_id   uuid        NOT NULL UNIQUE,                             -- a purchase is refunded once
+    campaign_id   uuid        NOT NULL,
+    user_id       text        NOT NULL,
+    method        text        NOT NULL CHECK (method IN ('wallet', 'card', 'external')),
+    amount        bigint      NOT NULL CHECK (amount > 0),
+    currency      text        NOT NULL,
+    reason        text        NOT NULL CHECK (reason IN ('cancelled', 'campaign-cancelled', 'late-payment')),
+    state         text        NOT NULL
+                              CHECK (state IN ('open', 'pending', 'requires_action', 'succeeded', 'failed', 'canceled', 'listed', 'settled')),
+    version       bigint      NOT NULL DEFAULT 0,
+    lease_until   timestamptz,
+    due_at        timestamptz,
+    wakes         integer     NOT NULL DEFAULT 0,
+    attempt       smallint    NOT NULL DEFAULT 0,                          -- of making it, the last part of its idempotency key
+    attempt_at    timestamptz,
+    provider_id   text        UNIQUE,                                      -- re_… of the last attempt
+    failure       text,                                                    -- why the provider has refused it
+    faults        integer     NOT NULL DEFAULT 0,
+    settled_by    text,                                                    -- who settled it by hand
+    settle_reason text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at   timestamptz,
+    CHECK (method <> 'wallet' OR state = 'succeeded'),
+    CHECK (method <> 'external' OR state IN ('listed', 'settled')),
+    CHECK (method <> 'card' OR state <> 'listed'),
+    CHECK ((state = 'settled') = (settled_by IS NOT NULL)),
+    CHECK ((settled_by IS NULL) = (settle_reason IS NULL)),
+    CHECK ((state IN ('succeeded', 'settled')) = (finished_at IS NOT NULL)),
+    CHECK ((attempt = 0) = (attempt_at IS NULL))
+) WITH (fillfactor = 80);
+
+CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
+
+-- What the provider has told us, each event once, in any order.
+CREATE TABLE payment_events (
+    id          text        PRIMARY KEY,                                   -- evt_… of the provider
+    type        text        NOT NULL,
+    api_version text,
+    created_at  timestamptz NOT NULL,                                      -- by the provider's clock
+    received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    source      text        NOT NULL CHECK (source IN ('webhook', 'list')),
+    object_id   text,
+    intent_id   text,
+    purchase_id uuid,                                                      -- as the object's metadata say
+    payload     text        NOT NULL,
+    handled_at  timestamptz,
+    outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'unknown')),
+    CHECK ((handled_at IS NULL) = (outcome IS NULL))
+);
+
+CREATE INDEX payment_events_open ON payment_events (received_at) WHERE handled_at IS NULL;
+CREATE INDEX payment_events_received ON payment_events (received_at);
+
+-- A purchase that failed or was cancelled may have to be refunded later, and keeps why.
+ALTER TABLE purchases
+    DROP CONSTRAINT purchases_check,
+    DROP CONSTRAINT purchases_check1,
+    ADD CONSTRAINT purchases_failed_with_failure CHECK (state <> 'failed' OR failure IS NOT NULL),
+    ADD CONSTRAINT purchases_failure_of CHECK (failure IS NULL OR state IN ('failed', 'refunding', 'refunded')),
+    ADD CONSTRAINT purchases_cancelled_at CHECK (state <> 'cancelled' OR cancelled_at IS NOT NULL),
+    ADD CONSTRAINT purchases_cancellation_of CHECK (cancelled_at IS NULL OR state IN ('cancelled', 'refunding', 'refunded')),
+    ADD CONSTRAINT purchases_completed_at CHECK (state <> 'completed' OR completed_at IS NOT NULL),
+    ADD CONSTRAINT purchases_refunded_by_card CHECK (payment_method = 'card' OR state NOT IN ('refunding', 'refunded'));
+
+-- Who cancelled a campaign, when and why.
+ALTER TABLE campaigns
+    ADD COLUMN cancelled_at  timestamptz,
+    ADD COLUMN cancelled_by  text,
+    ADD COLUMN cancel_reason text CHECK (char_length(cancel_reason) BETWEEN 1 AND 500),
+    ADD CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL)),
+    ADD CHECK ((cancelled_at IS NULL) = (cancelled_by IS NULL));
+
+-- Sales whose end was reached, for the policy about what is unsold.
+CREATE INDEX campaigns_ending ON campaigns (sale_ends_at) WHERE state = 'active' AND sale_ends_at IS NOT NULL;
+
+-- +goose Down
+DROP INDEX campaigns_ending;
+ALTER TABLE campaigns DROP COLUMN cancelled_at, DROP COLUMN cancelled_by, DROP COLUMN cancel_reason;
+ALTER TABLE purchases
+    DROP CONSTRAINT purchases_failed_with_failure,
+    DROP CONSTRAINT purchases_failure_of,
+    DROP CONSTRAINT purchases_cancelled_at,
+    DROP CONSTRAINT purchases_cancellation_of,
+    DROP CONSTRAINT purchases_completed_at,
+    DROP CONSTRAINT purchases_refunded_by_card,
+    ADD CONSTRAINT purchases_check CHECK ((state = 'failed') = (failure IS NOT NULL)),
+    ADD CONSTRAINT purchases_check1 CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL));
+DROP TABLE payment_events, refunds, payment_steps, payments;
+ALTER TABLE jobs DROP COLUMN purchase_id, DROP COLUMN progress;
