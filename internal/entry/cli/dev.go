@@ -19,8 +19,8 @@ func devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run the whole system on this machine until Ctrl-C",
 		Long: `Run the whole system on this machine: a private Postgres and Redis in a folder
-of their own, and api, worker and scheduler as child processes. A process that
-dies is started again after a second. DIR/dev.json says where everything is.`,
+of their own, a sandbox that simulates Stripe, and api, worker and scheduler as
+child processes. A process that dies is started again after a second. DIR/dev.json says where everything is.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
@@ -57,6 +57,7 @@ Triprize is running. Ctrl-C stops it.
   queues        %[1]s/asynqmon   (any user name, the operator key as password)
   operator key  %[2]s
   app key       %[3]s
+  sandbox       %[8]s   (simulates Stripe, key %[9]s; see docs/test-cards.md)
   everything    %[4]s
   settings      %[5]s   (for: triprize … --config, scheduler --once)
   logs          %[6]s
@@ -64,7 +65,7 @@ Triprize is running. Ctrl-C stops it.
 To follow the README:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s
-`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0])
+`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key)
 }
 
 // checkLoopback refuses addresses that other machines can reach.

@@ -34,6 +34,7 @@ type environment struct {
 	fleet  *devstack.Fleet
 	db     *pgxpool.Pool
 	keys   keys
+	cards  *cards   // the sandbox beside the fleet
 	scrape []string // where api, workers and scheduler show their metrics
 
 	mu      sync.Mutex
@@ -52,6 +53,8 @@ type about struct {
 	PostgresURL string `json:"postgres_url"`
 	RedisURL    string `json:"redis_url"`
 	keys
+	SandboxURL  string   `json:"sandbox_url"` // of the simulator of Stripe; see docs/test-cards.md
+	SandboxKey  string   `json:"sandbox_key"`
 	PIDs        pids     `json:"pids"`
 	MetricsURLs []string `json:"metrics_urls"` // of the api, the workers and the scheduler, in this order
 }
@@ -92,6 +95,7 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 	for _, step := range []func() error{
 		e.stopLeftovers,
 		func() error { return e.checkListen(ctx) },
+		func() error { return e.startCards(ctx, logger) },
 		func() error { return e.prepare(ctx) },
 		func() error { return e.startFleet(ctx, workers, logger) },
 	} {
@@ -106,12 +110,9 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 // checkListen fails when another program listens on the address. It replaces port
 // 0 by a free port.
 func (e *environment) checkListen(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use; choose another with --listen", e.listen)
-	}
+	listener, err := listenOn(ctx, e.listen)
 	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
+		return err
 	}
 	if _, port, _ := net.SplitHostPort(e.listen); port == "0" {
 		e.listen = listener.Addr().String()
@@ -177,7 +178,8 @@ func (e *environment) settingsFile() string {
 		"log: {format: text}\n" +
 		"postgres: {url: '" + e.stack.Postgres.URL(databaseName) + "'}\n" +
 		"redis: {url: '" + e.stack.Redis.URL() + "'}\n" +
-		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n"
+		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
+		e.cards.settings()
 	_ = os.WriteFile(file, []byte(text), 0o600) // config.Load says what is wrong with it
 	return file
 }
@@ -321,6 +323,7 @@ func (e *environment) describe() {
 	}
 	_ = writeJSON(filepath.Join(e.dir, aboutFile), about{
 		APIURL: e.url(), PostgresURL: e.stack.Postgres.URL(databaseName), RedisURL: e.stack.Redis.URL(), keys: e.keys,
+		SandboxURL: e.cards.url, SandboxKey: e.cards.key,
 		PIDs:        pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
 		MetricsURLs: e.scrape,
 	}) // it can hardly fail; if the disk is full, the servers report it
@@ -334,6 +337,9 @@ func (e *environment) stop() error {
 	var failed []error
 	if e.fleet != nil {
 		failed = append(failed, e.fleet.Stop())
+	}
+	if e.cards != nil {
+		failed = append(failed, e.cards.stop())
 	}
 	if e.db != nil {
 		e.db.Close()

@@ -20,7 +20,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(devCommand(), demoCommand(), migrateCommand(), keyCommand(), auditCommand(), readyCommand(), withServersCommand())
+	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), readyCommand(), withServersCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

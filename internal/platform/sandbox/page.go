@@ -106,3 +106,12 @@ func (i *intent) back() string {
 	u.RawQuery = values.Encode()
 	return u.String()
 }
+
+// showReturned stands for the page of a shop to which a buyer returns.
+func showReturned(w http.ResponseWriter, r *http.Request) {
+	content := pageContent{Title: "Back in the shop", Text: "The payment has not been named."}
+	if status := r.URL.Query().Get("redirect_status"); status != "" {
+		content.Text = "The authentication of " + r.URL.Query().Get("payment_intent") + " has ended: " + status + "."
+	}
+	show(w, http.StatusOK, content)
+}

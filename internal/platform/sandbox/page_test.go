@@ -104,3 +104,11 @@ func TestWithoutAReturnURLThePageSaysThatItIsOver(t *testing.T) {
 		t.Errorf("%d %s %s", status, location, text)
 	}
 }
+
+func TestABuyerReturnsToAPageThatSaysHowItEnded(t *testing.T) {
+	s := open(t, Settings{})
+	status, _, text := s.browse(http.MethodGet, s.url+"/returned?redirect_status=%3Cb%3E&payment_intent=pi_1", nil)
+	if status != 200 || !strings.Contains(text, "The authentication of pi_1 has ended: &lt;b&gt;.") {
+		t.Errorf("%d %s", status, text)
+	}
+}

@@ -34,6 +34,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("/v1/", s.unknown)
 	mux.HandleFunc("GET /authenticate/{intent}/{token}", s.showPage)
 	mux.HandleFunc("POST /authenticate/{intent}/{token}", s.answerPage)
+	mux.HandleFunc("GET /returned", showReturned)
 	s.controls(mux)
 	return mux
 }

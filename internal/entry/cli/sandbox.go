@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"triprize/internal/platform/sandbox"
+)
+
+func sandboxCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "sandbox",
+		Short: "Run a simulator of Stripe until Ctrl-C",
+		Long: `Run a simulator of Stripe: payments, refunds, events and signed webhooks, as the
+payment method says (docs/test-cards.md). No money moves. triprize dev has one
+already; this is for another program, or for a fleet of your own.`,
+		Args: cobra.NoArgs,
+	}
+	listen := c.Flags().String("listen", "127.0.0.1:12121", "address; loopback only")
+	var settings sandbox.Settings
+	c.Flags().StringVar(&settings.Dir, "data", ".triprize/sandbox", "folder of its state, kept between runs; empty: memory only")
+	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is made and kept in the folder")
+	c.Flags().StringVar(&settings.WebhookURL, "webhook-url", "", "where events are sent, such as http://127.0.0.1:8080/webhooks/stripe; empty: nowhere")
+	c.Flags().StringVar(&settings.WebhookSecret, "webhook-secret", "", "signs the webhooks, whsec_…")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkLoopback(*listen); err != nil {
+			return err
+		}
+		if settings.WebhookURL == "" && settings.WebhookSecret != "" {
+			return errors.New("--webhook-secret signs what is sent to --webhook-url, which is missing")
+		}
+		if settings.Key == "" {
+			made, err := keptSecret(settings.Dir, "key", "sk_test_")
+			if err != nil {
+				return err
+			}
+			settings.Key = made
+		}
+		settings.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+		return runSandbox(cmd, *listen, settings)
+	}
+	return c
+}
+
+func runSandbox(cmd *cobra.Command, listen string, settings sandbox.Settings) error {
+	listener, err := listenOn(cmd.Context(), listen)
+	if err != nil {
+		return err
+	}
+	server, err := sandbox.New(settings)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	say(cmd.OutOrStdout(), `
+The sandbox is running. Ctrl-C stops it.
+
+  url      http://%s
+  key      %s
+  account  %s
+`, listener.Addr(), settings.Key, server.Account())
+	return sandbox.Serve(cmd.Context(), listener, server)
+}
+
+// listenOn says what to do when the address is in use.
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use; choose another with --listen", address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return listener, nil
+}
+
+// keptSecret reads a secret from its file in a folder, or makes one and keeps it there.
+// Without a folder it makes one.
+func keptSecret(dir, name, prefix string) (string, error) {
+	file := filepath.Join(dir, name)
+	if dir != "" {
+		if data, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(data), prefix) {
+			return strings.TrimSpace(string(data)), nil
+		}
+	}
+	secret := prefix + strings.ToLower(rand.Text())
+	if dir == "" {
+		return secret, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return secret, os.WriteFile(file, []byte(secret+"\n"), 0o600)
+}

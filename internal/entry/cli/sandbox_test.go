@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// terminal is what a command has written so far.
+type terminal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *terminal) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *terminal) read() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// runSandboxOnce runs the command, pays, and stops it as Ctrl-C does. It returns the key
+// and how many payments there were before.
+func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
+	t.Helper()
+	var stdout, stderr terminal
+	ended := make(chan int, 1)
+	go func() { ended <- Run([]string{"sandbox", "--listen", "127.0.0.1:0", "--data", dir}, &stdout, &stderr) }()
+	said := regexp.MustCompile(`url +(\S+)\n +key +(\S+)\n +account +acct_`)
+	for deadline := time.Now().Add(time.Minute); said.FindString(stdout.read()) == ""; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not say that it runs\n%s%s", stdout.read(), stderr.read())
+		}
+	}
+	m := said.FindStringSubmatch(stdout.read())
+	ask := func(method, form string) (body struct{ Data []any }) {
+		request, err := http.NewRequestWithContext(context.Background(), method, m[1]+"/v1/payment_intents", strings.NewReader(form))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth(m[2], "") // as curl -u KEY:
+		if form != "" {
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != 200 {
+			t.Fatal(response.Status, err)
+		}
+		return body
+	}
+	before = len(ask("GET", "").Data)
+	ask("POST", "amount=500&currency=jpy&payment_method=pm_card_visa")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-ended; status != 0 || stderr.read() != "" {
+		t.Errorf("status %d\n%s", status, stderr.read())
+	}
+	return m[2], before
+}
+
+// No test beside this one: the signal is for the whole process.
+func TestTheSandboxRunsUntilCtrlCAndGoesOnWhereItWas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sandbox")
+	key, before := runSandboxOnce(t, dir)
+	again, after := runSandboxOnce(t, dir)
+	if key != again || before != 0 || after != 1 {
+		t.Errorf("keys %s, %s; %d payments, then %d", key, again, before, after)
+	}
+}
