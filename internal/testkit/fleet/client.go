@@ -116,6 +116,7 @@ type Order struct {
 	Quantity int       // 0: one
 	Wait     bool      // until it is final
 	ByWallet bool      // or the app has the money
+	Card     string    // a payment method of the provider; empty: no card
 	Hold     uuid.UUID // instead of layer and quantity
 	API      int
 }
@@ -138,6 +139,9 @@ func (s *System) Buy(o Order) Answer {
 	payment := map[string]string{"method": "external", "reference": "ref-" + o.User}
 	if o.ByWallet {
 		payment = map[string]string{"method": "wallet"}
+	}
+	if o.Card != "" {
+		payment = map[string]string{"method": "card", "payment_method": o.Card}
 	}
 	header := map[string]string{"Idempotency-Key": o.Key}
 	if o.Wait {

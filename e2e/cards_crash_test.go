@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// cardMoments are the boundaries between the steps of a payment, by the card that leads
+// there. package payments says which moment is which.
+var cardMoments = map[string][]string{
+	"pm_card_visa": {
+		"sale.commit", "sale.committed", "payments.claimed",
+		"payments.creating.store", "payments.creating.stored", "payments.create.call", "payments.create.called",
+		"payments.confirming.store", "payments.confirming.stored", "payments.confirm.call", "payments.confirm.called",
+		"payments.capturing.store", "payments.capturing.stored", "payments.capture.call", "payments.capture.called",
+		"payments.captured.store", "payments.captured.stored", "conclusion.commit", "conclusion.committed",
+	},
+	"pm_card_chargeDeclined": {
+		"payments.expiring.store", "payments.expiring.stored", "payments.cancel.call", "payments.cancel.called",
+		"payments.ended.store", "payments.ended.stored",
+	},
+}
+
+// crashAt lets a worker take a payment that is killed or stopped at a moment, and another
+// worker end it. It returns the job as it was before the stopped worker went on.
+func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended jobView) {
+	t.Helper()
+	campaign := s.Campaign(3)
+	doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=" + action)
+	id := buyByCard(s, campaign, "alice", card)
+	if action == "kill" {
+		fixture.Eventually(t, "the worker dies at "+moment, func() bool { return doomed.PID() == 0 })
+	} else {
+		fixture.Eventually(t, "the worker stops at "+moment, func() bool { return isStopped(doomed) })
+	}
+	s.RunWorker()
+	s.AwaitJob(0, id)
+	ended = viewJob(s, id)
+	if action == "stop" { // hours later, for all that it knows: its lease, its reservation and its job are over
+		if err := doomed.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := doomed.Stop(syscall.SIGTERM, 5*time.Minute); err != nil { // what it was about to do is done then
+			t.Error(err)
+		}
+	}
+	expectEnd(t, s, card, ended, viewJob(s, id))
+	return ended
+}
+
+// expectEnd checks what has become of the only purchase of a system: it was charged
+// once and sold, or it was not charged and is not sold. A worker that came back changed
+// nothing.
+func expectEnd(t *testing.T, s *fleet.System, card string, ended, now jobView) {
+	t.Helper()
+	if ended.State != now.State || !ended.State.Final() {
+		t.Errorf("the job was %s and is %s", ended.State, now.State)
+	}
+	intents := s.Sandbox.PaymentsOf(now.PurchaseID.String())
+	var charged, confirmed int
+	for _, one := range intents {
+		if one.Captured > 0 {
+			charged++
+		}
+		if one.Charge != "" {
+			confirmed++
+		}
+	}
+	sold := viewPurchase(s, now.PurchaseID).State == "completed"
+	if sold != (now.State == job.Succeeded) || charged > 1 || sold != (charged == 1) || confirmed > 1 {
+		t.Errorf("the job is %s, sold: %t, charged %d times, %d intents confirmed of %d", now.State, sold, charged, confirmed, len(intents))
+	}
+	if strings.Contains(card, "Declined") && now.State == job.Succeeded {
+		t.Error("a declined card has bought")
+	}
+	expectLedgersAgree(s)
+}
+
+func TestAWorkerKilledAnywhereInAPaymentChargesOnce(t *testing.T) {
+	t.Parallel()
+	for card, moments := range cardMoments {
+		for _, moment := range someOf(moments) {
+			t.Run(moment, func(t *testing.T) {
+				s := cardSystem(t, fleet.Options{Workers: -1})
+				if ended := crashAt(t, s, card, moment, "kill"); card == "pm_card_visa" && ended.State != job.Succeeded {
+					t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
+				}
+			})
+		}
+	}
+}
+
+func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *testing.T) {
+	t.Parallel()
+	for card, moments := range cardMoments {
+		for _, moment := range someOf(moments) {
+			if strings.HasPrefix(moment, "sale.") || strings.HasPrefix(moment, "conclusion.") {
+				continue // Postgres ends a transaction whose worker is stopped: see TestAWorkerStoppedInsideABatch…
+			}
+			t.Run(moment, func(t *testing.T) {
+				s := cardSystem(t, fleet.Options{Workers: -1}, "TRIPRIZE_PAYMENTS_RESERVATION=3s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=0s")
+				crashAt(t, s, card, moment, "stop")
+			})
+		}
+	}
+}
+
+func TestAnAPIKilledBeforeItAnswersAWebhookLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{}, "TRIPRIZE_PAYMENTS_RECHECK=10m") // without an event nobody looks
+	campaign := s.Campaign(3)
+	id := buyByCard(s, campaign, "alice", "pm_card_authenticationRequired")
+	page := awaitAction(s, id).NextAction.URL
+	if err := s.APIs[0].Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	authenticate(t, page, "succeed") // its webhook finds nobody, and is sent again
+	s.RunAPI()
+	s.Sandbox.SendTo(s.URLs[1] + "/webhooks/stripe")
+	if a := s.AwaitJob(1, id); a.State != job.Succeeded || a.Status != http.StatusOK {
+		t.Errorf("the job: %s", a)
+	}
+}

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/sandbox"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// hasty are the settings by which payments go on in seconds.
+var hasty = []string{
+	"TRIPRIZE_PAYMENTS_LEASE=5s", "TRIPRIZE_PAYMENTS_STRIPE_TIMEOUT=2s", "TRIPRIZE_PAYMENTS_RECHECK=1s",
+	"TRIPRIZE_SWEEPS_UNSETTLED_PAYMENTS_INTERVAL=200ms", "TRIPRIZE_SWEEPS_MISSED_EVENTS_INTERVAL=1s", "TRIPRIZE_SWEEPS_EXPIRED_RESERVATIONS_INTERVAL=500ms",
+}
+
+// cardSystem starts real processes beside a sandbox.
+func cardSystem(t *testing.T, o fleet.Options, env ...string) *fleet.System {
+	t.Helper()
+	o.Binaries = true
+	if o.Sandbox == nil {
+		o.Sandbox = &sandbox.Settings{Later: 50 * time.Millisecond, Slow: 500 * time.Millisecond, Hang: 10 * time.Second, Late: 2 * time.Second,
+			Reverse: time.Second, Retry: 100 * time.Millisecond}
+	}
+	o.Env = append(append([]string{}, hasty...), append(o.Env, env...)...)
+	return fleet.Start(t, o)
+}
+
+// jobView is a job of the contract, as far as these tests look at it.
+type jobView struct {
+	ID         uuid.UUID
+	State      job.State
+	PurchaseID uuid.UUID `json:"purchase_id"`
+	NextAction *struct {
+		Type      string
+		URL       string
+		ExpiresAt time.Time `json:"expires_at"`
+	} `json:"next_action"`
+	Waiting *struct{ Reason string }
+	Problem *struct {
+		Code        string
+		DeclineCode string `json:"decline_code"`
+	}
+}
+
+// purchaseView is a purchase of the contract.
+type purchaseView struct {
+	State    string
+	Failure  string
+	Amount   int64
+	Timeline []struct {
+		At    time.Time
+		Event string
+	}
+	Refund  *struct{ ID, State string }
+	Dispute *struct{ ID, Status string }
+	Items   []struct{ Layer, Column int }
+}
+
+func (p purchaseView) happened(event string) bool {
+	for _, step := range p.Timeline {
+		if step.Event == event {
+			return true
+		}
+	}
+	return false
+}
+
+func viewJob(s *fleet.System, id uuid.UUID) (j jobView) {
+	s.T.Helper()
+	return fleet.As[jobView](s.T, s.Job(id))
+}
+
+func viewPurchase(s *fleet.System, id uuid.UUID) purchaseView {
+	s.T.Helper()
+	return fleet.As[purchaseView](s.T, s.Read("/v1/purchases/"+id.String()))
+}
+
+// buyByCard sends an order and returns its job, whatever becomes of it.
+func buyByCard(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID {
+	s.T.Helper()
+	a := s.Buy(fleet.Order{Campaign: campaign, User: user, Card: method})
+	if a.Status != http.StatusAccepted {
+		s.T.Fatalf("%s: %s", method, a)
+	}
+	return a.ID
+}
+
+// authenticate does what the buyer does at the page of an action.
+func authenticate(t *testing.T, page, outcome string) {
+	t.Helper()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
+	response, err := client.PostForm(page, url.Values{"outcome": {outcome}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if back := response.Header.Get("Location"); response.StatusCode != http.StatusSeeOther || !strings.Contains(back, "payment_intent=") {
+		t.Errorf("the page of the action: %s, back to %q", response.Status, back)
+	}
+}
+
+// awaitAction waits until a job asks for its buyer.
+func awaitAction(s *fleet.System, id uuid.UUID) (j jobView) {
+	s.T.Helper()
+	fixture.Eventually(s.T, "the job awaits an action", func() bool {
+		j = viewJob(s, id)
+		return j.State == job.AwaitingAction
+	})
+	if j.NextAction == nil || j.NextAction.Type != "redirect" || j.NextAction.URL == "" || !j.NextAction.ExpiresAt.After(time.Now()) {
+		s.T.Errorf("next_action: %+v", j.NextAction)
+	}
+	return j
+}
+
+// cardCase is a payment method, and what its buyer sees.
+type cardCase struct {
+	method    string
+	problem   string // of the job; empty: it succeeds
+	decline   string // the provider's decline_code
+	purchase  string // the state of the purchase at the end
+	meanwhile func(t *testing.T, s *fleet.System, id uuid.UUID)
+}
+
+func bought(methods ...string) (cases []cardCase) {
+	for _, m := range methods {
+		cases = append(cases, cardCase{method: m, purchase: "completed"})
+	}
+	return cases
+}
+
+func declined(method, code string) cardCase {
+	return cardCase{method: method, problem: "payment-declined", decline: code, purchase: "failed"}
+}
+
+var cardCases = append(bought(
+	"pm_card_visa", "pm_card_mastercard", "pm_card_jcb", "pm_card_jp", "pm_card_createDispute", "pm_card_refundFail", "pm_card_pendingRefund",
+	"pm_sandbox_timeout_after_charge", "pm_sandbox_500_once", "pm_sandbox_429", "pm_sandbox_slow",
+	"pm_sandbox_webhook_never", "pm_sandbox_webhook_twice", "pm_sandbox_webhook_late", "pm_sandbox_webhook_reversed"),
+	declined("pm_card_chargeDeclined", "generic_decline"),
+	declined("pm_card_chargeDeclinedInsufficientFunds", "insufficient_funds"),
+	declined("pm_card_chargeDeclinedLostCard", "lost_card"),
+	declined("pm_card_chargeDeclinedStolenCard", "stolen_card"),
+	declined("pm_card_chargeDeclinedExpiredCard", ""),
+	declined("pm_card_chargeDeclinedIncorrectCvc", ""),
+	declined("pm_card_chargeDeclinedProcessingError", ""),
+	declined("pm_card_radarBlock", "fraudulent"),
+	cardCase{method: "pm_card_unheardOf", problem: "payment-refused", purchase: "failed"},
+	cardCase{method: "pm_card_authenticationRequired", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+		authenticate(t, awaitAction(s, id).NextAction.URL, "succeed")
+	}},
+	cardCase{method: "pm_card_threeDSecureRequired", problem: "payment-declined", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+		authenticate(t, awaitAction(s, id).NextAction.URL, "fail")
+	}},
+	cardCase{method: "pm_sandbox_processing", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+		finishSlow(s, id, true)
+	}},
+	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+		finishSlow(s, id, false)
+	}},
+)
+
+// finishSlow ends the slow payment of a job once it is processing.
+func finishSlow(s *fleet.System, id uuid.UUID, success bool) {
+	s.T.Helper()
+	fixture.Eventually(s.T, "the slow payment is processing", func() bool {
+		for _, p := range s.Sandbox.PaymentsOf(viewJob(s, id).PurchaseID.String()) {
+			if p.Status == "processing" {
+				return s.Sandbox.Finish(p.ID, success) == nil
+			}
+		}
+		return false
+	})
+}
+
+func TestEveryTestCardEndsAsTheGuideSays(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{Workers: 2})
+	campaign := s.Campaign(20)
+	t.Run("cards", func(t *testing.T) {
+		for i, c := range cardCases {
+			t.Run(fmt.Sprintf("%s-%d", c.method, i), func(t *testing.T) {
+				t.Parallel()
+				id := buyByCard(s, campaign, fmt.Sprintf("buyer-%d", i), c.method)
+				if c.meanwhile != nil {
+					c.meanwhile(t, s, id)
+				}
+				s.AwaitJob(0, id)
+				expectCard(t, s, c, viewJob(s, id))
+			})
+		}
+	})
+	if n := s.Sandbox.Totals().RateLimited; n != 0 {
+		t.Errorf("%d calls were refused as too many", n)
+	}
+	expectLedgersAgree(s)
+}
+
+// expectCard compares what the buyer sees, and what the provider has, with the case.
+func expectCard(t *testing.T, s *fleet.System, c cardCase, j jobView) {
+	t.Helper()
+	var problem, decline string
+	if j.Problem != nil {
+		problem, decline = j.Problem.Code, j.Problem.DeclineCode
+	}
+	if problem != c.problem || decline != c.decline {
+		t.Errorf("the job: %s, problem %q %q; want %q %q", j.State, problem, decline, c.problem, c.decline)
+	}
+	p := viewPurchase(s, j.PurchaseID)
+	if p.State != c.purchase {
+		t.Errorf("the purchase is %s, want %s", p.State, c.purchase)
+	}
+	var captured, open int
+	for _, one := range s.Sandbox.PaymentsOf(j.PurchaseID.String()) {
+		switch {
+		case one.Captured > 0:
+			captured++
+		case one.Status != "canceled":
+			open++
+		}
+	}
+	if want := map[string]int{"completed": 1}[c.purchase]; captured != want || open > 0 && c.purchase != "completed" {
+		t.Errorf("at the provider: %d captured, %d open", captured, open)
+	}
+	if !p.happened("reserved") || c.purchase == "completed" && !(p.happened("captured") && p.happened("completed")) {
+		t.Errorf("the timeline: %+v", p.Timeline)
+	}
+}
+
+// expectLedgersAgree compares our completed card purchases with the money that the
+// provider keeps, to the yen, and every purchase by itself.
+func expectLedgersAgree(s *fleet.System) {
+	s.T.Helper()
+	var completed int64
+	if err := s.DB.QueryRow(s.T.Context(), `SELECT coalesce(sum(amount), 0) FROM purchases WHERE payment_method = 'card' AND state = 'completed'`).Scan(&completed); err != nil {
+		s.T.Fatal(err)
+	}
+	if kept := s.Sandbox.Kept("jpy"); kept != completed {
+		s.T.Errorf("the provider keeps %d, completed purchases are %d", kept, completed)
+	}
+	for _, one := range s.Sandbox.Payments() {
+		purchase := viewPurchaseState(s, one.Metadata["purchase_id"])
+		switch kept := one.Captured - one.Refunded; {
+		case kept < 0:
+			s.T.Errorf("intent %s: %d captured, %d refunded", one.ID, one.Captured, one.Refunded)
+		case kept > 0 && purchase != "completed":
+			s.T.Errorf("intent %s: %d charged, and its purchase is %s", one.ID, kept, purchase)
+		case one.Status == "requires_capture":
+			s.T.Errorf("intent %s: money is held for ever, its purchase is %s", one.ID, purchase)
+		}
+	}
+}
+
+func viewPurchaseState(s *fleet.System, id string) (state string) {
+	s.T.Helper()
+	if err := s.DB.QueryRow(s.T.Context(), `SELECT state FROM purchases WHERE id::text = $1`, id).Scan(&state); err != nil {
+		s.T.Fatalf("purchase %q: %v", id, err)
+	}
+	return state
+}
+
+// decodeAs reads a JSON answer.
+func decodeAs[T any](t *testing.T, body []byte) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(body, &v); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return v
+}
