@@ -43,6 +43,9 @@ type shop struct {
 // when the settings do not name another receiver.
 func open(t *testing.T, settings Settings) *shop {
 	t.Helper()
+	if _, err := stripeContract(); err != nil { // it takes a while, once
+		t.Fatal(err)
+	}
 	s := &shop{t: t, came: make(chan struct{}, 10_000)}
 	receiver := httptest.NewServer(http.HandlerFunc(s.receive))
 	t.Cleanup(receiver.Close)
