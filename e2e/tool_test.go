@@ -79,6 +79,8 @@ type about struct {
 	RedisURL    string `json:"redis_url"`
 	OperatorKey string `json:"operator_key"`
 	AppKey      string `json:"app_key"`
+	SandboxURL  string `json:"sandbox_url"`
+	SandboxKey  string `json:"sandbox_key"`
 	PIDs        struct {
 		API, Worker, Scheduler []int
 		Postgres, Redis        int
@@ -214,15 +216,48 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 	}
 }
 
+// payAtSandbox makes a payment at the sandbox of a running triprize dev, and returns how
+// many there are.
+func payAtSandbox(t *testing.T, a about) int {
+	t.Helper()
+	ask := func(method, form string) (body struct{ Data []any }) {
+		request, err := http.NewRequestWithContext(t.Context(), method, a.SandboxURL+"/v1/payment_intents", strings.NewReader(form))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth(a.SandboxKey, "")
+		if form != "" {
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response.Status, err)
+		}
+		return body
+	}
+	ask(http.MethodPost, "amount=500&currency=jpy&payment_method=pm_card_visa")
+	return len(ask(http.MethodGet, "").Data)
+}
+
 func TestDevFindsItsDataAndTheLeftoversOfAKilledRun(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	cmd, before := startDev(t, dir)
+	if n := payAtSandbox(t, before); n != 1 {
+		t.Errorf("a new sandbox has %d payments after the first", n)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
 	_, after := startDev(t, dir)
+	if n := payAtSandbox(t, after); n != 2 || after.SandboxKey != before.SandboxKey {
+		t.Errorf("after a kill the sandbox has %d payments", n)
+	}
 	if after.OperatorKey != before.OperatorKey || after.AppKey != before.AppKey {
 		t.Error("the keys of the folder changed")
 	}

@@ -64,7 +64,7 @@ Triprize is running. Ctrl-C stops it.
 
 To follow the README:
 
-  export API=%[1]s OPERATOR=%[2]s APP=%[3]s
+  export API=%[1]s OPERATOR=%[2]s APP=%[3]s SANDBOX=%[8]s SANDBOX_KEY=%[9]s
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key)
 }
 

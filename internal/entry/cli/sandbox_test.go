@@ -62,7 +62,7 @@ func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 			t.Fatal(err)
 		}
 		defer func() { _ = response.Body.Close() }()
-		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != 200 {
+		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != http.StatusOK {
 			t.Fatal(response.Status, err)
 		}
 		return body

@@ -167,3 +167,17 @@ func TestAFullSandboxTakesNoMorePayments(t *testing.T) {
 	}
 	s.confirmed(i.ID) // there is room for what is under way
 }
+
+func TestWhatCannotBeWrittenIsNotAnswered(t *testing.T) {
+	s := open(t, Settings{Dir: t.TempDir()})
+	s.create(held("pm_card_visa"))
+	broken := s.server.journal
+	broken.disk.Lock()
+	if err := broken.file.Close(); err != nil { // the disk fails
+		t.Fatal(err)
+	}
+	broken.disk.Unlock()
+	_, err := s.sc.V1PaymentIntents.Create(t.Context(), held("pm_card_visa"))
+	problem(t, err, 500, "")
+	s.broken = true
+}

@@ -33,7 +33,9 @@ func Serve(ctx context.Context, listener net.Listener, s *Server) error {
 		if err := server.Shutdown(end); err != nil {
 			failed = errors.Join(err, server.Close())
 		}
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			failed = errors.Join(failed, err)
+		}
 	}
 	return errors.Join(failed, s.Close())
 }

@@ -19,6 +19,7 @@ type Server struct {
 	faults   *chance
 	limits   *limits
 	mux      *http.ServeMux
+	slots    chan struct{} // of requests under way
 
 	ahead atomic.Int64 // nanoseconds by which the clock was moved forward
 
@@ -47,6 +48,7 @@ func New(settings Settings) (*Server, error) {
 	s := &Server{
 		settings: settings, outbound: newOutbound(), faults: newChance(), limits: newLimits(settings.Rate, settings.EndpointRate),
 		state: newState(), inUse: make(map[string]bool), counts: counts{endpoints: make(map[string]int64)}, kick: make(chan struct{}, 1),
+		slots: make(chan struct{}, mostAtOnce),
 	}
 	var err error
 	if s.journal, err = openJournal(settings.Dir, s.state); err != nil {
@@ -77,8 +79,19 @@ func (s *Server) Close() error {
 // whoever serves the sandbox. Nothing that comes later waits.
 func (s *Server) Release() { s.stop() }
 
+// mostAtOnce bounds the requests that are under way, with those that are never answered.
+const mostAtOnce = 1024
+
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+		s.mux.ServeHTTP(w, r)
+	default:
+		write(w, http.StatusServiceUnavailable, (&apiError{kind: apiErrorType, message: "Too many requests are under way."}).body())
+	}
+}
 
 // now is the sandbox's clock.
 func (s *Server) now() time.Time {
@@ -183,4 +196,5 @@ func write(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(raw)
+	_, _ = w.Write([]byte{'\n'}) // raw may be kept for others
 }

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/boot"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/sandbox"
 	"triprize/internal/platform/schema"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
@@ -29,6 +30,7 @@ type Options struct {
 	Restart    time.Duration // pause before a real process that died is started again; 0: it stays dead
 	Env        []string      // settings of all processes, as TRIPRIZE_… variables
 	WorkerEnv  []string
+	Sandbox    *sandbox.Settings // of a simulator of Stripe beside the fleet; nil: there is none, and no cards
 }
 
 // unhurried are the settings that end a wait, set so high that no machine is too
@@ -57,6 +59,7 @@ type System struct {
 	DB       *pgxpool.Pool
 	Redis    *redis.Client
 	URLs     []string // of the apis
+	Sandbox  *Sandbox // simulates Stripe; nil if the options have none
 	Operator string   // an operator's key
 	App      string   // an app's key, of the client "shop"
 
@@ -81,13 +84,16 @@ func Start(t *testing.T, o Options) *System {
 		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0",
-	}, slices.Concat(unhurried, swift, o.Env)...)
+	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), o.Env)...)
 	if o.Binaries {
 		s.Fleet = &devstack.Fleet{BinDir: binaries(t), LogDir: t.TempDir(), Logger: fixture.Logger(t), Restart: o.Restart, Env: s.env}
 	}
 	t.Cleanup(s.end)
 	for range max(o.APIs, 1) {
 		s.RunAPI()
+	}
+	if s.Sandbox != nil {
+		s.Sandbox.SendTo(s.URLs[0] + "/webhooks/stripe")
 	}
 	for range count(o.Workers) {
 		s.RunWorker(o.WorkerEnv...)
@@ -96,6 +102,19 @@ func Start(t *testing.T, o Options) *System {
 		s.RunScheduler()
 	}
 	return s
+}
+
+// startSandbox starts the sandbox, if there is to be one, and returns the settings by
+// which processes find it. Its webhooks go to the first api.
+func (s *System) startSandbox(settings *sandbox.Settings) (env []string) {
+	if settings == nil {
+		return nil
+	}
+	s.T.Helper()
+	s.Sandbox = NewSandbox(s.T, *settings)
+	p := &s.Settings.Payments
+	p.Stripe.Key, p.Stripe.URL, p.Stripe.WebhookSecret, p.ReturnURL = SandboxKey, s.Sandbox.URL, WebhookSecret, s.Sandbox.URL+"/returned"
+	return s.Sandbox.env()
 }
 
 // count reads an option whose zero value means one.

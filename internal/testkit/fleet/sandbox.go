@@ -1,0 +1,137 @@
+package fleet
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/sandbox"
+)
+
+// The secrets of a test's sandbox.
+const (
+	SandboxKey    = "sk_test_of_the_fleet"
+	WebhookSecret = "whsec_of_the_fleet" //nolint:gosec // it protects nothing: it signs what a test sends to itself
+)
+
+// Sandbox is a simulator of Stripe inside the test. Its Server looks at the provider's
+// side and decides what happens there.
+type Sandbox struct {
+	*sandbox.Server
+	T       *testing.T
+	URL     string // also after a restart
+	Account string
+
+	settings sandbox.Settings
+	address  string
+	end      context.CancelFunc // nil: it does not run
+	ended    chan error
+}
+
+// NewSandbox starts a sandbox, and stops it at the end of the test. Its key, its webhook
+// secret and, if there is none, its logger are the fleet's.
+func NewSandbox(t *testing.T, settings sandbox.Settings) *Sandbox {
+	t.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Key, settings.WebhookSecret = SandboxKey, WebhookSecret
+	s := &Sandbox{T: t, URL: "http://" + address, settings: settings, address: address}
+	s.Start()
+	s.Account = s.Server.Account()
+	t.Cleanup(func() {
+		if s.end != nil {
+			s.Stop()
+		}
+	})
+	return s
+}
+
+// Start starts a sandbox that was stopped, at its address. Settings.Dir is where it
+// finds what was before.
+func (s *Sandbox) Start() {
+	s.T.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(s.T.Context(), "tcp", s.address)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if s.Server, err = sandbox.New(s.settings); err != nil {
+		s.T.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	s.end, s.ended = end, make(chan error, 1)
+	go func() { s.ended <- sandbox.Serve(ctx, listener, s.Server) }()
+}
+
+// Stop stops the sandbox. Connections are refused until it is started again.
+func (s *Sandbox) Stop() {
+	s.T.Helper()
+	s.end()
+	s.end = nil
+	if err := <-s.ended; err != nil {
+		s.T.Error(err)
+	}
+}
+
+// Restart stops the sandbox and starts it again with what is in its folder. Faults that
+// were set are gone.
+func (s *Sandbox) Restart() {
+	s.T.Helper()
+	if s.settings.Dir == "" {
+		s.T.Fatal("a sandbox without a folder forgets everything: set Dir")
+	}
+	s.Stop()
+	s.Start()
+}
+
+// SendTo sends the webhooks to an address, also after a restart.
+func (s *Sandbox) SendTo(url string) {
+	s.T.Helper()
+	s.settings.WebhookURL = url
+	if err := s.SetWebhook(url, WebhookSecret); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// Set lets faults befall all requests.
+func (s *Sandbox) Set(f sandbox.Faults) {
+	s.T.Helper()
+	if err := s.SetFaults(f); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// PaymentsOf returns the payments of a purchase, the oldest first: those whose metadata
+// say so.
+func (s *Sandbox) PaymentsOf(purchaseID string) (all []sandbox.Payment) {
+	for _, p := range s.Payments() {
+		if p.Metadata["purchase_id"] == purchaseID {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// RefundsOf returns the refunds of a payment, without what released money that was never
+// captured.
+func (s *Sandbox) RefundsOf(intentID string) []sandbox.Returned {
+	return slices.DeleteFunc(s.Refunds(), func(r sandbox.Returned) bool { return r.Intent != intentID || r.Void })
+}
+
+// Kept is the captured money that was not given back, in minor units of a currency
+// (lower case).
+func (s *Sandbox) Kept(currency string) int64 {
+	totals := s.Totals()
+	return totals.Captured[currency] - totals.Refunded[currency]
+}
+
+// env are the settings by which processes pay at the sandbox.
+func (s *Sandbox) env() []string {
+	return []string{
+		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + SandboxKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + s.URL,
+		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + WebhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=" + s.URL + "/returned",
+	}
+}
