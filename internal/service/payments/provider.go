@@ -61,7 +61,15 @@ func (r *run) confirmKey() string {
 
 func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
 
-func (r *run) cancelKey() string { return r.again("cancel:" + r.p.PurchaseID.String()) }
+// cancelKey names the status that the intent was found in: what was refused in one can
+// be done in another.
+func (r *run) cancelKey() string {
+	key := "cancel:" + r.p.PurchaseID.String()
+	if r.intent.Status != "" {
+		key += ":" + string(r.intent.Status)
+	}
+	return r.again(key)
+}
 
 func (r *run) again(key string) string {
 	if r.p.Faults == 0 {
