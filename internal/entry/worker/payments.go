@@ -12,7 +12,6 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
-	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 )
 
@@ -21,10 +20,6 @@ import (
 type Cards struct {
 	Provider payments.Provider
 	DB       *pgxpool.Pool // postgres.Open with payments.max_connections
-
-	// Conclude is the transaction that decides what becomes of payments whose end is
-	// known, as Seller.Sell is that of purchases.
-	Conclude func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
 }
 
 // cards is the part of a worker that leads payments. Its tasks are no messages of the
@@ -57,7 +52,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string,
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
-		conclusions: newSettler(job.KindPayment, c.Conclude, settings.Concurrency),
+		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
 	for _, l := range w.lanes {
 		l.add(w.cards.conclusions)

@@ -14,7 +14,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/payments"
-	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/inventory"
@@ -51,7 +50,6 @@ type Sweeper struct {
 	logger    *slog.Logger
 	client    *queue.Client
 	finder    *queue.Finder
-	seller    *sale.Seller
 	rdb       redis.UniversalClient
 	announced *watch.Announcements
 	holds     *inventory.HoldMetrics
@@ -73,7 +71,6 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:    queue.NewFinder(rdb, namespace),
-		seller:    sale.NewSeller(db, settings.Retention.Jobs),
 		announced: watch.NewAnnouncements(rdb, namespace),
 		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 	}

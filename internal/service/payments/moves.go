@@ -111,12 +111,8 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		changed.Phase = payment.Capturing
 		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))
 	}
-	step := payment.StepCaptured
-	if r.p.Phase == payment.Late || r.p.Phase == payment.Cancelled {
-		step = payment.StepLate
-	}
 	changed.Phase, changed.Received = payment.Captured, r.intent.Received
-	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, step); err != nil {
+	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, payment.StepCaptured); err != nil {
 		return "", err
 	}
 	r.metrics.duration.Observe(r.now().Sub(r.p.CreatedAt).Seconds())
