@@ -106,4 +106,3 @@ func (s *Sweeper) missedEvents(ctx context.Context) (Counts, error) {
 	}
 	return counts, err
 }
-
