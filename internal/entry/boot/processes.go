@@ -15,7 +15,9 @@ import (
 	"triprize/internal/entry/worker"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
 )
 
@@ -49,6 +51,11 @@ func Worker(ctx context.Context, p *Process) error {
 		return err
 	}
 	w := worker.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry)
+	closeCards, err := p.takeCards(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer closeCards()
 	serve := func(ctx context.Context) error {
 		return telemetry.Serve(ctx, p.Settings.Worker.Listen, p.Health, p.Registry)
 	}
@@ -69,6 +76,9 @@ func Scheduler(ctx context.Context, p *Process) error {
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Patient(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
+	if stripes := p.Settings.Payments.Stripe; stripes.Enabled() {
+		sweeper.UseProvider(payments.NewEvents(p.DB, stripes.Live(), stripe.APIVersion, p.Logger, p.Registry), p.provider())
+	}
 	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 

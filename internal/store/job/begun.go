@@ -32,6 +32,15 @@ func QueueProgress(b *pgx.Batch, id uuid.UUID, state State, progress *Progress) 
 	b.Queue(`UPDATE jobs SET state = $2, progress = $3 WHERE id = $1 AND state IN ('queued', 'awaiting_action')`, id, state, progress)
 }
 
+// QueueWaiting notes why open jobs wait, beside what else they say of themselves. Jobs
+// that are final stay as they are.
+func QueueWaiting(b *pgx.Batch, ids []uuid.UUID, waiting Waiting) {
+	QueueLock(b, ids)
+	b.Queue(`
+		UPDATE jobs SET progress = (coalesce(progress::jsonb, '{}') || $2::jsonb)::json
+		WHERE id = ANY($1) AND state IN ('queued', 'awaiting_action')`, ids, &Progress{Waiting: &waiting})
+}
+
 // QueueNotAwaiting notes that open jobs do not wait for their buyers any more.
 func QueueNotAwaiting(b *pgx.Batch, jobs []uuid.UUID) {
 	QueueLock(b, jobs)

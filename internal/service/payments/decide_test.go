@@ -1,0 +1,176 @@
+package payments
+
+import (
+	"fmt"
+	"testing"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing,
+	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.Returned, payment.Cancelled}
+
+var allStatuses = []stripe.IntentStatus{"", stripe.RequiresPaymentMethod, stripe.RequiresConfirmation, stripe.RequiresAction, stripe.Processing,
+	stripe.RequiresCapture, stripe.Canceled, stripe.Succeeded, "a_status_of_tomorrow"}
+
+// TestEveryPhaseAndStatusHasItsMove is the table of decisions: an intent is stored, the
+// buyer has a page that is not stored yet, no call was refused. The first move is before
+// the deadline, the second one after it.
+func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
+	t.Parallel()
+	all := func(m string) []string {
+		row := make([]string, len(allStatuses))
+		for i := range row {
+			row[i] = m
+		}
+		return row
+	}
+	//                             unknown, requires_payment_method, requires_confirmation, requires_action, processing, requires_capture, canceled, succeeded, another
+	table := map[payment.Phase][]string{
+		payment.Confirming: {"fetch", "give-up declined", "confirm|give-up expired", "show|give-up expired", "slow|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
+		payment.Action: {"fetch", "give-up declined", "puzzled|give-up expired", "show|give-up expired", "slow|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
+		payment.Processing: {"fetch", "give-up declined", "puzzled|give-up expired", "show|give-up expired", "wait|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
+		payment.Capturing: {"fetch", "give-up declined", "puzzled", "puzzled", "wait", "capture", "end expired", "captured", "puzzled"},
+		payment.Captured:  all("conclude"),
+		payment.Expiring:  {"cancel", "cancel", "cancel", "cancel", "cancel", "cancel", "end", "captured", "cancel"},
+		payment.Late:      {"fetch", "cancel", "cancel", "cancel", "wait", "cancel", "end", "captured", "cancel"},
+		payment.Ended:     all("conclude"),
+		payment.Settled:   all("rest"),
+		payment.Returned:  all("rest"),
+		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "rest", "captured", "cancel"},
+	}
+	for phase, row := range table {
+		for i, status := range allStatuses {
+			for _, over := range []bool{false, true} {
+				got := said(next(facts{phase: phase, intent: true, status: status, over: over, page: true}))
+				want := row[i]
+				for j, c := range want {
+					if c == '|' {
+						if want = want[:j]; over {
+							want = row[i][j+1:]
+						}
+						break
+					}
+				}
+				if got != want {
+					t.Errorf("%s, %q, over %t: %s, want %s", phase, status, over, got, want)
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		f    facts
+		want string
+	}{
+		{facts{phase: payment.Reserved}, "begin"},
+		{facts{phase: payment.Reserved, over: true}, "give-up expired"},
+		{facts{phase: payment.Creating}, "create"},
+		{facts{phase: payment.Creating, oldKey: true}, "renew-key"},
+		{facts{phase: payment.Creating, over: true, oldKey: true}, "give-up expired"},
+		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
+		{facts{phase: payment.Creating, status: stripe.RequiresPaymentMethod}, "give-up declined"},
+		{facts{phase: payment.Confirming, intent: true, status: stripe.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
+		{facts{phase: payment.Confirming, intent: true, status: stripe.RequiresAction}, "give-up declined"}, // no page
+		{facts{phase: payment.Action, intent: true, status: stripe.RequiresAction, page: true, shown: true}, "wait"},
+		{facts{phase: payment.Capturing, intent: true, status: stripe.RequiresCapture, refused: callCapture}, "puzzled"},
+		{facts{phase: payment.Expiring}, "end"},
+		{facts{phase: payment.Expiring, intent: true, refused: callCancel}, "fetch"},
+		{facts{phase: payment.Expiring, intent: true, uncancellable: true}, "fetch"},
+		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, refused: callCancel}, "uncancellable"},
+		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, uncancellable: true}, "wait"},
+		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, uncancellable: true, over: true}, "conclude"},
+		{facts{phase: payment.Expiring, intent: true, status: stripe.RequiresPaymentMethod, uncancellable: true}, "cancel"},
+		{facts{phase: payment.Expiring, intent: true, status: stripe.RequiresCapture, refused: callCancel}, "puzzled"},
+		{facts{phase: payment.Late, intent: true, status: stripe.RequiresCapture, refused: callCancel}, "puzzled"},
+		{facts{phase: payment.Cancelled}, "rest"},
+		{facts{phase: payment.Cancelled, intent: true, status: stripe.Processing, refused: callCancel}, "wait"},
+		{facts{phase: "of tomorrow"}, "puzzled"},
+	} {
+		if got := said(next(c.f)); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.f, got, c.want)
+		}
+	}
+}
+
+func said(m move, ending payment.Ending) string {
+	if ending == "" {
+		return string(m)
+	}
+	return fmt.Sprintf("%s %s", m, ending)
+}
+
+// TestNoCombinationOfFactsBreaksARule goes through all of them.
+func TestNoCombinationOfFactsBreaksARule(t *testing.T) {
+	t.Parallel()
+	bools := []bool{false, true}
+	n := 0
+	for _, phase := range allPhases {
+		for _, status := range allStatuses {
+			for _, refused := range []call{"", callCreate, callFetch, callConfirm, callCapture, callCancel} {
+				for bits := range 1 << 6 {
+					bit := func(i int) bool { return bools[bits>>i&1] }
+					f := facts{phase: phase, status: status, refused: refused, over: bit(0), intent: bit(1), oldKey: bit(2), uncancellable: bit(3), page: bit(4), shown: bit(5)}
+					if !f.intent && phase != payment.Reserved && phase != payment.Creating && phase != payment.Expiring && phase != payment.Ended && phase != payment.Cancelled {
+						continue // the schema does not allow it
+					}
+					n++
+					m, ending := next(f)
+					if broken := ruleBrokenBy(f, m, ending); broken != "" {
+						t.Errorf("%+v: %s: %s", f, said(m, ending), broken)
+					}
+				}
+			}
+		}
+	}
+	if n < 10_000 {
+		t.Errorf("only %d combinations", n)
+	}
+}
+
+func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
+	afterConfirm := f.phase != payment.Reserved && f.phase != payment.Creating
+	needsIntent := map[move]bool{fetch: true, confirm: true, capture: true, cancel: true, show: true, slow: true, startCapture: true, keepMoney: true}
+	switch {
+	case m == "":
+		return "there is no move"
+	case (m == giveUp) != (ending != "" && m != end):
+		return "who gives up says why"
+	case needsIntent[m] && !f.intent:
+		return "there is no intent"
+	case m == confirm && f.phase != payment.Confirming:
+		return "only the phase confirming confirms"
+	case m == confirm && f.status != stripe.RequiresConfirmation:
+		return "whoever comes anew asks first"
+	case m == confirm && f.over:
+		return "nothing is confirmed when the time is over"
+	case (m == begin || m == create || m == renewKey || m == confirm) && f.over:
+		return "nothing is begun when the time is over"
+	case m == startCapture && f.over:
+		return "the reservation does not stand any more"
+	case m == capture && (f.phase != payment.Capturing || f.status != stripe.RequiresCapture):
+		return "only what is authorized is captured, and only in capturing"
+	case (m == cancel || m == uncancellable) && f.phase != payment.Expiring && f.phase != payment.Late && f.phase != payment.Cancelled:
+		return "only what was given up is cancelled"
+	case m == keepMoney && f.status != stripe.Succeeded:
+		return "the provider does not have the money"
+	case f.status == stripe.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != rest:
+		return "money is always taken notice of"
+	case m == rest && f.phase == payment.Cancelled && f.intent && f.status != stripe.Canceled:
+		return "money could still come"
+	case m == end && f.intent && f.status != stripe.Canceled:
+		return "only the provider ends an intent"
+	case f.phase == payment.Capturing && f.over && m == giveUp && ending == payment.Expired:
+		return "the deadline does not count when the money is being taken"
+	case m == conclude && f.phase != payment.Captured && f.phase != payment.Ended && !(f.phase == payment.Expiring && f.uncancellable && f.over):
+		return "its end is not known"
+	case f.refused != "" && m == moveOf[f.refused] && f.status == "" && m != fetch && f.phase != payment.Confirming:
+		return "a refused call is not made again without a look"
+	}
+	return ""
+}
+
+var moveOf = map[call]move{callCreate: create, callFetch: fetch, callConfirm: confirm, callCapture: capture, callCancel: cancel}

@@ -1,0 +1,345 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/payment"
+	"triprize/internal/testkit/fixture"
+)
+
+func (b *bench) newEvents() *payments.Events {
+	return payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(b.t), prometheus.NewRegistry())
+}
+
+// event is an event about an intent.
+func event(id, name, intent, purchase, status string) stripe.Event {
+	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "payment_intent", ObjectID: intent, IntentID: intent,
+		Metadata: map[string]string{"purchase_id": purchase}, Status: status, Payload: []byte(`{"id": "` + id + `"}`)}
+}
+
+func disputeEvent(id, name, dispute, intent, status string) stripe.Event {
+	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "dispute", ObjectID: dispute, IntentID: intent,
+		Status: status, Reason: "fraudulent", Payload: []byte(`{}`)}
+}
+
+func (b *bench) store(e *payments.Events, events ...stripe.Event) (fresh int) {
+	b.t.Helper()
+	fresh, err := e.Store(context.Background(), events)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return fresh
+}
+
+func (b *bench) work(e *payments.Events) (woken []payment.Ref) {
+	b.t.Helper()
+	for {
+		done, err := e.Work(context.Background())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		woken = append(woken, done.Payments...)
+		if !done.More {
+			return woken
+		}
+	}
+}
+
+func (b *bench) count(sql string, args ...any) (n int) {
+	b.t.Helper()
+	if err := b.db.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// Every event comes twice, in any order, from many senders at once; many workers work
+// them off meanwhile. Phases are noted as they are seen: none goes back.
+func TestTenThousandEventsShuffledAndDoubledAreOneEach(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const all, each = 10_000, 50 // events of one payment
+	var ids []uuid.UUID
+	var events []stripe.Event
+	for n := range all / each {
+		id := b.reserve("pm_action")
+		b.want(id, payments.Waits, payment.Action)
+		ids = append(ids, id)
+		intent := deref(b.get(id).IntentID)
+		for i := range each {
+			kind := []string{"payment_intent.amount_capturable_updated", "payment_intent.requires_action", "payment_intent.created", "charge.succeeded", "a.type.of.tomorrow"}[i%5]
+			status := []string{"requires_capture", "requires_action", "requires_confirmation", "succeeded", ""}[i%5]
+			events = append(events, event(fmt.Sprintf("evt_%d_%d", n, i), kind, intent, id.String(), status))
+		}
+		b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture) // what the events tell of
+	}
+	events = append(events, events...)
+	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+	e := b.newEvents()
+	var fresh, woken sync.Map
+	var senders, workers sync.WaitGroup
+	for i, some := range slices.Collect(slices.Chunk(events, 500)) {
+		senders.Go(func() {
+			n, err := e.Store(context.Background(), some)
+			if err != nil {
+				t.Error(err)
+			}
+			fresh.Store(i, n)
+		})
+	}
+	sent := make(chan struct{})
+	go func() { senders.Wait(); close(sent) }()
+	for range 4 {
+		workers.Go(func() {
+			for over := false; !over; {
+				select {
+				case <-sent:
+					over = true // what is open now is worked off below
+				default:
+				}
+				for more := true; more; {
+					done, err := e.Work(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, ref := range done.Payments {
+						woken.Store(ref.PurchaseID, true)
+					}
+					more = done.More
+				}
+			}
+		})
+	}
+	workers.Wait()
+	b.work(e)
+	total := 0
+	fresh.Range(func(_, n any) bool { total += n.(int); return true })
+	if stored := b.count(`SELECT count(*) FROM payment_events WHERE handled_at IS NOT NULL`); total != all || stored != all {
+		t.Errorf("%d were new and %d are stored and handled, of %d", total, stored, all)
+	}
+	for outcome, want := range map[string]int{"woken": all / 5, "ignored": 3 * all / 5, "unknown": all / 5} {
+		if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = $1`, outcome); n != want {
+			t.Errorf("%d events were %s, want %d", n, outcome, want)
+		}
+	}
+	due, err := payment.TakeDue(t.Context(), b.db, time.Hour, all)
+	if err != nil || len(due) != len(ids) {
+		t.Errorf("%d payments are due, of %d, %v", len(due), len(ids), err)
+	}
+	for _, id := range ids {
+		if _, ok := woken.Load(id); !ok {
+			t.Errorf("payment %s was not woken", id)
+		}
+		b.want(id, payments.Conclude, payment.Captured)
+	}
+	b.store(e, event("evt_late", "payment_intent.requires_action", deref(b.get(ids[0]).IntentID), ids[0].String(), "requires_action"))
+	b.work(e)
+	b.want(ids[0], payments.Conclude, payment.Captured) // an event that is late moves nothing back
+}
+
+func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+	b.conclude(id)
+	e := b.newEvents()
+	intent := deref(b.get(id).IntentID)
+	b.store(e, event("evt_1", "payment_intent.succeeded", intent, id.String(), "succeeded"))
+	if woken := b.work(e); len(woken) != 0 || b.get(id).DueAt != nil {
+		t.Errorf("woken: %v, due %v", woken, b.get(id).DueAt)
+	}
+	b.store(e, event("evt_2", "payment_intent.succeeded", "pi_of_a_stranger", uuid.NewString(), "succeeded"))
+	if woken := b.work(e); len(woken) != 0 {
+		t.Errorf("woken: %v", woken)
+	}
+}
+
+func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, false, "", fixture.Logger(t), registry)
+	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_stray", id.String(), "succeeded"))
+	if woken := b.work(e); len(woken) != 1 {
+		t.Errorf("woken: %v", woken)
+	}
+	if n := counted(t, registry, "triprize_payment_strays_total"); n != 1 {
+		t.Errorf("%v strays are counted", n)
+	}
+}
+
+func counted(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+	e := b.newEvents()
+	intent, before := deref(b.get(id).IntentID), b.get(id)
+	b.store(e, disputeEvent("evt_2", "charge.dispute.closed", "dp_1", intent, "lost"))
+	b.work(e)
+	b.store(e, disputeEvent("evt_1", "charge.dispute.created", "dp_1", intent, "needs_response"),
+		disputeEvent("evt_0", "charge.dispute.created", "dp_of_a_stranger", "pi_of_a_stranger", "needs_response"))
+	b.work(e)
+	p := b.get(id)
+	if p.Dispute == nil || *p.Dispute != (payment.Dispute{ID: "dp_1", Status: "lost", Reason: "fraudulent"}) || p.DisputedAt == nil {
+		t.Fatalf("%+v at %v", p.Dispute, p.DisputedAt)
+	}
+	if p.Phase != before.Phase || p.Version != before.Version {
+		t.Errorf("a dispute has moved the payment: %s, version %d", p.Phase, p.Version)
+	}
+	b.store(e, disputeEvent("evt_3", "charge.dispute.created", "dp_2", intent, "needs_response"), disputeEvent("evt_4", "charge.dispute.updated", "dp_2", intent, "under_review"))
+	b.work(e)
+	if p = b.get(id); p.Dispute.ID != "dp_2" || p.Dispute.Status != "under_review" {
+		t.Errorf("%+v", p.Dispute)
+	}
+	want := []string{"disputed", "dispute-closed", "disputed"}
+	if got := b.steps(id); !slices.Equal(got[len(got)-3:], want) {
+		t.Errorf("steps %v", got)
+	}
+}
+
+func TestWhatIsNotForUsIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := b.newEvents()
+	for name, change := range map[string]func(*stripe.Event){
+		"live":    func(e *stripe.Event) { e.Livemode = true },
+		"account": func(e *stripe.Event) { e.Account = "acct_1" },
+		"no id":   func(e *stripe.Event) { e.ID = "" },
+		"zero id": func(e *stripe.Event) { e.ID = "evt_\x00" },
+		"no type": func(e *stripe.Event) { e.Type = "" },
+	} {
+		bad := event("evt_bad", "payment_intent.succeeded", "pi_1", uuid.NewString(), "succeeded")
+		change(&bad)
+		if _, err := e.Store(t.Context(), []stripe.Event{event("evt_good", "payment_intent.succeeded", "pi_1", "", ""), bad}); !errors.Is(err, payments.ErrEvent) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := b.count(`SELECT count(*) FROM payment_events`); n != 0 {
+		t.Errorf("%d are stored", n)
+	}
+	odd := event("evt_odd", "payment_intent.succeeded", "pi_\x00\xff", "no uuid", "\xff")
+	odd.Payload, odd.CreatedAt, odd.APIVersion = []byte("\x00\xff"), time.Time{}, "2019-01-01"
+	if b.store(e, odd) != 1 || b.store(e, odd) != 0 {
+		t.Error("what cannot be text is not stored once")
+	}
+}
+
+// list is a provider that remembers events, the newest first.
+type list struct {
+	events []stripe.Event
+	asked  int
+	fail   error
+}
+
+func (l *list) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(stripe.Event) error) error {
+	l.asked++
+	if l.fail != nil {
+		return l.fail
+	}
+	for _, e := range slices.Backward(l.events) {
+		if !e.CreatedAt.Before(from) && e.CreatedAt.Before(to) {
+			if err := yield(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func TestMissedEventsAreListedInSpansAndNoteHowFarTheyCame(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := b.newEvents()
+	l := &list{}
+	start := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
+	for i := range 2500 { // more than are taken at once
+		one := event(fmt.Sprintf("evt_%04d", i), "payment_intent.succeeded", "pi", "", "succeeded")
+		one.CreatedAt = start.Add(time.Duration(i) * time.Second)
+		one.Livemode = i == 7 // not for us: it does not hold up the others
+		l.events = append(l.events, one)
+	}
+	b.store(e, l.events[100:200]...) // their webhooks have come
+	found, err := e.ListMissed(t.Context(), l)
+	if err != nil || found.More || found.Listed != 2500 || found.Stored != 2399 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if again, err := e.ListMissed(t.Context(), l); err != nil || again.Listed > 200 || again.Stored != 0 {
+		t.Errorf("the second listing: %+v, %v", again, err)
+	}
+	l.fail = failed(stripe.KindUnavailable, "")
+	if _, err := e.ListMissed(t.Context(), l); err == nil {
+		t.Error("a provider that is away is no empty list")
+	}
+	if woken := b.work(e); len(woken) != 0 || b.count(`SELECT count(*) FROM payment_events WHERE handled_at IS NULL`) != 0 {
+		t.Error("events of a list are not worked off")
+	}
+}
+
+func TestOldEventsAreDeletedWhenTheyAreHandled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := b.newEvents()
+	b.store(e, event("evt_old", "payment_intent.created", "pi", "", ""))
+	b.work(e)
+	b.store(e, event("evt_open", "payment_intent.created", "pi", "", ""))
+	b.exec(`UPDATE payment_events SET received_at = received_at - interval '31 days'`)
+	b.store(e, event("evt_new", "payment_intent.created", "pi", "", ""))
+	deleted, _, err := payment.DeleteEvents(t.Context(), b.db, 30*24*time.Hour, nil, 10)
+	if err != nil || deleted != 1 || b.count(`SELECT count(*) FROM payment_events WHERE id = 'evt_old'`) != 0 {
+		t.Errorf("%d deleted, %v", deleted, err)
+	}
+}
+
+func TestTheWaitOfTheQueueIsThatOfTheOldestNewPayment(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait != 0 {
+		t.Errorf("nobody waits: %s, %v", wait, err)
+	}
+	id := b.reserve("pm_card_visa")
+	b.exec(`UPDATE payments SET created_at = created_at - interval '10 minutes'`)
+	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait < 10*time.Minute {
+		t.Errorf("%s, %v", wait, err)
+	}
+	b.want(id, payments.Conclude, payment.Captured)
+	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait != 0 {
+		t.Errorf("it is being paid: %s, %v", wait, err)
+	}
+	s, err := payment.Summarize(t.Context(), b.db)
+	if err != nil || s.Open[payment.Captured] != 1 || s.Waiting != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -1,0 +1,203 @@
+package payments_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/payment"
+)
+
+// TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten disturbs one payment at
+// every call: answers are lost before or after their effect, workers die, or stop while
+// others go on and come back later, the time ends, the buyer cancels, authenticates or
+// gives up, slow methods end somehow. Then all is quiet, and:
+//
+//   - at most one intent of the purchase was ever confirmed;
+//   - the payment is final;
+//   - it is settled or returned exactly if the provider has the money, and cancelled
+//     exactly if the provider has ended every intent that was ever confirmed;
+//   - a payment whose positions were sold has its money, and one that was given up before
+//     its capture is not settled.
+func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &disturbance{bench: b, rt: rt, left: rapid.IntRange(0, 12).Draw(rt, "disturbances")}
+		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
+		b.sim.before, b.sim.after = m.before, m.after
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			m.step(0)
+		}
+		b.sim.before, b.sim.after = nil, nil
+		m.settle()
+		m.check()
+	})
+}
+
+// disturbance is what happens to one payment.
+type disturbance struct {
+	*bench
+	rt    *rapid.T
+	id    uuid.UUID
+	left  int // calls that may still be disturbed
+	depth int // of stopped workers
+}
+
+// died is what a worker panics with that dies.
+type died struct{}
+
+// lead lets a worker lead the payment, dead or alive.
+func (m *disturbance) lead() (result payments.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(died); !ok {
+				panic(p)
+			}
+		}
+	}()
+	m.endLease(m.id)
+	result, err := m.runner.Run(context.Background(), m.ref(m.id))
+	if err != nil {
+		m.rt.Fatalf("Run: %v", err)
+	}
+	return result
+}
+
+// step does one thing that can happen at any time.
+func (m *disturbance) step(depth int) {
+	purchase := m.id.String()
+	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "conclude", "time", "cancel", "authenticate", "abandon", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
+	case "lead":
+		m.lead()
+	case "conclude":
+		m.conclude(m.id)
+	case "time":
+		m.endTime(m.id)
+	case "cancel":
+		m.giveUp(m.id)
+	case "authenticate":
+		m.sim.move(purchase, stripe.RequiresAction, stripe.RequiresCapture)
+	case "abandon":
+		m.sim.move(purchase, stripe.RequiresAction, stripe.RequiresPaymentMethod)
+	case "paid":
+		m.sim.move(purchase, stripe.Processing, stripe.Succeeded)
+	case "unpaid":
+		m.sim.move(purchase, stripe.Processing, stripe.RequiresPaymentMethod)
+	case "wake":
+		m.wake()
+	}
+}
+
+func (m *disturbance) wake() {
+	if _, err := payment.Wake(context.Background(), m.db, []uuid.UUID{m.id}); err != nil {
+		m.rt.Fatal(err)
+	}
+}
+
+func (m *disturbance) before(call, _ string) error { return m.disturb("before " + call) }
+func (m *disturbance) after(call, _ string) error  { return m.disturb("after " + call) }
+
+func (m *disturbance) disturb(where string) error {
+	if m.left == 0 {
+		return nil
+	}
+	kinds := []string{"nothing", "nothing", "unknown", "dies", "stops"}
+	if where[0] == 'b' {
+		kinds = append(kinds, "away", "limited", "stored")
+	}
+	switch rapid.SampledFrom(kinds).Draw(m.rt, where) {
+	case "unknown":
+		m.left--
+		return failed(stripe.KindUnknown, "")
+	case "away":
+		m.left--
+		return failed(stripe.KindUnavailable, "")
+	case "limited":
+		m.left--
+		return failed(stripe.KindLimited, "")
+	case "stored": // the fault will come back under every key that was used so far
+		m.left--
+		p := m.get(m.id)
+		m.sim.poison("create", fmt.Sprintf("pi:%s:%d", m.id, p.Attempt))
+		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d", m.id, p.Attempt))
+		m.sim.poison("capture", "capture:"+m.id.String())
+		m.sim.poison("cancel", "cancel:"+m.id.String())
+	case "dies":
+		m.left--
+		panic(died{})
+	case "stops": // for longer than its lease, while others go on
+		m.left--
+		if m.depth < 3 {
+			m.depth++
+			for range rapid.IntRange(1, 4).Draw(m.rt, "meanwhile") {
+				m.step(m.depth)
+			}
+			m.depth--
+		}
+	}
+	return nil
+}
+
+// settle lets everything end: the time is over, the bank decides, events come.
+func (m *disturbance) settle() {
+	m.sim.move(m.id.String(), stripe.Processing, rapid.SampledFrom([]stripe.IntentStatus{stripe.Succeeded, stripe.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
+	m.endTime(m.id)
+	m.wake()
+	for range 12 {
+		m.lead()
+		m.conclude(m.id)
+	}
+	if p := m.get(m.id); p.DueAt != nil {
+		m.wake()
+		m.lead()
+	}
+}
+
+func (m *disturbance) check() {
+	p, purchase := m.get(m.id), m.id.String()
+	if !p.Phase.Final() || p.DueAt != nil {
+		m.rt.Fatalf("the payment is %s, due at %v, and waits for %q", p.Phase, p.DueAt, deref(p.WaitingFor))
+	}
+	if n := m.sim.confirmed(purchase); n > 1 {
+		m.rt.Fatalf("%d intents were confirmed", n)
+	}
+	money := 0
+	for _, in := range m.sim.of(purchase) {
+		switch {
+		case in.Status == stripe.Succeeded:
+			money++
+			if p.IntentID == nil || *p.IntentID != in.ID {
+				m.rt.Fatalf("%s has the money, and the payment's intent is %q", in.ID, deref(p.IntentID))
+			}
+		case in.Status != stripe.Canceled && in.Status != stripe.RequiresConfirmation:
+			m.rt.Fatalf("%s is %s at the end, the payment %s", in.ID, in.Status, p.Phase)
+		case in.Status == stripe.RequiresConfirmation && p.IntentID != nil && *p.IntentID == in.ID:
+			m.rt.Fatalf("%s could still be confirmed", in.ID)
+		}
+	}
+	if (money == 1) != (p.Phase == payment.Settled || p.Phase == payment.Returned) {
+		m.rt.Fatalf("%d intents have the money, and the payment is %s", money, p.Phase)
+	}
+	if p.Phase == payment.Settled && p.Ending != nil {
+		m.rt.Fatalf("settled, although it was given up: %s", *p.Ending)
+	}
+	m.sim.mu.Lock()
+	defer m.sim.mu.Unlock()
+	if len(m.sim.broken) > 0 {
+		m.rt.Fatal(m.sim.broken)
+	}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+

@@ -1,0 +1,529 @@
+package payments_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+func TestACardIsCreatedConfirmedAndCapturedInOneRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	p := b.want(id, payments.Conclude, payment.Captured)
+	if p.Received != p.Amount || p.LeaseUntil != nil || p.DueAt == nil {
+		t.Errorf("captured %d of %d, lease until %v, due at %v", p.Received, p.Amount, p.LeaseUntil, p.DueAt)
+	}
+	if got := strings.Join(b.sim.called(), " "); got != "create confirm capture" {
+		t.Errorf("called %s", got)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "payment-started authorized captured" {
+		t.Errorf("steps %s", got)
+	}
+	for _, key := range []string{"pi:" + id.String() + ":1", "confirm:" + id.String() + ":1", "capture:" + id.String()} {
+		if _, ok := b.sim.keys[key]; !ok {
+			t.Errorf("no call had the key %s", key)
+		}
+	}
+}
+
+func TestADeclinedCardIsCancelledBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined_once")
+	p := b.want(id, payments.Conclude, payment.Ended)
+	if p.Ending == nil || *p.Ending != payment.Declined || p.Decline == nil || p.Decline.DeclineCode != "insufficient_funds" {
+		t.Errorf("ending %v, decline %+v", p.Ending, p.Decline)
+	}
+	if got := strings.Join(b.sim.called(), " "); got != "create confirm cancel" {
+		t.Errorf("called %s", got)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "payment-started declined" {
+		t.Errorf("steps %s", got)
+	}
+}
+
+func TestAnUnknownPaymentMethodEndsWithoutAnIntent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.want(b.reserve("pm_unknown"), payments.Conclude, payment.Ended)
+	if p.Ending == nil || *p.Ending != payment.Refused || p.IntentID != nil || p.Decline == nil || p.Decline.Code != "resource_missing" {
+		t.Errorf("ending %v, intent %v, %+v", p.Ending, p.IntentID, p.Decline)
+	}
+}
+
+func TestAnAuthenticationIsShownUntilItIsDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	result := b.run(id)
+	p, j := b.get(id), b.jobOf(id)
+	if result.Outcome != payments.Waits || p.Phase != payment.Action || !result.Announce {
+		t.Fatalf("%+v, %s", result, p.Phase)
+	}
+	if j.State != job.AwaitingAction || j.Progress == nil || j.Progress.NextAction == nil ||
+		!strings.HasPrefix(j.Progress.NextAction.URL, "https://bank.example/") || !j.Progress.NextAction.ExpiresAt.Equal(p.Deadline) || b.purchaseState(id) != "awaiting_action" {
+		t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
+	}
+	if again := b.run(id); again.Outcome != payments.Waits || again.Announce {
+		t.Errorf("nothing is new: %+v", again)
+	}
+	b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture)
+	b.want(id, payments.Conclude, payment.Captured)
+	if j := b.jobOf(id); j.State != job.Queued || j.Progress != nil || b.purchaseState(id) != "pending" {
+		t.Errorf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
+	}
+	if got := strings.Join(b.steps(id), " "); got != "payment-started action-required action-done authorized captured" {
+		t.Errorf("steps %s", got)
+	}
+}
+
+func TestAnAuthenticationWithoutAPageIsADecline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.want(b.reserve("pm_no_page"), payments.Conclude, payment.Ended)
+	if *p.Ending != payment.Declined || p.Decline.Code != "authentication_required" {
+		t.Errorf("%s, %+v", *p.Ending, p.Decline)
+	}
+}
+
+func TestAnAuthenticationThatFailsIsADecline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	b.want(id, payments.Waits, payment.Action)
+	b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresPaymentMethod)
+	if p := b.want(id, payments.Conclude, payment.Ended); *p.Ending != payment.Declined {
+		t.Error(*p.Ending)
+	}
+}
+
+func TestAReservationThatIsOverEndsByTheProvidersWord(t *testing.T) {
+	t.Parallel()
+	for phase, method := range map[payment.Phase]string{payment.Reserved: "pm_card_visa", payment.Action: "pm_action"} {
+		b := newBench(t)
+		id := b.reserve(method)
+		if phase == payment.Action {
+			b.want(id, payments.Waits, payment.Action)
+		}
+		b.sim.called()
+		b.endTime(id)
+		p := b.want(id, payments.Conclude, payment.Ended)
+		if *p.Ending != payment.Expired {
+			t.Error(*p.Ending)
+		}
+		want := map[payment.Phase]string{payment.Reserved: "", payment.Action: "fetch cancel"}[phase]
+		if got := strings.Join(b.sim.called(), " "); got != want {
+			t.Errorf("%s: called %q, want %q", phase, got, want)
+		}
+	}
+}
+
+// What is stored before a call decides, and not what a worker has believed when it came.
+func TestNothingIsConfirmedOrCapturedWhenTheTimeEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]string{"create": "create", "confirm": "create confirm cancel"} {
+		b := newBench(t)
+		id := b.reserve("pm_card_visa")
+		b.sim.after = func(c, _ string) error {
+			if c == call {
+				b.endTime(id)
+			}
+			return nil
+		}
+		p := b.want(id, payments.Conclude, payment.Ended)
+		if got := strings.Join(b.sim.called(), " "); got != want || *p.Ending != payment.Expired {
+			t.Errorf("the time ends in %s: called %q, want %q; %s", call, got, want, *p.Ending)
+		}
+	}
+}
+
+func TestWhatIsBeingCapturedIsNotGivenUpWhenTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	lose := failed(stripe.KindUnknown, "")
+	b.sim.before = func(c, _ string) error {
+		if c == "capture" {
+			return lose
+		}
+		return nil
+	}
+	b.want(id, payments.Waits, payment.Capturing)
+	b.endTime(id)
+	b.sim.before = nil
+	b.sim.called()
+	b.want(id, payments.Conclude, payment.Captured)
+	if got := strings.Join(b.sim.called(), " "); got != "fetch capture" {
+		t.Errorf("called %s", got)
+	}
+}
+
+func TestAWorkerThatDiedInConfirmingIsFollowedByAFetch(t *testing.T) {
+	t.Parallel()
+	for moment, want := range map[string]string{"before": "fetch confirm capture", "after": "fetch capture"} {
+		b := newBench(t)
+		id := b.reserve("pm_card_visa")
+		die := func(c, _ string) error {
+			if c == "confirm" {
+				panic(c)
+			}
+			return nil
+		}
+		if moment == "before" {
+			b.sim.before = die
+		} else {
+			b.sim.after = die
+		}
+		b.dies(id)
+		b.sim.before, b.sim.after = nil, nil
+		b.sim.called()
+		b.want(id, payments.Conclude, payment.Captured)
+		if got := strings.Join(b.sim.called(), " "); got != want {
+			t.Errorf("died %s the confirmation: then called %s, want %s", moment, got, want)
+		}
+	}
+}
+
+// dies runs a payment until its worker dies.
+func (b *bench) dies(id uuid.UUID) {
+	b.t.Helper()
+	defer func() {
+		if recover() == nil {
+			b.t.Fatal("the worker did not die")
+		}
+	}()
+	b.run(id)
+}
+
+func TestAStoppedWorkerThatComesBackWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.sim.before = func(c, _ string) error {
+		if c == "confirm" { // while it is stopped, its lease ends and another worker finishes
+			b.sim.before = nil
+			b.want(id, payments.Conclude, payment.Captured)
+			b.conclude(id)
+		}
+		return nil
+	}
+	b.endLease(id)
+	result, err := b.runner.Run(context.Background(), b.ref(id))
+	if err != nil || result.Outcome != payments.Fenced {
+		t.Fatalf("%+v %v", result, err)
+	}
+	if p := b.get(id); p.Phase != payment.Settled {
+		t.Errorf("the payment is %s", p.Phase)
+	}
+	if n := b.sim.confirmed(id.String()); n != 1 {
+		t.Errorf("%d intents were confirmed", n)
+	}
+}
+
+func TestAStoppedWorkerNeverConfirmsAPaymentThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.sim.after = func(c, _ string) error {
+		if c == "create" { // the intent exists, and nobody knows its id yet
+			b.sim.after = nil
+			b.giveUp(id)
+			b.want(id, payments.Conclude, payment.Ended)
+			b.conclude(id)
+		}
+		return nil
+	}
+	result, err := b.runner.Run(context.Background(), b.ref(id))
+	if err != nil || result.Outcome != payments.Fenced {
+		t.Fatalf("%+v %v", result, err)
+	}
+	if n := b.sim.confirmed(id.String()); n != 0 {
+		t.Errorf("%d intents were confirmed", n)
+	}
+}
+
+// A worker that is stopped between storing a phase and its call is fenced before the
+// call, if its lease is over by then.
+func TestAWorkerRenewsItsLeaseBeforeACallThatItMayNotCover(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.settings.CallTimeout = b.settings.Lease // no lease ever covers a call
+	b.runner = b.newRunner()
+	id := b.reserve("pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+	id = b.reserve("pm_card_visa")
+	p := b.get(id)
+	b.sim.after = func(c, _ string) error {
+		if c == "create" {
+			b.exec(`UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, id)
+		}
+		return nil
+	}
+	if result, err := b.runner.Run(t.Context(), p.Ref()); err != nil || result.Outcome != payments.Fenced {
+		t.Fatalf("%+v %v", result, err)
+	}
+}
+
+func TestAnOldReferenceDoesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	old := b.ref(id)
+	b.want(id, payments.Conclude, payment.Captured)
+	b.sim.called()
+	if result, err := b.runner.Run(t.Context(), old); err != nil || result.Outcome != payments.Nothing || len(b.sim.called()) != 0 {
+		t.Errorf("%+v %v", result, err)
+	}
+}
+
+func TestASlowMethodThatCannotBeCancelledFreesItsPositionsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_processing")
+	b.want(id, payments.Waits, payment.Processing)
+	b.giveUp(id)
+	if p := b.want(id, payments.Waits, payment.Expiring); !p.Uncancellable {
+		t.Error("the provider has refused to cancel it, and that is not stored")
+	}
+	b.endTime(id)
+	b.want(id, payments.Conclude, payment.Expiring)
+	b.conclude(id)
+	if p := b.want(id, payments.Waits, payment.Late); p.DueAt == nil {
+		t.Error("nobody will look at it again")
+	}
+	b.sim.move(id.String(), stripe.Processing, stripe.Succeeded)
+	if p := b.want(id, payments.Conclude, payment.Captured); p.Received != p.Amount || *p.Ending != payment.CancelledByBuyer {
+		t.Errorf("%d, %s", p.Received, *p.Ending)
+	}
+	if got := b.steps(id); !slices.Contains(got, payment.StepCaptured) {
+		t.Errorf("steps %v", got)
+	}
+}
+
+func TestALateMethodThatFailsEndsCancelled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_processing")
+	b.want(id, payments.Waits, payment.Processing)
+	b.endTime(id)
+	b.want(id, payments.Conclude, payment.Expiring)
+	b.conclude(id)
+	b.sim.move(id.String(), stripe.Processing, stripe.RequiresPaymentMethod)
+	b.want(id, payments.Conclude, payment.Ended)
+	if got := b.sim.of(id.String()); got[0].Status != stripe.Canceled {
+		t.Errorf("the intent is %s: somebody could confirm it", got[0].Status)
+	}
+}
+
+func TestMoneyOnAFinalPaymentIsFoundWhenAnEventComes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	b.want(id, payments.Waits, payment.Action)
+	b.giveUp(id)
+	b.want(id, payments.Conclude, payment.Ended)
+	b.conclude(id)
+	b.want(id, payments.Nothing, payment.Cancelled)
+	if p := b.get(id); p.DueAt != nil {
+		t.Error("a final payment is due")
+	}
+	b.sim.move(id.String(), stripe.Canceled, stripe.Succeeded) // what cannot be
+	if _, err := payment.Wake(t.Context(), b.db, []uuid.UUID{id}); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.get(id); p.DueAt == nil {
+		t.Fatal("it was woken and is not due")
+	}
+	if p := b.want(id, payments.Conclude, payment.Captured); p.FinishedAt != nil {
+		t.Error("it is finished")
+	}
+	b.conclude(id)
+	b.want(id, payments.Nothing, payment.Returned)
+}
+
+func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	before := b.get(id)
+	retry := time.Now().Add(3 * time.Minute)
+	away := failed(stripe.KindUnavailable, "")
+	away.RetryAt = retry
+	b.sim.before = func(string, string) error { return away }
+	result := b.run(id)
+	p, j := b.get(id), b.jobOf(id)
+	if result.Outcome != payments.Waits || p.Phase != payment.Creating || p.Faults != 1 || p.WaitingFor == nil || !result.Announce {
+		t.Fatalf("%+v %+v", result, p)
+	}
+	if j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != payments.WaitsForProvider || !j.Progress.Waiting.RetryAt.After(before.CreatedAt.Add(2*time.Minute)) {
+		t.Errorf("the job says %+v", j.Progress)
+	}
+	if p.DueAt.Before(before.CreatedAt.Add(2 * time.Minute)) {
+		t.Errorf("due at %s, although the provider asks for %s", p.DueAt, retry)
+	}
+	if moved := p.Deadline.Sub(before.Deadline); moved < 2*time.Minute {
+		t.Errorf("the deadline has moved by %s", moved)
+	}
+	for range 40 {
+		b.want(id, payments.Waits, payment.Creating)
+	}
+	if p = b.get(id); !p.Deadline.Equal(p.Latest) || p.Attempt != 1 {
+		t.Errorf("deadline %s, latest %s, attempt %d", p.Deadline, p.Latest, p.Attempt)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "reservation-extended" {
+		t.Errorf("steps %s", got)
+	}
+	b.sim.before = nil
+	b.want(id, payments.Conclude, payment.Captured)
+	if p, j := b.get(id), b.jobOf(id); p.Faults != 0 || p.WaitingFor != nil || j.Progress != nil {
+		t.Errorf("it still waits: %d faults, %v, %+v", p.Faults, p.WaitingFor, j.Progress)
+	}
+}
+
+func TestAnAnswerThatIsLostIsLookedForAndNotRepeatedBlindly(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]string{"create": "create confirm capture", "confirm": "fetch capture", "capture": "fetch"} {
+		b := newBench(t)
+		id := b.reserve("pm_card_visa")
+		b.sim.after = func(c, _ string) error {
+			if c == call {
+				return failed(stripe.KindUnknown, "")
+			}
+			return nil
+		}
+		if result := b.run(id); result.Outcome != payments.Waits {
+			t.Fatalf("%+v", result)
+		}
+		b.sim.after = nil
+		b.sim.called()
+		b.want(id, payments.Conclude, payment.Captured)
+		if got := strings.Join(b.sim.called(), " "); got != want || len(b.sim.of(id.String())) != 1 {
+			t.Errorf("%s was lost: then called %q, want %q; %d intents", call, got, want, len(b.sim.of(id.String())))
+		}
+	}
+}
+
+// A fault that the provider has stored under a key comes back for a day.
+func TestAStoredFaultDoesNotHoldUpAPaymentForADay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.sim.poison("create", "pi:"+id.String()+":1")
+	b.sim.poison("confirm", "confirm:"+id.String()+":2")
+	b.sim.poison("capture", "capture:"+id.String())
+	for range 4 { // create twice, confirm, capture
+		if result := b.run(id); result.Outcome != payments.Waits {
+			t.Fatalf("%+v", result)
+		}
+	}
+	if p := b.want(id, payments.Conclude, payment.Captured); p.Attempt != 2 {
+		t.Errorf("attempt %d", p.Attempt)
+	}
+	if len(b.sim.broken) > 0 {
+		t.Error(b.sim.broken)
+	}
+}
+
+func TestAKeyIsNotUsedWhenTheProviderMayHaveForgottenIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.sim.after = func(c, _ string) error { panic(c) }
+	b.dies(id)
+	b.exec(`UPDATE payments SET attempt_at = attempt_at - interval '23 hours 1 minute' WHERE purchase_id = $1`, id)
+	b.sim.after = nil
+	if p := b.want(id, payments.Conclude, payment.Captured); p.Attempt != 2 {
+		t.Errorf("attempt %d", p.Attempt)
+	}
+	if n := b.sim.confirmed(id.String()); n != 1 || len(b.sim.of(id.String())) != 2 {
+		t.Errorf("%d of %d intents were confirmed", n, len(b.sim.of(id.String())))
+	}
+}
+
+func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
+	t.Parallel()
+	alterations := map[string]func(in *stripe.Intent){
+		"amount":   func(in *stripe.Intent) { in.Amount++ },
+		"currency": func(in *stripe.Intent) { in.Currency = "USD" },
+		"mode":     func(in *stripe.Intent) { in.Livemode = true },
+		"purchase": func(in *stripe.Intent) { in.Metadata = map[string]string{"purchase_id": uuid.NewString()} },
+		"captured": func(in *stripe.Intent) { in.Status, in.Received = stripe.Succeeded, in.Amount-1 },
+	}
+	for what, alter := range alterations {
+		b := newBench(t)
+		id := b.reserve("pm_action")
+		if what != "captured" {
+			b.sim.alter = alter
+			if p := b.want(id, payments.Waits, payment.Creating); p.WaitingFor == nil || *p.WaitingFor != payments.WaitsForOperator {
+				t.Errorf("%s: %v", what, p.WaitingFor)
+			}
+			b.sim.alter = nil
+		}
+		b.want(id, payments.Waits, payment.Action)
+		b.sim.alter = alter
+		b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture)
+		b.sim.called()
+		for range 2 {
+			if p := b.want(id, payments.Waits, payment.Action); p.WaitingFor == nil || p.DueAt == nil {
+				t.Errorf("%s: %v, due %v", what, p.WaitingFor, p.DueAt)
+			}
+		}
+		if got := strings.Join(b.sim.called(), " "); got != "fetch fetch" {
+			t.Errorf("%s: called %s", what, got)
+		}
+		b.sim.alter = nil
+		b.want(id, payments.Conclude, payment.Captured)
+	}
+}
+
+func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	ctx, stop := context.WithCancel(t.Context())
+	b.sim.after = func(c, _ string) error {
+		if c == "confirm" {
+			stop()
+		}
+		return nil
+	}
+	result, err := b.runner.Run(ctx, b.ref(id))
+	p := b.get(id)
+	if err != nil || result.Outcome != payments.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
+		t.Fatalf("%+v, %v, %s, lease %v", result, err, p.Phase, p.LeaseUntil)
+	}
+	if due, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+		t.Errorf("another worker finds %v, %v", due, err)
+	}
+	if got := strings.Join(b.sim.called(), " "); got != "create confirm" {
+		t.Errorf("called %s", got)
+	}
+}
+
+func TestAnEventDuringARunIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	b.sim.after = func(c, _ string) error {
+		if c == "confirm" {
+			if _, err := payment.Wake(t.Context(), b.db, []uuid.UUID{id}); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	}
+	b.want(id, payments.Waits, payment.Action)
+	if due, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+		t.Errorf("due are %v, %v", due, err)
+	}
+}

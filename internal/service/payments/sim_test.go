@@ -1,0 +1,217 @@
+package payments_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/stripe"
+)
+
+// sim is a provider with a state: intents, and the answers stored under keys.
+type sim struct {
+	t  *testing.T
+	mu sync.Mutex
+
+	intents map[string]*stripe.Intent
+	made    []string // ids, in order
+	tries   map[string]int
+	keys    map[string]answer
+	calls   []string // "create", "confirm pi_1", …
+	broken  []string // rules of the provider's that were broken by us
+
+	// before is asked before a call has an effect, after it afterwards: an error is the
+	// answer instead, and what panics is a worker that dies.
+	before, after func(call, id string) error
+	alter         func(in *stripe.Intent) // what comes back instead
+}
+
+type answer struct {
+	call   string
+	intent stripe.Intent
+	err    error
+}
+
+func newSim(t *testing.T) *sim {
+	return &sim{t: t, intents: make(map[string]*stripe.Intent), tries: make(map[string]int), keys: make(map[string]answer)}
+}
+
+func failed(kind stripe.ErrorKind, code string) *stripe.Error {
+	return &stripe.Error{Kind: kind, Call: "sim", Code: code, Message: "simulated"}
+}
+
+// do runs a call as a provider does: once per key, then the stored answer. It does not
+// lock while hooks run.
+func (s *sim) do(call, id, key string, effect func() (stripe.Intent, error)) (stripe.Intent, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, call)
+	before, after := s.before, s.after
+	s.mu.Unlock()
+	if before != nil {
+		if err := before(call, id); err != nil {
+			return stripe.Intent{}, err
+		}
+	}
+	in, err := s.once(call, key, effect)
+	if after != nil {
+		if lost := after(call, id); lost != nil {
+			return stripe.Intent{}, lost
+		}
+	}
+	if err == nil && s.alter != nil {
+		s.alter(&in)
+	}
+	return in, err
+}
+
+func (s *sim) once(call, key string, effect func() (stripe.Intent, error)) (stripe.Intent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stored, ok := s.keys[key]; key != "" && ok {
+		if stored.call != call {
+			s.broken = append(s.broken, fmt.Sprintf("key %s was used for %s and for %s", key, stored.call, call))
+		}
+		return stored.intent, stored.err
+	}
+	in, err := effect()
+	if key != "" {
+		s.keys[key] = answer{call, in, err}
+	}
+	return in, err
+}
+
+// poison stores a fault under a key, as a provider does that failed in the middle.
+func (s *sim) poison(call, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.keys[key]; !ok {
+		s.keys[key] = answer{call: call, err: failed(stripe.KindUnknown, "stored")}
+	}
+}
+
+func (s *sim) CreateIntent(_ context.Context, n stripe.NewIntent) (stripe.Intent, error) {
+	return s.do("create", n.Key, n.Key, func() (stripe.Intent, error) {
+		if n.PaymentMethod == "pm_unknown" {
+			return stripe.Intent{}, failed(stripe.KindRefused, "resource_missing")
+		}
+		in := &stripe.Intent{ID: fmt.Sprintf("pi_%s_%d", n.Metadata["purchase_id"], len(s.made)), Status: stripe.RequiresConfirmation, Amount: n.Amount,
+			Currency: n.Currency, PaymentMethod: n.PaymentMethod, Metadata: n.Metadata}
+		s.intents[in.ID] = in
+		s.made = append(s.made, in.ID)
+		return *in, nil
+	})
+}
+
+func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (stripe.Intent, error) {
+	return s.do("confirm", id, key, func() (stripe.Intent, error) {
+		in := s.intents[id]
+		if in.Status != stripe.RequiresConfirmation && in.Status != stripe.RequiresPaymentMethod {
+			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		}
+		s.tries[id]++
+		switch method {
+		case "pm_declined_once": // whoever confirms it again gets the money
+			if s.tries[id] == 1 {
+				in.Status, in.Decline = stripe.RequiresPaymentMethod, &stripe.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
+				return stripe.Intent{}, &stripe.Error{Kind: stripe.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}
+			}
+			in.Status = stripe.RequiresCapture
+		case "pm_action":
+			in.Status, in.ActionURL = stripe.RequiresAction, "https://bank.example/"+id
+		case "pm_no_page":
+			in.Status = stripe.RequiresAction
+		case "pm_processing":
+			in.Status = stripe.Processing
+		case "pm_at_once":
+			in.Status, in.Received = stripe.Succeeded, in.Amount
+		default:
+			in.Status = stripe.RequiresCapture
+		}
+		return *in, nil
+	})
+}
+
+func (s *sim) CaptureIntent(_ context.Context, id, key string, amount money.Amount) (stripe.Intent, error) {
+	return s.do("capture", id, key, func() (stripe.Intent, error) {
+		in := s.intents[id]
+		if in.Status != stripe.RequiresCapture {
+			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		}
+		in.Status, in.Received = stripe.Succeeded, amount
+		return *in, nil
+	})
+}
+
+func (s *sim) CancelIntent(_ context.Context, id, key string) (stripe.Intent, error) {
+	return s.do("cancel", id, key, func() (stripe.Intent, error) {
+		in := s.intents[id]
+		switch in.Status {
+		case stripe.Succeeded, stripe.Processing, stripe.Canceled:
+			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		}
+		in.Status, in.ActionURL = stripe.Canceled, ""
+		return *in, nil
+	})
+}
+
+func (s *sim) Intent(_ context.Context, id string) (stripe.Intent, error) {
+	return s.do("fetch", id, "", func() (stripe.Intent, error) {
+		in, ok := s.intents[id]
+		if !ok {
+			return stripe.Intent{}, failed(stripe.KindRefused, "resource_missing")
+		}
+		return *in, nil
+	})
+}
+
+// move changes intents from outside, as buyers and banks do. It returns how many.
+func (s *sim) move(purchase string, from, to stripe.IntentStatus) (moved int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.made {
+		in := s.intents[id]
+		if in.Metadata["purchase_id"] == purchase && in.Status == from {
+			in.Status, in.ActionURL = to, ""
+			if to == stripe.Succeeded {
+				in.Received = in.Amount
+			}
+			moved++
+		}
+	}
+	return moved
+}
+
+// of returns the intents of a purchase.
+func (s *sim) of(purchase string) (all []stripe.Intent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.made {
+		if in := s.intents[id]; in.Metadata["purchase_id"] == purchase {
+			all = append(all, *in)
+		}
+	}
+	return all
+}
+
+// confirmed returns how many intents of a purchase somebody has tried to pay with.
+func (s *sim) confirmed(purchase string) (n int) {
+	for _, in := range s.of(purchase) {
+		s.mu.Lock()
+		if s.tries[in.ID] > 0 {
+			n++
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// called returns the calls since the last time.
+func (s *sim) called() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
