@@ -1,8 +1,13 @@
 package payment
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
 )
 
 // QueueGiveUpCampaign gives up the payments of a cancelled campaign that can still be
@@ -19,4 +24,14 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
 		return err
 	})
+}
+
+// CountOpen counts the payments of a campaign whose end is not known, without the late
+// ones: those have no positions any more, and may take as long as they like.
+func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT count(*) FROM payments WHERE campaign_id = $1 AND finished_at IS NULL AND phase <> 'late'`, campaignID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("payment.CountOpen(%s): %w", campaignID, err)
+	}
+	return n, nil
 }
