@@ -95,10 +95,12 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		if chunk.cards > 0 {
 			c.observer.Refunds(ref.CampaignID)
 		}
+		if len(chunk.purchases) > 0 {
+			c.observer.Advanced(ref.ID)
+		}
 		if chunk.found < Chunk {
 			break
 		}
-		c.observer.Advanced(ref.ID)
 		after = chunk.last
 	}
 	return c.settle(ctx, ref)
