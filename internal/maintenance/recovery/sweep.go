@@ -83,6 +83,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
 		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
+		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
 		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
 		{"old-records", every.OldRecordsInterval, true, s.oldRecords},

@@ -3,6 +3,7 @@ package calloff
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -19,18 +20,18 @@ import (
 // job was refused, which is its outcome.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
-	var first bool
-	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
-		given, first = nil, false
-		why, resumed, err := c.admit(ctx, tx, ref)
-		switch {
-		case err != nil:
-			return err
-		case why != nil:
-			outcome = job.Refused(ref.ID, why)
+	var resumed bool
+	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
+		given, begun = nil, false
+		resumed, err = c.admit(ctx, tx, ref)
+		if refusal, ok := errors.AsType[*fault.Error](err); ok {
+			outcome = job.Refused(ref.ID, refusal)
 			return job.Settle(ctx, tx, outcome)
 		}
-		begun, first = true, !resumed
+		if err != nil {
+			return err
+		}
+		begun = true
 		if resumed {
 			return nil
 		}
@@ -39,46 +40,47 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 	if err != nil {
 		return job.Outcome{}, false, fmt.Errorf("calloff.begin(%s): %w", ref.CampaignID, err)
 	}
-	if first {
+	if begun && !resumed {
 		c.observer.GivenUp(given)
 		c.observer.Advanced(ref.ID)
 	}
 	return outcome, begun, nil
 }
 
-// admit locks the campaign and decides: why the job is refused, or whether it has begun
-// already.
-func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (why error, resumed bool, err error) { //nolint:revive // a refusal is no failure
+// admit locks the campaign and tells whether the job has begun already. It returns an
+// Error when the campaign cannot be cancelled, and ErrWaiting when it cannot be yet.
+func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed bool, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
-		if fault.CodeOf(err) == fault.NotFound {
-			return err, false, nil
-		}
-		return nil, false, err
+		return false, err
 	}
 	known, err := job.Get(ctx, tx, ref.ID)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if known.State.Final() {
-		return nil, false, job.ErrSettled
+		return false, job.ErrSettled
 	}
 	if known.Progress != nil && known.Progress.Refunds != nil {
-		return nil, true, nil
+		return true, nil
 	}
 	now, err := campaign.Get(ctx, tx, ref.CampaignID)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if now.State == campaign.Cancelled {
 		left, err := c.abandoned(ctx, tx, ref)
 		if err != nil || left {
-			return nil, left, err
+			return left, err
 		}
 	}
-	if why := refusal(now.State); why != nil {
-		return why, false, nil
+	if err := refusal(now.State); err != nil {
+		return false, err
 	}
-	return nil, false, nil
+	order, err := orderOf(ctx, tx, ref)
+	if err != nil || !order.IfUnsold {
+		return false, err
+	}
+	return false, checkUnsold(ctx, tx, ref)
 }
 
 // abandoned reports whether a cancelled campaign has something left to be given back and
@@ -90,6 +92,22 @@ func (c *Canceller) abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool
 	}
 	others, err := job.OthersQueued(ctx, tx, job.KindCampaignCancellation, ref.CampaignID, ref.ID)
 	return !others, err
+}
+
+// checkUnsold refuses a job of the sweep ended-sales when the sale has not ended, because
+// its end was put off. When every position is sold or being paid, the campaign may still
+// be sold out: that is ErrWaiting.
+func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
+	ended, mayBeSoldOut, err := campaign.IsEndedUnsold(ctx, tx, ref.CampaignID)
+	switch {
+	case err != nil:
+		return err
+	case !ended:
+		return fault.New(fault.StateConflict, "the end of the sale was put off")
+	case mayBeSoldOut:
+		return ErrWaiting
+	}
+	return nil
 }
 
 // cancel is what begin writes: payments, holds and their positions, counters and state,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,10 @@ type Refunded struct {
 // later.
 var ErrWaiting = errors.New("calloff: purchases, payments or refunds of the campaign are not finished")
 
+// RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
+// before the job is put off.
+const RowWait = 250 * time.Millisecond
+
 // Chunk is how many purchases a transaction gives back at most.
 const Chunk = 100
 
@@ -53,7 +58,7 @@ const Chunk = 100
 type Observer struct {
 	Advanced func(jobID uuid.UUID)        // the job has a new progress
 	GivenUp  func(payments []payment.Ref) // they are due
-	Refunds  func(campaignID uuid.UUID)   // there are new card refunds, which are due
+	Refunds  func(refunds []refund.Ref)   // new ones by card; they are due
 }
 
 // Canceller cancels campaigns.
@@ -73,7 +78,7 @@ func New(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
 		observer.GivenUp = func([]payment.Ref) {}
 	}
 	if observer.Refunds == nil {
-		observer.Refunds = func(uuid.UUID) {}
+		observer.Refunds = func([]refund.Ref) {}
 	}
 	return &Canceller{db: db, observer: observer, logger: logger}
 }
@@ -92,8 +97,8 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		if err != nil {
 			return job.Outcome{}, err
 		}
-		if chunk.cards > 0 {
-			c.observer.Refunds(ref.CampaignID)
+		if len(chunk.cards) > 0 {
+			c.observer.Refunds(chunk.cards)
 		}
 		if len(chunk.purchases) > 0 {
 			c.observer.Advanced(ref.ID)

@@ -104,8 +104,8 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	}
 	ref := order(t, db, id, byOps)
 	var progress []uuid.UUID
-	var refunds int
-	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(uuid.UUID) { refunds++ }}, fixture.Logger(t))
+	var refunds []refund.Ref
+	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(made []refund.Ref) { refunds = append(refunds, made...) }}, fixture.Logger(t))
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) { // for the card
 		t.Fatalf("got %v", err)
 	}
@@ -148,8 +148,8 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	if r := resultOf(t, outcome); r != (calloff.Result{CampaignID: id, State: campaign.Cancelled, Refunded: calloff.Refunded{Wallet: 1, Card: 1, External: 1}}) {
 		t.Errorf("the result is %+v", r)
 	}
-	if len(progress) < 2 || progress[0] != ref.ID || refunds != 1 {
-		t.Errorf("progress was told %d times, refunds %d times", len(progress), refunds)
+	if len(progress) < 2 || progress[0] != ref.ID || len(refunds) != 1 || refunds[0].PurchaseID != card {
+		t.Errorf("progress was told %d times, and of the refunds %v", len(progress), refunds)
 	}
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrSettled) { // a late delivery
 		t.Errorf("again: %v", err)

@@ -20,9 +20,9 @@ import (
 
 // given is what a transaction has given back.
 type given struct {
-	found int // purchases, with those that were left for later
-	cards int
-	last  uuid.UUID // the last of them
+	found int          // purchases, with those that were left for later
+	last  uuid.UUID    // the last of them
+	cards []refund.Ref // new refunds
 
 	by, reason string // of the campaign's cancellation
 	payees     *wallet.Payees
@@ -142,13 +142,14 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var refunding []purchase.End
 	var steps []payment.Step
 	for _, p := range g.purchases {
-		refunds = append(refunds, refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
-			Method: refund.Method(p.PaymentMethod), Amount: p.Amount, Currency: p.Currency, Reason: refund.CampaignCancelled})
+		back := refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
+			Method: refund.Method(p.PaymentMethod), Amount: p.Amount, Currency: p.Currency, Reason: refund.CampaignCancelled}
+		refunds = append(refunds, back)
 		for _, item := range p.Items {
 			positions = append(positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
 		}
 		if p.PaymentMethod == purchase.Card {
-			g.cards++
+			g.cards = append(g.cards, back.Ref())
 			refunding = append(refunding, purchase.End{ID: p.ID, State: purchase.Refunding, By: g.by, Reason: g.reason})
 			steps = append(steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen})
 			continue
