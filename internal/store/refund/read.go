@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -63,4 +64,35 @@ func OfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (ma
 		of[r.PurchaseID] = r
 	}
 	return of, nil
+}
+
+// OfProvider returns the refunds that have ids of the provider, by that id. It leaves out
+// those that nobody here knows.
+func OfProvider(ctx context.Context, db postgres.DB, ids []string) (map[string]Refund, error) {
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = i.id) r`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("refund.OfProvider: %w", err)
+	}
+	of := make(map[string]Refund, len(found))
+	for _, r := range found {
+		of[*r.ProviderID] = r
+	}
+	return of, nil
+}
+
+// EachSucceeded calls each with the provider's id of every card refund that has succeeded and
+// was asked for in [from, to). It reads the whole table.
+func EachSucceeded(ctx context.Context, db postgres.DB, from, to time.Time, each func(providerID string)) error {
+	rows, err := db.Query(ctx, `
+		SELECT provider_id FROM refunds
+		WHERE method = 'card' AND state = 'succeeded' AND provider_id IS NOT NULL AND attempt_at >= $1 AND attempt_at < $2`, from, to)
+	if err != nil {
+		return fmt.Errorf("refund.EachSucceeded: %w", err)
+	}
+	var id string
+	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil }); err != nil {
+		return fmt.Errorf("refund.EachSucceeded: %w", err)
+	}
+	return nil
 }
