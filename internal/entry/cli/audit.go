@@ -51,6 +51,7 @@ on a replica there. Status 1 when something is broken.`,
 		}
 		return reportAudit(cmd.OutOrStdout(), found, *asJSON)
 	}
+	c.AddCommand(auditPaymentsCommand())
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
+	"triprize/internal/service/calloff"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
@@ -36,6 +37,7 @@ type Worker struct {
 	rdb         redis.UniversalClient
 	namespace   string
 	shares      []queue.Share
+	client      *queue.Client
 	heartbeat   *queue.Heartbeat
 	claims      *claims
 	dispatcher  *outbox.Dispatcher
@@ -44,6 +46,8 @@ type Worker struct {
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
+	canceller   *calloff.Canceller
+	refunds     *refunder // nil: this worker makes no refunds
 
 	purchases, cancellations *settler
 	lanes                    []*lane
@@ -58,7 +62,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: uuid.NewString(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
+		id: uuid.NewString(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
@@ -74,10 +78,12 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
+	w.canceller = calloff.New(gate.Patient(calloff.RowWait), calloff.Observer{Advanced: w.afterCommit.changed, Refunds: w.dispatchRefunds}, logger)
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},
 		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settlePurchases)},
+		{Kind: string(job.KindCampaignCancellation), Tasks: calloffTasks, Handle: w.handle(w.settleCalloffs)},
 	}
 	return w
 }
@@ -101,6 +107,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.owed.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
 	w.payments.Close()
+	w.refunds.close()
 	w.afterCommit.close()
 	end()
 	background.Wait()

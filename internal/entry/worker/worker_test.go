@@ -55,6 +55,7 @@ func stop(w *Worker) {
 	w.closeLanes()
 	w.dispatcher.Close()
 	w.payments.Close()
+	w.refunds.close()
 	w.afterCommit.close()
 }
 

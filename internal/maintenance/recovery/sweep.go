@@ -91,6 +91,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"unsettled-payments", every.UnsettledPaymentsInterval, false, s.unsettledPayments},
 		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
+		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
 		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
 		{"old-records", every.OldRecordsInterval, true, s.oldRecords},

@@ -28,15 +28,16 @@ type returns struct {
 	cards     []purchase.End // of purchases that are paid by card
 	refunds   []refund.Refund
 	taking    taking
-	book      *wallet.Book // nil: the apps have the money
+	payees    *wallet.Payees
 	report    Report
 }
 
 // decide decides one cancellation, which sees what those before it have done. Its error
 // stops the batch; a refusal is a decision.
-func (r *returns) decide(c *cancellation, payees *payees) error {
+func (r *returns) decide(c *cancellation) error {
 	err := c.check()
-	if err == nil && (payees.busy(c.bought) || c.payment != nil && !c.payment.locked) {
+	byWallet := err == nil && c.bought.PaymentMethod == purchase.Wallet
+	if byWallet && r.payees.Busy(ownerOf(c.bought)) || err == nil && c.payment != nil && !c.payment.locked {
 		r.report.Busy = append(r.report.Busy, c.Ref)
 		return nil
 	}
@@ -46,8 +47,8 @@ func (r *returns) decide(c *cancellation, payees *payees) error {
 			return nil
 		}
 	}
-	if err == nil {
-		err = payees.refund(c.bought)
+	if byWallet {
+		err = r.payees.PayBack(payBackOf(c.bought))
 	}
 	switch {
 	case err == nil:
@@ -107,9 +108,7 @@ func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
 	}
 	queueSome(&b, r.cards, purchase.QueueRefunding)
 	r.taking.queuePurchases(&b)
-	if r.book != nil {
-		r.book.Queue(&b)
-	}
+	r.payees.Queue(&b)
 	r.taking.queueBegun(&b, r.report.Settled)
 	queueSome(&b, r.report.Settled, job.QueueSettle)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {

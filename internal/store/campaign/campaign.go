@@ -58,7 +58,7 @@ func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
 // campaign from the start, so that they are known before the first sale.
 type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
-	Unsold            string     `json:"unsold"`       // stay, cancel or draw
+	Unsold            string     `json:"unsold"`       // stay or cancel; draw in campaigns of earlier releases: it means stay
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 	Beacon            bool       `json:"beacon"`
 }

@@ -8,7 +8,7 @@
 // pending: a draft, everything can be changed. active: published and on sale;
 // a pause is a flag, not a state. drawing: every position is sold and the list
 // of them is frozen. completed: the result of the draw is recorded. cancelled:
-// nothing cancels a campaign yet. A trigger refuses every other change of state,
+// nothing is sold any more, and what was sold is given back. A trigger refuses every other change of state,
 // and every function here that changes the state names the state it expects.
 //
 // The row of a campaign is the lock of its sale. A transaction that changes

@@ -66,8 +66,12 @@ func (p Policies) check(bad func(string, string, ...any)) {
 	if p.LatePayment != LatePaymentRefund && p.LatePayment != LatePaymentReassign {
 		bad("/policies/late_payment", "must be %s or %s", LatePaymentRefund, LatePaymentReassign)
 	}
-	if p.Unsold != UnsoldStay && p.Unsold != UnsoldCancel && p.Unsold != UnsoldDraw {
-		bad("/policies/unsold", "must be %s, %s or %s", UnsoldStay, UnsoldCancel, UnsoldDraw)
+	switch p.Unsold {
+	case UnsoldStay, UnsoldCancel:
+	case UnsoldDraw: // accepted by earlier releases, which did nothing about it
+		bad("/policies/unsold", "this version does not draw a campaign with unsold positions; choose %s or %s", UnsoldStay, UnsoldCancel)
+	default:
+		bad("/policies/unsold", "must be %s or %s", UnsoldStay, UnsoldCancel)
 	}
 	if p.Beacon {
 		bad("/policies/beacon", "this version draws without a public beacon; leave it out")

@@ -70,7 +70,7 @@ func TestADraftIsCheckedFieldByField(t *testing.T) {
 		{"late payment: nothing", func(d draft) { d.Policies.LatePayment = "" }, "/policies/late_payment"},
 		{"late payment: something else", func(d draft) { d.Policies.LatePayment = "keep" }, "/policies/late_payment"},
 		{"unsold: cancel", func(d draft) { d.Policies.Unsold = campaign.UnsoldCancel }, ""},
-		{"unsold: draw", func(d draft) { d.Policies.Unsold = campaign.UnsoldDraw }, ""},
+		{"unsold: draw", func(d draft) { d.Policies.Unsold = campaign.UnsoldDraw }, "/policies/unsold"},
 		{"unsold: nothing", func(d draft) { d.Policies.Unsold = "" }, "/policies/unsold"},
 		{"unsold: something else", func(d draft) { d.Policies.Unsold = "burn" }, "/policies/unsold"},
 		{"a beacon", func(d draft) { d.Policies.Beacon = true }, "/policies/beacon"},

@@ -22,7 +22,7 @@ func fullDraft() campaign.Draft {
 	d := fixture.Draft(4)
 	d.Name, d.Currency, d.PurchaseLimit = "A campaign with everything", "EUR", pointer(3)
 	d.SaleStartsAt, d.SaleEndsAt = pointer(noon), pointer(noon.Add(time.Hour))
-	d.Policies = campaign.Policies{LatePayment: campaign.LatePaymentReassign, Unsold: campaign.UnsoldDraw, CancellationUntil: &noon}
+	d.Policies = campaign.Policies{LatePayment: campaign.LatePaymentReassign, Unsold: campaign.UnsoldCancel, CancellationUntil: &noon}
 	d.Layers[1].Prizes = nil
 	d.Layers[3].Prizes = []campaign.PrizeGroup{{Name: "Gold", Count: 1}, {Name: "Silver", Count: 2}, {Name: "Gold", Count: 1}}
 	return d

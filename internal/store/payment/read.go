@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -57,4 +58,33 @@ func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UU
 		}
 		return err
 	})
+}
+
+// OfIntents returns the payments that have intents of the provider, by intent. It leaves
+// out those that nobody here knows.
+func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[string]Payment, error) {
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM payments WHERE intent_id = i.id) p`, intents)
+	if err != nil {
+		return nil, fmt.Errorf("payment.OfIntents: %w", err)
+	}
+	of := make(map[string]Payment, len(found))
+	for _, p := range found {
+		of[*p.IntentID] = p
+	}
+	return of, nil
+}
+
+// EachReceived calls each for every payment that has captured money and whose intent was
+// asked for in [from, to). It reads the whole table.
+func EachReceived(ctx context.Context, db postgres.DB, from, to time.Time, each func(intentID string)) error {
+	rows, err := db.Query(ctx, `SELECT intent_id FROM payments WHERE received > 0 AND attempt_at >= $1 AND attempt_at < $2`, from, to)
+	if err != nil {
+		return fmt.Errorf("payment.EachReceived: %w", err)
+	}
+	var id string
+	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil }); err != nil {
+		return fmt.Errorf("payment.EachReceived: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/redisx"
+	"triprize/internal/platform/stripe"
+)
+
+func auditPaymentsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "payments",
+		Short: "Compare our payments and refunds with the provider's; status 1 when something differs",
+		Long: `Compare our payments and refunds with what the provider has on its books: all
+intents and refunds that were made from --from until before --to. What is captured
+there must be settled or returned here, what is refunded there must be refunded
+here, and the other way round, to the smallest unit. What is still under way is
+listed apart. It changes nothing. Its calls are paced together with those of the
+workers. Status 1 when something differs.`,
+		Args: cobra.NoArgs,
+	}
+	file := configFlag(c)
+	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00")
+	to := c.Flags().String("to", "", "end of the span, which is not part of it")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		begin, end, err := spanOf(*from, *to)
+		if err != nil {
+			return err
+		}
+		settings, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		if !settings.Payments.Stripe.Enabled() {
+			return errors.New("payments.stripe.key is not set: there is no provider to compare with")
+		}
+		report, err := comparePayments(cmd.Context(), settings, begin, end)
+		if err != nil {
+			return err
+		}
+		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
+	}
+	return c
+}
+
+// spanOf reads --from and --to.
+func spanOf(from, to string) (begin, end time.Time, err error) {
+	if begin, err = momentOf("--from", from); err != nil {
+		return begin, end, err
+	}
+	if end, err = momentOf("--to", to); err != nil {
+		return begin, end, err
+	}
+	switch {
+	case !begin.Before(end):
+		err = fmt.Errorf("--to must be after --from")
+	case end.Sub(begin) > audit.MaxPaymentsSpan:
+		err = fmt.Errorf("the span may have %d days at most; compare longer ones in parts", int(audit.MaxPaymentsSpan.Hours()/24))
+	}
+	return begin, end, err
+}
+
+func momentOf(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, fmt.Errorf("%s is required", flag)
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s %q is neither a date (2026-11-01) nor a time (2026-11-01T09:00:00Z)", flag, text)
+}
+
+func comparePayments(ctx context.Context, settings config.Settings, from, to time.Time) (audit.PaymentsReport, error) {
+	settings.Postgres.StatementTimeout = auditTimeout // two statements read whole tables
+	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
+	if err != nil {
+		return audit.PaymentsReport{}, err
+	}
+	defer pool.Close()
+	rdb, err := redisx.Open(settings.Redis, "triprize-audit")
+	if err != nil {
+		return audit.PaymentsReport{}, err
+	}
+	defer func() { _ = rdb.Close() }()
+	provider := stripe.New(settings.Payments.Stripe, rdb, settings.Redis.Namespace, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	defer provider.Close()
+	return audit.ComparePayments(ctx, pool, provider, from, to)
+}
+
+// reportPayments prints a report, and returns an error when something differs.
+func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
+	if asJSON {
+		if err := json.NewEncoder(out).Encode(struct {
+			OK bool `json:"ok"`
+			audit.PaymentsReport
+		}{len(r.Differences) == 0, r}); err != nil {
+			return err
+		}
+	} else {
+		printPayments(out, r)
+	}
+	if n := len(r.Differences); n > 0 {
+		return fmt.Errorf("%d differences", n)
+	}
+	return nil
+}
+
+func printPayments(out io.Writer, r audit.PaymentsReport) {
+	for name, list := range map[string][]audit.Entry{"differs": r.Differences, "under way": r.UnderWay} {
+		for _, e := range list {
+			say(out, "%s: purchase %s, intent %s, refund %s: %s; here %d, there %d %s", name, orNone(e.PurchaseID), orNone(e.IntentID), orNone(e.RefundID), e.What, e.Here, e.There, e.Currency)
+		}
+	}
+	currencies := make([]string, 0, len(r.Totals))
+	for currency := range r.Totals {
+		currencies = append(currencies, currency)
+	}
+	slices.Sort(currencies)
+	for _, currency := range currencies {
+		t := r.Totals[currency]
+		say(out, "%s: captured %d here, %d there; refunded %d here, %d there", currency, t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere)
+	}
+	say(out, "%d intents and %d refunds compared: %d differences, %d under way", r.Intents, r.Refunds, len(r.Differences), len(r.UnderWay))
+}
+
+func orNone(id string) string {
+	if id == "" {
+		return "–"
+	}
+	return id
+}

@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/calloff"
+	"triprize/internal/service/refunds"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+// generous gives every refund that it is asked for, once.
+type generous struct {
+	mu    sync.Mutex
+	given map[string]stripe.Refund // by key
+}
+
+func (g *generous) CreateRefund(_ context.Context, n stripe.NewRefund) (stripe.Refund, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.given[n.Key]; !ok {
+		g.given[n.Key] = stripe.Refund{ID: "re_" + n.Key, IntentID: n.IntentID, Status: stripe.RefundSucceeded, Amount: n.Amount, Currency: "JPY", Metadata: n.Metadata}
+	}
+	return g.given[n.Key], nil
+}
+
+func (g *generous) Refund(context.Context, string) (stripe.Refund, error) {
+	return stripe.Refund{}, errors.New("nobody asks")
+}
+
+func (g *generous) RefundsOf(context.Context, string) ([]stripe.Refund, error) { return nil, nil }
+
+func callOffMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
+	t.Helper()
+	payload, err := json.Marshal(calloff.Order{By: "operator:ops", Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuidv7.New()
+	_, messages, err := outbox.Accept(t.Context(), w.db, []job.Request{{ID: id, Client: "ops", Key: id.String(), Kind: job.KindCampaignCancellation,
+		CampaignID: campaignID, Payload: payload, Keep: time.Hour}})
+	if err != nil || len(messages) != 1 {
+		t.Fatal(messages, err)
+	}
+	return messages[0]
+}
+
+// From the cancelled campaign to the money back, by tasks alone.
+func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
+	t.Parallel()
+	settings := workerSettings(t)
+	rdb := fixture.Redis(t, settings)
+	w := newWorkerWith(t, settings)
+	provider := &generous{given: make(map[string]stripe.Refund)}
+	w.TakeRefunds(provider, fixture.Pool(t, settings), settings.Payments, prometheus.NewRegistry())
+	ctx, end := context.WithCancel(t.Context())
+	running := make(chan error, 1)
+	go func() { running <- w.Run(ctx) }()
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	bought := fixture.BoughtByCard(t, w.db, id, "mina", 0, 2)
+	fixture.Buy(t, w.db, id, "otto", 0, 1)
+	message := callOffMessage(t, w, id)
+	ref := message.Jobs[0]
+	if err := outbox.Enqueue(t.Context(), queue.NewClient(rdb, settings.Redis.Namespace, time.Hour), message); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
+	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
+		t.Errorf("the job is %s after %d attempts: %+v", j.State, j.Attempts, j.Problem)
+	}
+	if p, err := purchase.Get(t.Context(), w.db, bought); err != nil || p.State != purchase.Refunded || len(provider.given) != 1 {
+		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(provider.given), err)
+	}
+	if c, err := campaign.Get(t.Context(), w.db, id); err != nil || c.State != campaign.Cancelled {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	fixture.Sound(t, w.db)
+	end()
+	if err := <-running; err != nil {
+		t.Error(err)
+	}
+}
+
+// A job that waits for money is put off: it holds no slot, and no attempt counts.
+func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	fixture.BoughtByCard(t, w.db, id, "mina", 0, 2)
+	ref := callOffMessage(t, w, id).Jobs[0]
+	for range 4 {
+		if err := w.settleCalloffs(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	expect(t, w.db, ref.ID, job.Queued, 1)
+}
+
+// Its attempts are counted anew with every chunk, so that deaths in other chunks do not
+// give it up.
+func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	fixture.Buy(t, w.db, id, "mina", 0, 2)
+	ref := callOffMessage(t, w, id).Jobs[0]
+	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
+	if err := w.settleCalloffs(t.Context(), []job.Ref{ref}, true); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
+		t.Errorf("it is %s after %d attempts", j.State, j.Attempts)
+	}
+}
+
+func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
+	w.TakeRefunds(&generous{given: make(map[string]stripe.Refund)}, fixture.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
+	for _, payload := range []string{"", "{}", `{"refund":"` + uuid.NewString() + `"}`} {
+		if err := w.settleRefund(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
+			t.Errorf("%q: %v", payload, err)
+		}
+	}
+	task, err := refunds.TaskOf(refund.Ref{ID: uuid.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := w.settleRefund(ended, task, false); err != nil { // the database does not answer
+		t.Errorf("got %v", err)
+	}
+}

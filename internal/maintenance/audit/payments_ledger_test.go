@@ -1,0 +1,275 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+// books are what a provider has.
+type books struct {
+	intents []stripe.Intent
+	refunds []stripe.Refund
+	before  func(call string) // hears each call
+}
+
+func (b *books) hear(call string) {
+	if b.before != nil {
+		b.before(call)
+	}
+}
+
+func (b *books) ListIntents(_ context.Context, from, to time.Time, yield func(stripe.Intent) error) error {
+	b.hear("list intents")
+	for _, i := range b.intents {
+		if !i.CreatedAt.Before(from) && i.CreatedAt.Before(to) {
+			if err := yield(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *books) ListRefunds(_ context.Context, from, to time.Time, yield func(stripe.Refund) error) error {
+	b.hear("list refunds")
+	for _, r := range b.refunds {
+		if !r.CreatedAt.Before(from) && r.CreatedAt.Before(to) {
+			if err := yield(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errMissing = &stripe.Error{Kind: stripe.KindRefused, Code: "resource_missing"}
+
+func (b *books) Intent(_ context.Context, id string) (stripe.Intent, error) {
+	b.hear("intent")
+	for _, i := range b.intents {
+		if i.ID == id {
+			return i, nil
+		}
+	}
+	return stripe.Intent{}, errMissing
+}
+
+func (b *books) Refund(_ context.Context, id string) (stripe.Refund, error) {
+	b.hear("refund")
+	for _, r := range b.refunds {
+		if r.ID == id {
+			return r, nil
+		}
+	}
+	return stripe.Refund{}, errMissing
+}
+
+// ledgers are our books and the provider's, with two purchases by card: mina's is kept,
+// otto's was refunded.
+type ledgers struct {
+	t          *testing.T
+	db         *pgxpool.Pool
+	there      *books
+	mina, otto uuid.UUID
+	from, to   time.Time
+}
+
+func newLedgers(t *testing.T) *ledgers {
+	t.Helper()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(5))
+	l := &ledgers{t: t, db: db, there: &books{}, from: time.Now().Add(-time.Hour), to: time.Now().Add(time.Hour)}
+	l.mina, l.otto = fixture.BoughtByCard(t, db, id, "mina", 2, 2), fixture.BoughtByCard(t, db, id, "otto", 3, 1)
+	for _, bought := range []uuid.UUID{l.mina, l.otto} {
+		p, err := purchase.Get(t.Context(), db, bought)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.there.intents = append(l.there.intents, stripe.Intent{ID: fixture.IntentOf(bought), Status: stripe.Succeeded, Amount: p.Amount, Received: p.Amount,
+			Currency: "JPY", Metadata: map[string]string{"purchase_id": bought.String()}, CreatedAt: time.Now()})
+	}
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		refund.QueueInsert(&b, []refund.Refund{{ID: uuidv7.New(), PurchaseID: l.otto, CampaignID: id, UserID: "otto", Method: refund.Card, Amount: 300,
+			Currency: "JPY", Reason: refund.PurchaseCancelled}})
+		b.Queue(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), due_at = NULL, attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_otto'`)
+		return tx.SendBatch(t.Context(), &b).Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.there.refunds = []stripe.Refund{{ID: "re_otto", IntentID: fixture.IntentOf(l.otto), Status: stripe.RefundSucceeded, Amount: 300, Currency: "JPY",
+		Metadata: map[string]string{"purchase_id": l.otto.String()}, CreatedAt: time.Now()}}
+	return l
+}
+
+func (l *ledgers) compare() audit.PaymentsReport {
+	l.t.Helper()
+	r, err := audit.ComparePayments(l.t.Context(), l.db, l.there, l.from, l.to)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}
+
+func (l *ledgers) sql(statement string) {
+	l.t.Helper()
+	if _, err := l.db.Exec(l.t.Context(), statement); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func TestEqualBooksHaveNoDifference(t *testing.T) {
+	t.Parallel()
+	l := newLedgers(t)
+	l.there.intents = append(l.there.intents, // not ours, and one of ours that was never confirmed
+		stripe.Intent{ID: "pi_strange", Received: 5000, Currency: "JPY", CreatedAt: time.Now()},
+		stripe.Intent{ID: "pi_first", Status: stripe.RequiresConfirmation, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
+	l.there.refunds = append(l.there.refunds, // not ours, and an earlier attempt
+		stripe.Refund{ID: "re_strange", IntentID: "pi_strange", Status: stripe.RefundSucceeded, Amount: 5000, Currency: "JPY", CreatedAt: time.Now()},
+		stripe.Refund{ID: "re_before", IntentID: fixture.IntentOf(l.otto), Status: stripe.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
+	r := l.compare()
+	if len(r.Differences)+len(r.UnderWay) != 0 || r.Intents != 3 || r.Refunds != 2 {
+		t.Errorf("got %+v", r)
+	}
+	if got := *r.Totals["JPY"]; got != (audit.Totals{CapturedHere: 700, CapturedThere: 700, RefundedHere: 300, RefundedThere: 300}) {
+		t.Errorf("the totals are %+v", got)
+	}
+}
+
+// Each way in which the books can differ is found, and named with its purchase.
+func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(l *ledgers)
+		what  string
+	}{
+		"captured there, unknown here": {func(l *ledgers) {
+			l.there.intents = append(l.there.intents, stripe.Intent{ID: "pi_two", Received: 400, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
+		}, "no payment here has this intent"},
+		"captured there, cancelled here": {func(l *ledgers) {
+			l.sql(`UPDATE payments SET phase = 'cancelled', ending = 'expired', received = 0 WHERE amount = 400`)
+		}, "captured at the provider, and cancelled here"},
+		"captured here, not there": {func(l *ledgers) {
+			l.there.intents[0].Received, l.there.intents[0].Status = 0, stripe.Canceled
+		}, "not captured at the provider: canceled"},
+		"captured here, unknown there": {func(l *ledgers) { l.there.intents = l.there.intents[1:] }, "does not know the intent"},
+		"a yen less":                   {func(l *ledgers) { l.there.intents[0].Received-- }, "another amount"},
+		"another currency":             {func(l *ledgers) { l.there.intents[0].Currency = "USD" }, "another amount or currency"},
+		"another purchase":             {func(l *ledgers) { l.there.intents[0].Metadata["purchase_id"] = l.otto.String() }, "of another purchase"},
+		"refunded here, unknown there": {func(l *ledgers) { l.there.refunds = nil }, "does not know the refund"},
+		"refunded here, failed there":  {func(l *ledgers) { l.there.refunds[0].Status = stripe.RefundFailed }, "the refund is succeeded, at the provider failed"},
+		"refunded there, failed here": {func(l *ledgers) {
+			l.sql(`UPDATE refunds SET state = 'failed', finished_at = NULL`)
+		}, "the refund is failed, at the provider succeeded"},
+		"refunded there and settled by hand": {func(l *ledgers) {
+			l.sql(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank'`)
+		}, "the refund is settled, at the provider succeeded"},
+		"refunded there by hand": {func(l *ledgers) {
+			l.there.refunds = append(l.there.refunds, stripe.Refund{ID: "re_hand", IntentID: fixture.IntentOf(l.mina), Status: stripe.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
+		}, "no refund here has its id"},
+		"a yen less refunded": {func(l *ledgers) { l.there.refunds[0].Amount-- }, "another amount or currency than the refund's"},
+	} {
+		l := newLedgers(t)
+		c.spoil(l)
+		r := l.compare()
+		if len(r.Differences) != 1 || !strings.Contains(r.Differences[0].What, c.what) || r.Differences[0].PurchaseID == "" || len(r.UnderWay) != 0 {
+			t.Errorf("%s: %+v, under way %+v", name, r.Differences, r.UnderWay)
+		}
+	}
+}
+
+// What is still open here, on either side of its call, is no difference.
+func TestWhatIsUnderWayIsListedApart(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(l *ledgers){
+		"capturing": func(l *ledgers) {
+			l.sql(`UPDATE payments SET phase = 'capturing', received = 0, finished_at = NULL WHERE amount = 400`)
+		},
+		"captured": func(l *ledgers) {
+			l.sql(`UPDATE payments SET phase = 'captured', finished_at = NULL WHERE amount = 400`)
+		},
+		"cancelled, and woken": func(l *ledgers) {
+			l.sql(`UPDATE payments SET phase = 'cancelled', ending = 'expired', received = 0, due_at = clock_timestamp() WHERE amount = 400`)
+		},
+		"pending refund": func(l *ledgers) { l.sql(`UPDATE refunds SET state = 'pending', finished_at = NULL`) },
+		"open refund": func(l *ledgers) {
+			l.sql(`UPDATE refunds SET state = 'open', finished_at = NULL, provider_id = NULL`)
+		},
+		"woken refund": func(l *ledgers) {
+			l.sql(`UPDATE refunds SET due_at = clock_timestamp()`)
+			l.there.refunds[0].Status = stripe.RefundFailed
+		},
+	} {
+		l := newLedgers(t)
+		spoil(l)
+		if r := l.compare(); len(r.Differences) != 0 || len(r.UnderWay) != 1 {
+			t.Errorf("%s: %+v, under way %+v", name, r.Differences, r.UnderWay)
+		}
+	}
+}
+
+// The books change while they are read: what has moved on both sides is no difference.
+func TestWhatMovesWhileTheBooksAreReadIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	l := newLedgers(t)
+	intent, back := l.there.intents[0], l.there.refunds[0]
+	l.there.intents[0].Received, l.there.intents[0].Status = 0, stripe.RequiresCapture // when the list is made
+	l.there.refunds[0].Status = stripe.RefundPending
+	l.there.before = func(call string) {
+		switch call {
+		case "intent":
+			l.there.intents[0] = intent
+		case "refund":
+			l.there.refunds[0] = back
+		}
+	}
+	if r := l.compare(); len(r.Differences) != 0 || *r.Totals["JPY"] != (audit.Totals{CapturedHere: 700, CapturedThere: 700, RefundedHere: 300, RefundedThere: 300}) {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// An intent belongs to the span in which the provider has made it, by the provider's
+// clock.
+func TestWhatTheProviderHasMadeInAnotherSpanIsNotMissing(t *testing.T) {
+	t.Parallel()
+	l := newLedgers(t)
+	l.there.intents[0].CreatedAt, l.there.refunds[0].CreatedAt = l.to.Add(time.Second), l.from.Add(-time.Second)
+	if r := l.compare(); len(r.Differences) != 0 || r.Intents != 1 || r.Refunds != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestAComparisonFailsWhenTheProviderDoes(t *testing.T) {
+	t.Parallel()
+	l := newLedgers(t)
+	away := &stripe.Error{Kind: stripe.KindUnavailable}
+	if _, err := audit.ComparePayments(t.Context(), l.db, cutOff{l.there, away}, l.from, l.to); !errors.Is(err, away) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// cutOff is books whose lists end early.
+type cutOff struct {
+	*books
+	err error
+}
+
+func (c cutOff) ListRefunds(context.Context, time.Time, time.Time, func(stripe.Refund) error) error {
+	return c.err
+}

@@ -1,0 +1,130 @@
+package recovery_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/calloff"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// sale makes a campaign with a policy whose sale ended a moment ago, or ends in an hour.
+func (p *setup) sale(policy string, ended bool) uuid.UUID {
+	p.t.Helper()
+	draft := fixture.Draft(3)
+	draft.Policies.Unsold = policy
+	id := fixture.Campaign(p.t, p.db, draft)
+	p.endSale(id, ended)
+	return id
+}
+
+func (p *setup) endSale(id uuid.UUID, ended bool) {
+	p.t.Helper()
+	_, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET sale_ends_at = clock_timestamp() + CASE WHEN $2 THEN interval '-1 s' ELSE '1 hour' END WHERE id = $1`, id, ended)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// unsoldJobs returns the queued jobs that cancel a campaign.
+func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
+	p.t.Helper()
+	rows, err := p.db.Query(p.t.Context(), `SELECT id FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation' AND state = 'queued' AND client = 'system'`, id)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		ref := job.Ref{CampaignID: id}
+		if err := rows.Scan(&ref.ID); err != nil {
+			p.t.Fatal(err)
+		}
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+func (p *setup) callOff(ref job.Ref) job.Outcome {
+	p.t.Helper()
+	outcome, err := calloff.New(p.db, calloff.Observer{}, fixture.Logger(p.t)).Run(p.t.Context(), ref)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return outcome
+}
+
+func TestASaleThatEndsUnsoldIsCancelledOnceIfItsPolicySaysSo(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	ended, open, stays := p.sale(campaign.UnsoldCancel, true), p.sale(campaign.UnsoldCancel, false), p.sale(campaign.UnsoldStay, true)
+	drawing := p.sale(campaign.UnsoldCancel, false)
+	fixture.SellOut(t, p.db, drawing)
+	p.endSale(drawing, true)
+	old := p.sale(campaign.UnsoldStay, true)
+	if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("ended-sales"); got["found"] != 1 || got["enqueued"] != 1 {
+		t.Errorf("got %v", got)
+	}
+	if got := p.sweep("ended-sales"); got["found"] != 1 || got["enqueued"] != 0 { // its job is queued
+		t.Errorf("again: %v", got)
+	}
+	for id, want := range map[uuid.UUID]int{ended: 1, open: 0, stays: 0, drawing: 0, old: 0} {
+		if got := p.unsoldJobs(id); len(got) != want {
+			t.Errorf("campaign %s has %d jobs, wanted %d", id, len(got), want)
+		}
+	}
+	p.callOff(p.unsoldJobs(ended)[0])
+	if c, err := campaign.Get(t.Context(), p.db, ended); err != nil || c.State != campaign.Cancelled {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	if got := p.sweep("ended-sales"); got["found"] != 0 {
+		t.Errorf("when it is cancelled: %v", got)
+	}
+}
+
+// An end that was put off is another end, with a job of its own.
+func TestASaleWhoseEndIsPutOffIsCancelledAtItsNewEnd(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := p.sale(campaign.UnsoldCancel, true)
+	p.sweep("ended-sales")
+	first := p.unsoldJobs(id)[0]
+	p.endSale(id, false)
+	if outcome := p.callOff(first); outcome.Problem == nil || outcome.Problem.Code != fault.StateConflict {
+		t.Errorf("got %+v", outcome)
+	}
+	if got := p.sweep("ended-sales"); got["found"] != 0 {
+		t.Errorf("before the new end: %v", got)
+	}
+	p.endSale(id, true)
+	if got := p.sweep("ended-sales"); got["enqueued"] != 1 {
+		t.Errorf("at the new end: %v", got)
+	}
+	if outcome := p.callOff(p.unsoldJobs(id)[0]); outcome.Problem != nil {
+		t.Errorf("got %+v", outcome.Problem)
+	}
+}
+
+func TestASaleWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := p.sale(campaign.UnsoldCancel, true)
+	p.sweep("ended-sales")
+	first := p.unsoldJobs(id)[0]
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{first.ID}, job.ProblemOf(errors.New("died"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("ended-sales"); got["enqueued"] != 1 {
+		t.Errorf("got %v", got)
+	}
+	if got := p.unsoldJobs(id); len(got) != 1 || got[0].ID == first.ID {
+		t.Errorf("got %v", got)
+	}
+}
