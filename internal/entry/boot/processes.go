@@ -26,6 +26,9 @@ func API(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
+		return err
+	}
 	server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Health) //nolint:contextcheck // requests have contexts of their own
 	if err != nil {
 		return err

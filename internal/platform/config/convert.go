@@ -37,14 +37,18 @@ func convertAll(v *viper.Viper, known []string, source func(key string) string) 
 	return errors.Join(faults...)
 }
 
-// typesOf returns the type of every setting.
+// typesOf returns the type of every setting. A section may have sections of its own.
 func typesOf(settings reflect.Type) map[string]reflect.Type {
 	types := make(map[string]reflect.Type)
 	for i := range settings.NumField() {
-		section := settings.Field(i)
-		for j := range section.Type.NumField() {
-			field := section.Type.Field(j)
-			types[section.Tag.Get("mapstructure")+"."+field.Tag.Get("mapstructure")] = field.Type
+		field := settings.Field(i)
+		name := field.Tag.Get("mapstructure")
+		if field.Type.Kind() != reflect.Struct {
+			types[name] = field.Type
+			continue
+		}
+		for inside, t := range typesOf(field.Type) {
+			types[name+"."+inside] = t
 		}
 	}
 	return types

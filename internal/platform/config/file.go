@@ -30,8 +30,18 @@ func mergeFile(v *viper.Viper, file string, known []string) error {
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
-	maps.DeleteFunc(sections, func(_ string, content any) bool { return content == nil }) // for example, all of it is commented out
+	dropEmpty(sections)
 	return v.MergeConfigMap(sections)
+}
+
+// dropEmpty drops sections without content: for example, all of it is commented out.
+func dropEmpty(section map[string]any) {
+	maps.DeleteFunc(section, func(_ string, content any) bool { return content == nil })
+	for _, content := range section {
+		if inside, nested := content.(map[string]any); nested {
+			dropEmpty(inside)
+		}
+	}
 }
 
 // faultsOf returns what is wrong with the names in a section, sorted by name.

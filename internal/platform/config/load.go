@@ -126,7 +126,7 @@ func check(settings Settings) error {
 	}
 	err := v.Struct(settings)
 	if err == nil {
-		return checkRetention(settings)
+		return errors.Join(checkRetention(settings), checkPayments(settings.Payments))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -188,6 +188,10 @@ func reason(f validator.FieldError) string {
 	case "quorum_of":
 		scheme, _, _ := strings.Cut(f.Param(), " ")
 		return fmt.Sprintf("must be the URLs of an odd number of different servers, %s://…,%s://…,%s://…", scheme, scheme, scheme)
+	case "ltefield":
+		return fmt.Sprintf("is %v, must be at most %s", f.Value(), others(f))
+	case "startswith":
+		return "must begin with " + f.Param()
 	case "hexadecimal", "len":
 		return "must be 64 hex digits, as from: openssl rand -hex 32"
 	default:
@@ -197,11 +201,15 @@ func reason(f validator.FieldError) string {
 
 // others returns the names of the settings of the same section that a rule refers to.
 func others(f validator.FieldError) string {
-	path := strings.Split(f.StructNamespace(), ".") // Settings, the section, the setting
-	section, _ := reflect.TypeFor[Settings]().FieldByName(path[1])
+	path := strings.Split(f.StructNamespace(), ".") // Settings, the sections, the setting
+	section := reflect.TypeFor[Settings]()
+	for _, name := range path[1 : len(path)-1] {
+		field, _ := section.FieldByName(name)
+		section = field.Type
+	}
 	var names []string
 	for _, field := range strings.Fields(f.Param()) {
-		other, _ := section.Type.FieldByName(field)
+		other, _ := section.FieldByName(field)
 		names = append(names, other.Tag.Get("mapstructure"))
 	}
 	return strings.Join(names, " or ")

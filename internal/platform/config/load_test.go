@@ -274,20 +274,29 @@ func TestTheFileNamesEverySettingWithAComment(t *testing.T) {
 	lines := strings.Split(string(configs.Defaults), "\n")
 	sections := reflect.TypeFor[Settings]()
 	for i := range sections.NumField() {
-		section := sections.Field(i)
-		at := slices.Index(lines, section.Tag.Get("mapstructure")+":")
+		name := sections.Field(i).Tag.Get("mapstructure")
+		at := slices.Index(lines, name+":")
 		if at < 0 {
-			t.Fatalf("the file has no section %s", section.Tag.Get("mapstructure"))
+			t.Fatalf("the file has no section %s", name)
 		}
-		for j := range section.Type.NumField() {
-			name := section.Type.Field(j).Tag.Get("mapstructure")
-			found := slices.IndexFunc(lines[at+1:], func(line string) bool {
-				return strings.HasPrefix(line, "  "+name+":") && strings.Contains(line, " # ")
-			})
-			end := slices.Index(lines[at:], "")
-			if found < 0 || end >= 0 && found > end {
-				t.Errorf("the file has no commented line for %s.%s", section.Tag.Get("mapstructure"), name)
-			}
+		end := slices.Index(append(lines[at:], ""), "")
+		commented(t, lines[at+1:at+end], name, "  ", sections.Field(i).Type)
+	}
+}
+
+// commented looks in the lines of a section for every setting of it, each with a comment.
+func commented(t *testing.T, lines []string, name, indent string, section reflect.Type) {
+	t.Helper()
+	for i := range section.NumField() {
+		field := section.Field(i)
+		own := field.Tag.Get("mapstructure")
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, indent+own+":") })
+		nested := field.Type.Kind() == reflect.Struct
+		switch {
+		case at < 0 || !nested && !strings.Contains(lines[at], " # "):
+			t.Errorf("the file has no commented line for %s.%s", name, own)
+		case nested:
+			commented(t, lines[at+1:], name+"."+own, indent+"  ", field.Type)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type Settings struct {
 	Campaigns   Campaigns   `mapstructure:"campaigns"`
 	Holds       Holds       `mapstructure:"holds"`
 	Wallets     Wallets     `mapstructure:"wallets"`
+	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
@@ -240,4 +241,7 @@ type Sweeps struct {
 	StuckDrawsInterval            time.Duration `mapstructure:"stuck_draws_interval"          validate:"min=10ms,max=24h"`
 	StuckDrawsAfter               time.Duration `mapstructure:"stuck_draws_after"             validate:"min=10ms,max=24h"`
 	OldRecordsInterval            time.Duration `mapstructure:"old_records_interval"          validate:"min=10ms,max=24h"`
+	UnsettledPaymentsInterval     time.Duration `mapstructure:"unsettled_payments_interval"   validate:"min=10ms,max=24h"`
+	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval"        validate:"min=10ms,max=24h"`
+	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval"          validate:"min=10ms,max=24h"`
 }

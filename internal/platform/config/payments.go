@@ -1,0 +1,130 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Payments is how purchases wait for cards, and the provider of cards.
+type Payments struct {
+	Reservation    time.Duration `mapstructure:"reservation"     validate:"min=1m,max=24h"`
+	MaxExtension   time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
+	Concurrency    int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
+	Lease          time.Duration `mapstructure:"lease"           validate:"min=1s,max=1h"`
+	MaxConnections int32         `mapstructure:"max_connections" validate:"min=2,max=1000"`
+	ReturnURL      string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
+	Recheck        time.Duration `mapstructure:"recheck"         validate:"min=1s,max=24h"`
+	Stripe         Stripe        `mapstructure:"stripe"`
+}
+
+// Stripe is the provider of cards. Rates are calls per second of all processes together.
+type Stripe struct {
+	Key              string        `mapstructure:"key"               validate:"max=255"`
+	URL              string        `mapstructure:"url"               validate:"max=2048"`
+	WebhookSecret    string        `mapstructure:"webhook_secret"    validate:"max=2048"`
+	WebhookTolerance time.Duration `mapstructure:"webhook_tolerance" validate:"min=1s,max=24h"`
+	Account          string        `mapstructure:"account"           validate:"omitempty,startswith=acct_,max=255"`
+	Timeout          time.Duration `mapstructure:"timeout"           validate:"min=100ms,max=5m"`
+	Rate             int           `mapstructure:"rate"              validate:"min=1,max=10000"`
+	EndpointRate     int           `mapstructure:"endpoint_rate"     validate:"min=1,ltefield=Rate"`
+}
+
+// Enabled tells whether cards are accepted.
+func (s Stripe) Enabled() bool { return s.Key != "" }
+
+// Live tells whether the key moves real money.
+func (s Stripe) Live() bool {
+	return strings.HasPrefix(s.Key, "sk_live_") || strings.HasPrefix(s.Key, "rk_live_")
+}
+
+// WebhookSecrets returns the secrets that webhooks may be signed with.
+func (s Stripe) WebhookSecrets() []string {
+	if s.WebhookSecret == "" {
+		return nil
+	}
+	secrets := strings.Split(s.WebhookSecret, ",")
+	for i := range secrets {
+		secrets[i] = strings.TrimSpace(secrets[i])
+	}
+	return secrets
+}
+
+// CheckWebhooks refuses a key without a secret: nobody would believe its webhooks. The
+// api calls it, because it is the api that gets them.
+func (s Stripe) CheckWebhooks() error {
+	if s.Enabled() && s.WebhookSecret == "" {
+		return fault("payments.stripe.webhook_secret", "is required by the api together with payments.stripe.key; Stripe shows it where the webhook is set up")
+	}
+	return nil
+}
+
+// leaseMargin is what a worker has left of its lease after its longest call.
+const leaseMargin = 2 * time.Second
+
+// checkPayments checks what one field alone cannot say. It repeats no secrets and no URLs.
+func checkPayments(p Payments) error {
+	var faults []error
+	if least := p.Stripe.Timeout + leaseMargin; p.Lease <= least {
+		faults = append(faults, fault("payments.lease", fmt.Sprintf("is %s, must be more than stripe.timeout + %s, %s", p.Lease, leaseMargin, least)))
+	}
+	return errors.Join(append(faults, checkKey(p.Stripe), checkURL(p.Stripe), checkSecrets(p.Stripe))...)
+}
+
+func checkKey(s Stripe) error {
+	if !s.Enabled() {
+		return nil
+	}
+	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
+		if rest, found := strings.CutPrefix(s.Key, prefix); found && rest != "" && printable(rest) {
+			return nil
+		}
+	}
+	return fault("payments.stripe.key", "must be a secret or restricted key of Stripe: sk_test_…, rk_test_…, sk_live_… or rk_live_…")
+}
+
+func checkURL(s Stripe) error {
+	if s.URL == "" {
+		return nil
+	}
+	const name = "payments.stripe.url"
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil, u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, strings.Trim(u.Path, "/") != "", u.RawQuery != "", u.Fragment != "":
+		return fault(name, "must be a server and nothing more: https://host:port")
+	case s.Live() && (u.Scheme != "https" || u.Host != "api.stripe.com"):
+		return fault(name, "is refused with a live key, which is for Stripe itself: leave the URL empty")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return fault(name, "must be https://; http:// is for this machine only (127.0.0.1, ::1, localhost)")
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// shortestSecret is the least number of bytes of a webhook's secret. Stripe's have 38.
+const shortestSecret = 16
+
+func checkSecrets(s Stripe) error {
+	for _, secret := range s.WebhookSecrets() {
+		if len(secret) < shortestSecret || !printable(secret) {
+			return fault("payments.stripe.webhook_secret", fmt.Sprintf("must be one or more secrets of at least %d bytes, whsec_…, separated by commas", shortestSecret))
+		}
+	}
+	return nil
+}
+
+// printable tells whether a text is ASCII without blanks, as a header needs it.
+func printable(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func fault(name, reason string) error {
+	return fmt.Errorf("setting %s (%s): %s", name, variable(name), reason)
+}
