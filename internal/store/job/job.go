@@ -61,6 +61,8 @@ const (
 	KindAuthorizationCreate  Kind = "authorization-create"
 	KindAuthorizationCapture Kind = "authorization-capture"
 	KindAuthorizationVoid    Kind = "authorization-void"
+	KindRefundRetry          Kind = "refund-retry"
+	KindRefundSettle         Kind = "refund-settle"
 )
 
 // QueueKinds lists the kinds that workers handle. Each has a queue and a share of every

@@ -1,0 +1,133 @@
+package refunds
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
+)
+
+// stateOf returns the state that a status of the provider means, empty for one that is
+// not known.
+func stateOf(status stripe.RefundStatus) refund.State {
+	switch status {
+	case stripe.RefundPending:
+		return refund.Pending
+	case stripe.RefundRequiresAction:
+		return refund.RequiresAction
+	case stripe.RefundSucceeded:
+		return refund.Succeeded
+	case stripe.RefundFailed:
+		return refund.Failed
+	case stripe.RefundCanceled:
+		return refund.Canceled
+	}
+	return ""
+}
+
+// steps are the steps of the timeline that states are.
+var steps = map[refund.State]string{
+	refund.Pending:        payment.StepRefundPending,
+	refund.RequiresAction: payment.StepRefundAction,
+	refund.Succeeded:      payment.StepRefunded,
+	refund.Failed:         payment.StepRefundFailed,
+	refund.Canceled:       payment.StepRefundFailed,
+}
+
+// pick returns which of the refunds of an intent is the one that we want, if any: ours,
+// unless it is a failure of an earlier attempt; else one of the whole amount that somebody
+// made by hand. One that gives money back comes before one that does not.
+func pick(all []stripe.Refund, wanted *refund.Refund) (found stripe.Refund, ok bool) {
+	for _, one := range all {
+		refused := stateOf(one.Status).Refused()
+		ours := one.Metadata[MetaRefund] == wanted.ID.String()
+		byHand := one.Metadata[MetaRefund] == "" && one.Amount == wanted.Amount && !refused
+		stale := refused && one.Metadata[MetaAttempt] != strconv.Itoa(wanted.Attempt)
+		if !ours && !byHand || ours && stale {
+			continue
+		}
+		if !ok || stateOf(found.Status).Refused() && !refused {
+			found, ok = one, true
+		}
+	}
+	return found, ok
+}
+
+const kindMismatch stripe.ErrorKind = "mismatch" // what came back is not what was asked for
+
+// kindOf returns the kind of a failed call. One that is not the provider's own may have
+// had its effect.
+func kindOf(err error) stripe.ErrorKind {
+	if e, ok := errors.AsType[*stripe.Error](err); ok {
+		return e.Kind
+	}
+	return stripe.KindUnknown
+}
+
+// failureOf returns why the provider has refused a refund, for people.
+func failureOf(err error) string {
+	e, ok := errors.AsType[*stripe.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case e.Code == "":
+		return e.Message
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
+}
+
+// put puts a refund off after a call that has not told its state. What may have been done
+// is looked for next time.
+func (o *run) put(ctx context.Context, err error) (Result, error) {
+	kind := kindOf(err)
+	o.metrics.faults.WithLabelValues(string(kind)).Inc()
+	o.Faults++
+	if !o.State.Refused() { // that has a reason of its own
+		failure := failureOf(err)
+		o.Failure = &failure
+	}
+	next := pause(o.Faults, kind)
+	if e, ok := errors.AsType[*stripe.Error](err); ok && !e.RetryAt.IsZero() {
+		next = max(next, time.Until(e.RetryAt))
+	}
+	log := o.logger.Warn
+	if kind == kindMismatch || kind == stripe.KindRefused || kind == stripe.KindConflict {
+		log = o.logger.Error // time alone will not help
+	}
+	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
+	if err := refund.Write(ctx, o.db, o.Refund, 0, &next); err != nil {
+		return Nothing, err
+	}
+	return Waits, nil
+}
+
+// pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, and an
+// hour when a person has to look at it.
+func pause(faults int, kind stripe.ErrorKind) time.Duration {
+	const longest, forPeople = time.Minute, time.Hour
+	switch kind {
+	case stripe.KindUnavailable, stripe.KindUnknown, stripe.KindLimited:
+		return min(time.Second<<min(faults-1, 6), longest)
+	}
+	return forPeople
+}
+
+// tell logs and counts a new state.
+func (o *run) tell() {
+	if o.State == o.was {
+		return
+	}
+	o.metrics.states.WithLabelValues(string(o.State)).Inc()
+	switch {
+	case o.was == refund.Succeeded:
+		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", o.Failure)
+	case o.State.Refused():
+		o.logger.Error("the provider has refused a refund; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "failure", o.Failure)
+	}
+}

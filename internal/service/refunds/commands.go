@@ -1,0 +1,107 @@
+package refunds
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+)
+
+// Service carries out what people decide about refunds.
+type Service struct {
+	db     postgres.Beginner
+	render func(refund.Refund) any
+}
+
+// NewService returns a Service; db is a pool, or a view of it for transactions that may
+// wait for locks. render makes the answer's body from a refund.
+func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
+	return &Service{db: db, render: render}
+}
+
+// Retry opens a card refund again that the provider has refused. Any other is a
+// state-conflict Error, and an unknown one a not-found Error. by goes into the timeline
+// of the purchase.
+func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
+	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
+		if known.Method != refund.Card {
+			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
+		}
+		if !known.State.Refused() {
+			return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be tried again", known.State, refund.Failed, refund.Canceled)
+		}
+		refund.QueueRetry(b, id)
+		detail := "tried again by " + by
+		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundOpen, Detail: &detail})
+		return nil
+	})
+}
+
+// Settle notes that a refund was given back by hand, with the reason: by the app
+// (asApp) one that was listed for it, by an operator a card refund that the provider has
+// refused. Whoever asks for the other kind gets a forbidden Error; a refund in another
+// state is a state-conflict Error.
+func (s *Service) Settle(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
+	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
+		if err := maySettle(known, asApp); err != nil {
+			return err
+		}
+		refund.QueueSettle(b, id, by, reason)
+		if known.Method == refund.Card {
+			purchase.QueueRefunded(b, known.PurchaseID)
+		}
+		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundSettled, Detail: &reason})
+		return nil
+	})
+}
+
+func maySettle(known refund.Refund, asApp bool) error {
+	switch {
+	case known.Method == refund.Wallet:
+		return fault.New(fault.StateConflict, "the wallet has the money already")
+	case known.Method == refund.External && !asApp:
+		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app settles its refund")
+	case known.Method == refund.Card && asApp:
+		return fault.New(fault.Forbidden, "only an operator settles a card refund")
+	case known.Method == refund.External && known.State != refund.Listed:
+		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
+	case known.Method == refund.Card && !known.State.Refused():
+		return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be settled by hand", known.State, refund.Failed, refund.Canceled)
+	}
+	return nil
+}
+
+// once runs a command once. decide refuses it, or queues its statements; it sees the
+// refund under its lock.
+func (s *Service) once(ctx context.Context, r job.Request, id uuid.UUID, decide func(b *pgx.Batch, known refund.Refund) error) (job.Accepted, error) {
+	accepted, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		known, err := refund.Lock(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		var b pgx.Batch
+		if err := decide(&b, known); err != nil {
+			return nil, err
+		}
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return nil, fmt.Errorf("refunds: %w", err)
+		}
+		now, err := refund.Get(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		return s.render(now), nil
+	})
+	if err != nil {
+		return job.Accepted{}, err
+	}
+	return accepted, nil
+}

@@ -1,0 +1,29 @@
+package refunds
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/postgres"
+)
+
+type metrics struct {
+	states *prometheus.CounterVec // by state
+	faults *prometheus.CounterVec // by kind
+}
+
+// NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
+// for locks; provider makes the refunds.
+func NewRunner(db postgres.Pool, provider Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+	m := &metrics{
+		states: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",
+		}, []string{"state"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
+		}, []string{"kind"}),
+	}
+	registry.MustRegister(m.states, m.faults)
+	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
+}

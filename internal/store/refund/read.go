@@ -1,0 +1,66 @@
+package refund
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+const columns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, r.state, r.version, r.lease_until,
+	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
+	r.provider_id, r.failure, r.faults, r.settled_by, r.settle_reason, r.created_at,
+	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at`
+
+func scan(row pgx.CollectableRow) (r Refund, err error) {
+	err = row.Scan(&r.ID, &r.PurchaseID, &r.CampaignID, &r.UserID, &r.Method, &r.Amount, &r.Currency, &r.Reason, &r.State, &r.Version, &r.LeaseUntil,
+		&r.DueAt, &r.Wakes, &r.Attempt, &r.AttemptAt, &r.KeyAge,
+		&r.ProviderID, &r.Failure, &r.Faults, &r.SettledBy, &r.SettleReason, &r.CreatedAt, &r.Age, &r.FinishedAt)
+	return r, err
+}
+
+// Get returns a refund, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Refund, error) {
+	r, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM refunds r WHERE id = $1`, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Refund{}, fault.New(fault.NotFound, "there is no refund %s", id)
+	}
+	if err != nil {
+		return Refund{}, fmt.Errorf("refund.Get(%s): %w", id, err)
+	}
+	return r, nil
+}
+
+// OfCampaign returns refunds of a campaign in the order of their ids, after the given
+// one (zero: from the start): those in a state, or with an empty one all.
+func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state State, after uuid.UUID, limit int) ([]Refund, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM refunds r
+		WHERE campaign_id = $1 AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR id > $3)
+		ORDER BY id LIMIT $4`, campaignID, string(state), postgres.Nullable(after), limit)
+	if err != nil {
+		return nil, fmt.Errorf("refund.OfCampaign(%s): %w", campaignID, err)
+	}
+	return list, nil
+}
+
+// OfPurchases returns the refunds of purchases, by purchase. It leaves out those that
+// have none.
+func OfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[uuid.UUID]Refund, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS p (id)
+		CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = p.id) r`, purchases)
+	if err != nil {
+		return nil, fmt.Errorf("refund.OfPurchases: %w", err)
+	}
+	of := make(map[uuid.UUID]Refund, len(list))
+	for _, r := range list {
+		of[r.PurchaseID] = r
+	}
+	return of, nil
+}

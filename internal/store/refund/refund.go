@@ -1,0 +1,97 @@
+package refund
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/money"
+)
+
+// State is how far a refund has come; doc.go has the diagram.
+type State string
+
+// The states.
+const (
+	Open           State = "open"
+	Pending        State = "pending"
+	RequiresAction State = "requires_action"
+	Succeeded      State = "succeeded"
+	Failed         State = "failed"
+	Canceled       State = "canceled" // in the provider's spelling
+	Listed         State = "listed"
+	Settled        State = "settled"
+)
+
+// Finished reports whether the money is given back, as far as anybody knows.
+func (s State) Finished() bool { return s == Succeeded || s == Settled }
+
+// Refused reports whether the provider has refused the refund, so that it waits for an
+// operator.
+func (s State) Refused() bool { return s == Failed || s == Canceled }
+
+// Method is how the purchase was paid, and how the money goes back.
+type Method string
+
+// The methods.
+const (
+	Wallet   Method = "wallet"   // credited in the transaction that makes the row
+	Card     Method = "card"     // at the provider
+	External Method = "external" // by the app
+)
+
+// Reason is why money goes back.
+type Reason string
+
+// The reasons.
+const (
+	PurchaseCancelled Reason = "cancelled"
+	CampaignCancelled Reason = "campaign-cancelled"
+	LatePayment       Reason = "late-payment"
+)
+
+// ErrFenced means that a refund has changed since it was read: another worker has it,
+// or an operator has retried or settled it. Nothing was written.
+var ErrFenced = errors.New("refund: it has changed since it was read")
+
+// Ref names a refund at a version, as the task of it does.
+type Ref struct {
+	ID         uuid.UUID `json:"refund"`
+	PurchaseID uuid.UUID `json:"purchase"`
+	CampaignID uuid.UUID `json:"campaign"`
+	Version    int64     `json:"version"`
+}
+
+// Refund is money of one purchase that goes back.
+type Refund struct {
+	ID           uuid.UUID
+	PurchaseID   uuid.UUID
+	CampaignID   uuid.UUID
+	UserID       string
+	Method       Method
+	Amount       money.Amount
+	Currency     string // ISO 4217, capitals
+	Reason       Reason
+	State        State
+	Version      int64
+	LeaseUntil   *time.Time
+	DueAt        *time.Time
+	Wakes        int
+	Attempt      int // of making it; 0: nothing was sent yet
+	AttemptAt    *time.Time
+	KeyAge       time.Duration // of the key of the attempt when this was read; 0: there is none
+	ProviderID   *string       // re_… of the last attempt
+	Failure      *string       // why the provider has refused it, or what is wrong with it
+	Faults       int           // attempts in vain in a row
+	SettledBy    *string       // role:client of who settled it by hand, and /user when one was signed in
+	SettleReason *string
+	CreatedAt    time.Time
+	Age          time.Duration // when this was read, by the database's clock
+	FinishedAt   *time.Time
+}
+
+// Ref returns the name of the refund at its version.
+func (r *Refund) Ref() Ref {
+	return Ref{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, Version: r.Version}
+}
