@@ -54,6 +54,7 @@ CREATE TABLE payments (
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
+CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
 
 -- What has happened to a payment, and to its refund: the dated steps of the timeline.
 CREATE TABLE payment_steps (
@@ -114,6 +115,8 @@ CREATE TABLE payment_events (
     object_id   text,
     intent_id   text,
     purchase_id uuid,                                                      -- as the object's metadata say
+    status      text,                                                      -- of the object, when the event was made
+    reason      text,                                                      -- of a dispute
     payload     text        NOT NULL,
     handled_at  timestamptz,
     outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'unknown')),
@@ -122,6 +125,12 @@ CREATE TABLE payment_events (
 
 CREATE INDEX payment_events_open ON payment_events (received_at) WHERE handled_at IS NULL;
 CREATE INDEX payment_events_received ON payment_events (received_at);
+
+-- Up to when, by the provider's clock, its events were listed: one row, or none yet.
+CREATE TABLE payment_events_listed (
+    one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    until timestamptz NOT NULL
+);
 
 -- A purchase that failed or was cancelled may have to be refunded later, and keeps why.
 ALTER TABLE purchases
@@ -157,5 +166,5 @@ ALTER TABLE purchases
     DROP CONSTRAINT purchases_refunded_by_card,
     ADD CONSTRAINT purchases_check CHECK ((state = 'failed') = (failure IS NOT NULL)),
     ADD CONSTRAINT purchases_check1 CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL));
-DROP TABLE payment_events, refunds, payment_steps, payments;
+DROP TABLE payment_events_listed, payment_events, refunds, payment_steps, payments;
 ALTER TABLE jobs DROP COLUMN purchase_id, DROP COLUMN progress;

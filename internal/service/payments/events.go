@@ -1,0 +1,150 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// ErrEvent means that an event is not for us, and never will be: of another mode (live
+// or test), of another account, or without a usable id. Nothing was stored.
+var ErrEvent = errors.New("payments: the event is not for us")
+
+// maxEventName bounds ids and types of events: Stripe's have some 30 characters.
+const maxEventName = 255
+
+// Events stores what the provider tells us, and works it off.
+type Events struct {
+	db         postgres.Pool
+	live       bool
+	apiVersion string
+	logger     *slog.Logger
+	metrics    *eventMetrics
+
+	mu       sync.Mutex
+	versions map[string]bool // other releases of the API that were said already
+}
+
+type eventMetrics struct {
+	stored  *prometheus.CounterVec // by source
+	handled *prometheus.CounterVec // by type and outcome
+	foreign prometheus.Counter
+	refused prometheus.Counter
+	dispute *prometheus.CounterVec // by status
+}
+
+// NewEvents returns an Events. live says whether the key moves real money; apiVersion is
+// the release of the provider's API that we speak (empty: any).
+func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logger, registry prometheus.Registerer) *Events {
+	m := &eventMetrics{
+		stored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_events_stored_total",
+			Help: "Events of the provider that were stored, by source: webhook, or list for those whose webhook did not come."}, []string{"source"}),
+		handled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_events_handled_total",
+			Help: "Events of the provider that were worked off, by outcome."}, []string{"outcome"}),
+		foreign: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_events_other_version_total",
+			Help: "Events that were made for another release of the provider's API than ours. Set the webhook endpoint to our release."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_events_refused_total",
+			Help: "Events that were not for us: of another mode or account."}),
+		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
+			Help: "Disputes of charges, by status as it was recorded."}, []string{"status"}),
+	}
+	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute)
+	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}
+}
+
+// Store stores events that came by webhook, each id once, all in one statement. It
+// returns how many were new: [Dispatcher.Events] is to be called when there were any. An
+// error that is [ErrEvent] is the sender's: another delivery of the same events fails
+// too. Any other error means that nothing was stored.
+func (e *Events) Store(ctx context.Context, events []stripe.Event) (fresh int, err error) {
+	return e.store(ctx, events, payment.FromWebhook)
+}
+
+func (e *Events) store(ctx context.Context, events []stripe.Event, source payment.Source) (fresh int, err error) {
+	if len(events) == 0 {
+		return 0, nil
+	}
+	rows := make([]payment.Event, 0, len(events))
+	for _, event := range events {
+		if err := e.check(event); err != nil {
+			e.metrics.refused.Inc()
+			e.logger.Error("an event of the provider is refused", "event_id", event.ID, "type", event.Type, "error", err)
+			return 0, err
+		}
+		rows = append(rows, rowOf(event, source))
+	}
+	failpoint.Hit("payments.events.store", nil)
+	fresh, err = payment.InsertEvents(ctx, e.db, rows)
+	if err != nil {
+		return 0, fmt.Errorf("payments.Store: %w", err)
+	}
+	failpoint.Hit("payments.events.stored", nil)
+	e.metrics.stored.WithLabelValues(string(source)).Add(float64(fresh))
+	return fresh, nil
+}
+
+// check refuses events that are not for us, and says loudly when one was made for
+// another release of the API.
+func (e *Events) check(event stripe.Event) error {
+	switch {
+	case event.ID == "" || len(event.ID) > maxEventName || event.Type == "" || len(event.Type) > maxEventName:
+		return fmt.Errorf("%w: it has no usable id or type", ErrEvent)
+	case event.Livemode != e.live:
+		return fmt.Errorf("%w: it has livemode %t, our key has %t", ErrEvent, event.Livemode, e.live)
+	case event.Account != "":
+		return fmt.Errorf("%w: it is of a connected account", ErrEvent)
+	}
+	if e.apiVersion != "" && event.APIVersion != e.apiVersion {
+		e.metrics.foreign.Inc()
+		if e.firstOf(event.APIVersion) {
+			e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
+				"theirs", event.APIVersion, "ours", e.apiVersion, "event_id", event.ID)
+		}
+	}
+	return nil
+}
+
+// maxVersions bounds how many releases are remembered as said.
+const maxVersions = 100
+
+func (e *Events) firstOf(version string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.versions[version] || len(e.versions) >= maxVersions {
+		return false
+	}
+	e.versions[version] = true
+	return true
+}
+
+// rowOf returns what is stored of an event. What cannot be text in Postgres is left out.
+func rowOf(event stripe.Event, source payment.Source) payment.Event {
+	row := payment.Event{
+		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
+		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
+		Payload: clean(string(event.Payload)),
+	}
+	if id, err := uuid.Parse(event.Metadata[purchaseField]); err == nil {
+		row.PurchaseID = &id
+	}
+	if row.CreatedAt.IsZero() {
+		row.CreatedAt = time.Unix(0, 0)
+	}
+	return row
+}
+
+func text(s string) *string { return postgres.Nullable(clean(s)) }
+
+func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }

@@ -1,0 +1,180 @@
+package payment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// Source is how an event came to us.
+type Source string
+
+// The sources.
+const (
+	FromWebhook Source = "webhook"
+	FromList    Source = "list" // its webhook did not come, or not yet
+)
+
+// EventOutcome is what an event has done.
+type EventOutcome string
+
+// The outcomes of events.
+const (
+	EventWoken    EventOutcome = "woken"    // its payment or refund is looked at
+	EventRecorded EventOutcome = "recorded" // a dispute
+	EventIgnored  EventOutcome = "ignored"  // it tells nothing new, or is about nothing of ours
+	EventUnknown  EventOutcome = "unknown"  // of a type that we do not know
+)
+
+// Event is what the provider has told us. It is a hint: whoever decides something fetches
+// the object.
+type Event struct {
+	ID         string
+	Type       string
+	APIVersion *string
+	CreatedAt  time.Time // by the provider's clock
+	Source     Source
+	ObjectID   *string
+	IntentID   *string
+	PurchaseID *uuid.UUID // as the object's metadata say
+	Status     *string    // of the object, when the event was made
+	Reason     *string    // of a dispute
+	Payload    string
+}
+
+// InsertEvents stores events that are not stored yet, and returns how many these were.
+// Each id is stored once, however often and by whomever it is told.
+func InsertEvents(ctx context.Context, db postgres.DB, events []Event) (fresh int, err error) {
+	events = slices.Clone(events)
+	slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
+	n := len(events)
+	ids, types, versions, created := make([]string, n), make([]string, n), make([]*string, n), make([]time.Time, n)
+	sources, objects, intents := make([]string, n), make([]*string, n), make([]*string, n)
+	purchases, statuses, reasons, payloads := make([]*uuid.UUID, n), make([]*string, n), make([]*string, n), make([]string, n)
+	for i, e := range events {
+		ids[i], types[i], versions[i], created[i], sources[i] = e.ID, e.Type, e.APIVersion, e.CreatedAt, string(e.Source)
+		objects[i], intents[i], purchases[i] = e.ObjectID, e.IntentID, e.PurchaseID
+		statuses[i], reasons[i], payloads[i] = e.Status, e.Reason, e.Payload
+	}
+	tag, err := db.Exec(ctx, `
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[])
+		ON CONFLICT (id) DO NOTHING`, ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads)
+	if err != nil {
+		return 0, fmt.Errorf("payment.InsertEvents: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// TakeEvents locks up to limit events that are not handled, the oldest first. Several
+// transactions at once get different events.
+func TakeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]Event, error) {
+	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Event], `
+		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload
+		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("payment.TakeEvents: %w", err)
+	}
+	return events, nil
+}
+
+// QueueHandled marks events that TakeEvents has locked as handled.
+func QueueHandled(b *pgx.Batch, outcomes map[string]EventOutcome) {
+	ids, what := make([]string, 0, len(outcomes)), make([]string, 0, len(outcomes))
+	for id, outcome := range outcomes {
+		ids, what = append(ids, id), append(what, string(outcome))
+	}
+	b.Queue(`
+		UPDATE payment_events e SET handled_at = clock_timestamp(), outcome = o.outcome
+		FROM unnest($1::text[], $2::text[]) AS o (id, outcome) WHERE e.id = o.id AND e.handled_at IS NULL`, ids, what).
+		Exec(postgres.Exactly(len(ids), "open events"))
+}
+
+// EventsWait returns for how long the oldest event waits to be handled; 0: there is none.
+func EventsWait(ctx context.Context, db postgres.DB) (wait time.Duration, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT coalesce((SELECT clock_timestamp() - received_at FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT 1), interval '0')`).
+		Scan(&wait)
+	if err != nil {
+		return 0, fmt.Errorf("payment.EventsWait: %w", err)
+	}
+	return max(wait, 0), nil
+}
+
+// Subject is a payment that events may be about.
+type Subject struct {
+	PurchaseID   uuid.UUID
+	IntentID     *string
+	IntentStatus *string
+	Dispute      *Dispute
+}
+
+// LockSubjects locks the payments of intents, and of purchases, in the order of their
+// ids.
+func LockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]Subject, error) {
+	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Subject], `
+		SELECT purchase_id, intent_id, intent_status, dispute FROM payments
+		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
+	if err != nil {
+		return nil, fmt.Errorf("payment.LockSubjects: %w", err)
+	}
+	return found, nil
+}
+
+// QueueDispute records a dispute of a payment that is locked. It is no move of the
+// payment, so its version stays.
+func QueueDispute(b *pgx.Batch, purchaseID uuid.UUID, d Dispute) {
+	b.Queue(`UPDATE payments SET dispute = $2, disputed_at = coalesce(disputed_at, clock_timestamp()) WHERE purchase_id = $1`, purchaseID, d).
+		Exec(postgres.Exactly(1, "disputed payments"))
+}
+
+// Listed returns up to when the provider's events were listed, by its clock, and the
+// present moment of the database. ok is false when they never were.
+func Listed(ctx context.Context, db postgres.DB) (until, now time.Time, ok bool, err error) {
+	var listed *time.Time
+	err = db.QueryRow(ctx, `SELECT (SELECT until FROM payment_events_listed), clock_timestamp()`).Scan(&listed, &now)
+	if err != nil {
+		return time.Time{}, time.Time{}, false, fmt.Errorf("payment.Listed: %w", err)
+	}
+	if listed == nil {
+		return time.Time{}, now, false, nil
+	}
+	return *listed, now, true, nil
+}
+
+// SetListed notes that all events before until were listed. It never goes back.
+func SetListed(ctx context.Context, db postgres.DB, until time.Time) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO payment_events_listed (until) VALUES ($1)
+		ON CONFLICT (one) DO UPDATE SET until = greatest(payment_events_listed.until, excluded.until)`, until)
+	if err != nil {
+		return fmt.Errorf("payment.SetListed: %w", err)
+	}
+	return nil
+}
+
+// DeleteEvents deletes up to limit handled events that were received longer than keep
+// ago, from a moment on (nil: from the beginning). It returns where to go on.
+func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	err = db.QueryRow(ctx, `
+		WITH old AS MATERIALIZED (
+			SELECT id, received_at FROM payment_events
+			WHERE received_at >= coalesce($2, '-infinity'::timestamptz) AND received_at < statement_timestamp() - $3 * interval '1 second'
+			  AND handled_at IS NOT NULL
+			ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED
+		), deleted AS (
+			DELETE FROM payment_events WHERE id = ANY(ARRAY(SELECT id FROM old))
+		)
+		SELECT count(*), coalesce(max(received_at), $2) FROM old`, limit, from, keep.Seconds()).Scan(&deleted, &next)
+	if err != nil {
+		return 0, from, fmt.Errorf("payment.DeleteEvents: %w", err)
+	}
+	return deleted, next, nil
+}
