@@ -68,9 +68,9 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 	if err != nil {
 		return Report{}, err
 	}
-	out := &returns{book: payees.book, report: Report{Busy: in.busy}}
+	out := &returns{payees: payees, report: Report{Busy: in.busy}}
 	for _, c := range in.wanted {
-		if err := out.decide(c, payees); err != nil {
+		if err := out.decide(c); err != nil {
 			return Report{}, err
 		}
 	}

@@ -24,20 +24,21 @@ type returns struct {
 	purchases []uuid.UUID
 	by        []string
 	reasons   []string
-	book      *wallet.Book // nil: the apps have the money
+	payees    *wallet.Payees
 	report    Report
 }
 
 // decide decides one cancellation, which sees what those before it have done. Its error
 // stops the batch; a refusal is a decision.
-func (r *returns) decide(c *cancellation, payees *payees) error {
+func (r *returns) decide(c *cancellation) error {
 	err := c.check()
-	if err == nil && payees.busy(c.bought) {
+	byWallet := err == nil && c.bought.PaymentMethod == purchase.Wallet
+	if byWallet && r.payees.Busy(ownerOf(c.bought)) {
 		r.report.Busy = append(r.report.Busy, c.Ref)
 		return nil
 	}
-	if err == nil {
-		err = payees.refund(c.bought)
+	if byWallet {
+		err = r.payees.PayBack(payBackOf(c.bought))
 	}
 	switch {
 	case err == nil:
@@ -83,9 +84,7 @@ func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
 		inventory.QueueTakeBack(&b, r.positions)
 		purchase.QueueCancel(&b, r.purchases, r.by, r.reasons)
 	}
-	if r.book != nil {
-		r.book.Queue(&b)
-	}
+	r.payees.Queue(&b)
 	job.QueueSettle(&b, r.report.Settled)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("write: %w", err)

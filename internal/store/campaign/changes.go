@@ -27,7 +27,16 @@ func (c Changes) Add(id uuid.UUID, change Change) {
 // Queue adds the changes to the counters, in one statement. The statement fails
 // with postgres.ErrRows when a campaign is no longer active. Call Queue under
 // the campaigns' locks, once in every transaction that changes positions.
-func (c Changes) Queue(b *pgx.Batch) {
+func (c Changes) Queue(b *pgx.Batch) { c.queue(b, `c.state = 'active'`, "active campaigns") }
+
+// QueueBack is Queue for transactions that give positions back, which goes on in
+// campaigns that are cancelled. There a change must make no counter larger, so nothing is
+// sold, held or reserved in them.
+func (c Changes) QueueBack(b *pgx.Batch) {
+	c.queue(b, `(c.state = 'active' OR c.state = 'cancelled' AND d.reserved <= 0 AND d.sold <= 0)`, "campaigns that may be changed")
+}
+
+func (c Changes) queue(b *pgx.Batch, where, what string) {
 	if len(c) == 0 {
 		return
 	}
@@ -41,5 +50,5 @@ func (c Changes) Queue(b *pgx.Batch) {
 		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
 		    board_version = c.board_version + 1
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS d (id, reserved, sold)
-		WHERE c.id = d.id AND c.state = 'active'`, ids, reserved, sold).Exec(postgres.Exactly(len(ids), "active campaigns"))
+		WHERE c.id = d.id AND `+where, ids, reserved, sold).Exec(postgres.Exactly(len(ids), what))
 }

@@ -1,8 +1,12 @@
 package job
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/platform/postgres"
 )
@@ -24,4 +28,32 @@ func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
 // of itself. It changes nothing when the job is final, which is no failure.
 func QueueProgress(b *pgx.Batch, id uuid.UUID, state State, progress *Progress) {
 	b.Queue(`UPDATE jobs SET state = $2, progress = $3 WHERE id = $1 AND state IN ('queued', 'awaiting_action')`, id, state, progress)
+}
+
+// QueueAdvance notes how far a queued job has come that does its work in many
+// transactions. A job that advances is not what kills its workers, so its attempts are
+// counted anew. The batch fails with [ErrSettled] when the job is not queued.
+func QueueAdvance(b *pgx.Batch, id uuid.UUID, progress *Progress) {
+	b.Queue(`UPDATE jobs SET progress = $2, attempts = least(attempts, 1) WHERE id = $1 AND state = 'queued'`, id, progress).
+		Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() != 1 {
+				return fmt.Errorf("%w: job %s", ErrSettled, id)
+			}
+			return nil
+		})
+}
+
+// OthersQueued reports whether other jobs of a kind and a campaign are queued. It looks
+// for them in the outbox: every queued job is in a message, and there are few messages for
+// rare kinds.
+func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, except uuid.UUID) (queued bool, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT EXISTS (
+			SELECT FROM outbox_messages m CROSS JOIN LATERAL unnest(m.jobs) AS i (id)
+			CROSS JOIN LATERAL (SELECT id, campaign_id, state FROM jobs WHERE id = i.id) j
+			WHERE m.kind = $1 AND j.state = 'queued' AND j.campaign_id = $2 AND j.id <> $3)`, kind, campaignID, except).Scan(&queued)
+	if err != nil {
+		return false, fmt.Errorf("job.OthersQueued: %w", err)
+	}
+	return queued, nil
 }

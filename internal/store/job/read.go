@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -90,4 +91,12 @@ func ofKeys(ctx context.Context, db postgres.DB, requests []Request) (map[slot]J
 		jobs[slot{j.Client, j.Key}] = j
 	}
 	return jobs, nil
+}
+
+// Payload returns what a job is made from.
+func Payload(ctx context.Context, db postgres.DB, id uuid.UUID) (payload json.RawMessage, err error) {
+	if err := db.QueryRow(ctx, `SELECT payload FROM jobs WHERE id = $1`, id).Scan(&payload); err != nil {
+		return nil, fmt.Errorf("job.Payload(%s): %w", id, err)
+	}
+	return payload, nil
 }

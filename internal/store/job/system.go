@@ -16,3 +16,12 @@ func DrawRequest(campaignID uuid.UUID, suffix string, keep time.Duration) Reques
 	key := "lottery-draw-" + campaignID.String() + suffix
 	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep}
 }
+
+// UnsoldRequest returns the request for the job that cancels a campaign because its sale
+// ended before everything was sold. There is one for each end of a sale: an end that was
+// put off is another one. A new job, after the first was given up, needs a suffix.
+func UnsoldRequest(campaignID uuid.UUID, end time.Time, payload []byte, suffix string, keep time.Duration) Request {
+	key := "unsold-" + campaignID.String() + "-" + end.UTC().Format("20060102T150405.000000Z") + suffix
+	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindCampaignCancellation, CampaignID: campaignID,
+		Payload: payload, Keep: keep}
+}

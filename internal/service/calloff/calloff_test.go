@@ -1,0 +1,426 @@
+package calloff_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/calloff"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// order accepts a job that cancels a campaign.
+func order(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, o calloff.Order) job.Ref {
+	t.Helper()
+	payload, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuidv7.New()
+	return fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
+		Payload: payload, Keep: time.Hour})[0]
+}
+
+func canceller(t *testing.T, db *pgxpool.Pool) *calloff.Canceller {
+	t.Helper()
+	return calloff.New(db, calloff.Observer{}, fixture.Logger(t))
+}
+
+var byOps = calloff.Order{By: "operator:ops", Reason: "the organiser is ill"}
+
+// refused checks that a job failed with a code.
+func refused(t *testing.T, db *pgxpool.Pool, ref job.Ref, code fault.Code) {
+	t.Helper()
+	outcome, err := canceller(t, db).Run(t.Context(), ref)
+	if err != nil || outcome.Problem == nil || outcome.Problem.Code != code {
+		t.Errorf("got %+v, %v; wanted %s", outcome, err, code)
+	}
+	if j := fixture.Job(t, db, ref.ID); j.State != job.Failed {
+		t.Errorf("the job is %s", j.State)
+	}
+}
+
+func resultOf(t *testing.T, outcome job.Outcome) (r calloff.Result) {
+	t.Helper()
+	if outcome.Problem != nil {
+		t.Fatalf("the job failed: %+v", outcome.Problem)
+	}
+	if err := json.Unmarshal(outcome.Result, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func campaignOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Campaign {
+	t.Helper()
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// succeedRefunds does at the provider what the runner of refunds would do.
+func succeedRefunds(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), `UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), due_at = NULL WHERE campaign_id = $1 AND state = 'open'`, campaignID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE purchases SET state = 'refunded' WHERE campaign_id = $1 AND state = 'refunding'`, campaignID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina := fixture.Wallet(t, db, "mina", 5000)
+	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	external, card := fixture.Buy(t, db, id, "otto", 3, 3), fixture.BuyByCard(t, db, id, "carl", 4, 2)
+	back := fixture.Buy(t, db, id, "dora", 5, 1) // was cancelled by itself, before
+	if _, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, back)), sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	hold(t, db, id, "emil")
+	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	ref := order(t, db, id, byOps)
+	var progress []uuid.UUID
+	var refunds int
+	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(uuid.UUID) { refunds++ }}, fixture.Logger(t))
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) { // for the card
+		t.Fatalf("got %v", err)
+	}
+	if got := fixture.Job(t, db, ref.ID); got.State != job.Queued || *got.Progress.Refunds != (job.Refunds{Total: 3, Done: 2}) {
+		t.Errorf("while the card is open: %s, %+v", got.State, got.Progress)
+	}
+	now := campaignOf(t, db, id)
+	if now.State != campaign.Cancelled || now.PausedAt != nil || now.Counts.Sold != 0 || now.Counts.Reserved != 0 {
+		t.Errorf("the campaign is %+v", now)
+	}
+	cancelled, ok, err := campaign.CancellationOf(t.Context(), db, id)
+	if err != nil || !ok || cancelled.By != byOps.By || *cancelled.Reason != byOps.Reason {
+		t.Errorf("cancelled by %+v, %v", cancelled, err)
+	}
+	if got := fixture.Balance(t, db, mina); got != 5000 {
+		t.Errorf("the wallet has %d", got)
+	}
+	for bought, want := range map[uuid.UUID]purchase.State{external: purchase.Cancelled, card: purchase.Refunding} {
+		p, err := purchase.Get(t.Context(), db, bought)
+		if err != nil || p.State != want || p.Cancellation == nil || p.Cancellation.By != byOps.By || *p.Cancellation.Reason != byOps.Reason {
+			t.Errorf("purchase %+v, %v", p, err)
+		}
+	}
+	all, err := refund.OfCampaign(t.Context(), db, id, "", uuid.Nil, 10)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d refunds, %v", len(all), err)
+	}
+	for _, r := range all {
+		if want := map[refund.Method]refund.State{refund.Wallet: refund.Succeeded, refund.Card: refund.Open, refund.External: refund.Listed}[r.Method]; r.State != want ||
+			r.Reason != refund.CampaignCancelled || (r.DueAt != nil) != (r.Method == refund.Card) {
+			t.Errorf("refund %+v", r)
+		}
+	}
+	fixture.Sound(t, db)
+	succeedRefunds(t, db, id)
+	outcome, err := c.Run(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resultOf(t, outcome); r != (calloff.Result{CampaignID: id, State: campaign.Cancelled, Refunded: calloff.Refunded{Wallet: 1, Card: 1, External: 1}}) {
+		t.Errorf("the result is %+v", r)
+	}
+	if len(progress) < 2 || progress[0] != ref.ID || refunds != 1 {
+		t.Errorf("progress was told %d times, refunds %d times", len(progress), refunds)
+	}
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrSettled) { // a late delivery
+		t.Errorf("again: %v", err)
+	}
+	refused(t, db, order(t, db, id, byOps), fault.StateConflict)
+	fixture.Sound(t, db)
+}
+
+func TestAPendingCampaignIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := uuidv7.New()
+	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, fixture.Draft(3)) }); err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := canceller(t, db).Run(t.Context(), order(t, db, id, calloff.Order{By: "operator:ops"}))
+	if err != nil || resultOf(t, outcome) != (calloff.Result{CampaignID: id, State: campaign.Cancelled}) {
+		t.Errorf("%+v, %v", outcome, err)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestACampaignThatIsDrawnOrUnknownIsNotCancelled(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	drawing := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, drawing)
+	refused(t, db, order(t, db, drawing, byOps), fault.StateConflict)
+	refused(t, db, order(t, db, uuidv7.New(), byOps), fault.NotFound)
+	if now := campaignOf(t, db, drawing); now.State != campaign.Drawing || now.Counts.Sold != 6 {
+		t.Errorf("got %+v", now)
+	}
+	fixture.Sound(t, db)
+}
+
+// What waits for a person does not keep the job open, and is in its result.
+func TestTheJobSucceedsWhenCardRefundsSucceededOrWaitForAPerson(t *testing.T) {
+	t.Parallel()
+	for state, waiting := range map[string]int{"failed": 1, "canceled": 1, "requires_action": 1, "pending": -1, "open": -1} {
+		db := fixture.DB(t)
+		id := fixture.Campaign(t, db, fixture.Draft(3))
+		fixture.BuyByCard(t, db, id, "mina", 0, 1)
+		ref := order(t, db, id, byOps)
+		if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := db.Exec(t.Context(), `UPDATE refunds SET state = $1`, state); err != nil {
+			t.Fatal(err)
+		}
+		outcome, err := canceller(t, db).Run(t.Context(), ref)
+		if waiting < 0 {
+			if !errors.Is(err, calloff.ErrWaiting) {
+				t.Errorf("%s: %+v, %v", state, outcome, err)
+			}
+			continue
+		}
+		if err != nil || resultOf(t, outcome).Waiting != waiting || resultOf(t, outcome).Refunded.Card != 1 {
+			t.Errorf("%s: %+v, %v", state, outcome, err)
+		}
+	}
+}
+
+// A wallet that is locked, broken or full waits by itself, and the job for it.
+func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
+	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
+	ref := order(t, db, id, byOps)
+	unlock := fixture.LockWallet(t, db, mina)
+	run := func() error {
+		_, err := canceller(t, db).Run(t.Context(), ref)
+		return err
+	}
+	if err := run(); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatalf("got %v", err)
+	}
+	if a, b := fixture.Balance(t, db, mina), fixture.Balance(t, db, otto); a != 4600 || b != 5000 {
+		t.Errorf("the wallets have %d and %d", a, b)
+	}
+	if got := fixture.Job(t, db, ref.ID); *got.Progress.Refunds != (job.Refunds{Total: 2, Done: 1}) {
+		t.Errorf("the progress is %+v", got.Progress.Refunds)
+	}
+	unlock()
+	if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatalf("broken: %v", err)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(); err != nil {
+		t.Fatal(err)
+	}
+	if got := fixture.Balance(t, db, mina); got != 5000 {
+		t.Errorf("the wallet has %d", got)
+	}
+	fixture.Sound(t, db)
+}
+
+// Payments before their capture are given up; the job waits for their ends, but for no
+// late one.
+func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	phases := []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late}
+	of := make(map[payment.Phase]payment.Ref)
+	for _, phase := range phases {
+		of[phase] = openPayment(t, db, id, phase)
+	}
+	ref := order(t, db, id, byOps)
+	var given []payment.Ref
+	c := calloff.New(db, calloff.Observer{GivenUp: func(p []payment.Ref) { given = append(given, p...) }}, fixture.Logger(t))
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatalf("got %v", err)
+	}
+	for phase, was := range of {
+		p, ok, err := payment.Get(t.Context(), db, was.PurchaseID)
+		if err != nil || !ok {
+			t.Fatal(err)
+		}
+		if !phase.BeforeCapture() {
+			if p.Phase != phase || p.Version != was.Version {
+				t.Errorf("%s became %s", phase, p.Phase)
+			}
+			continue
+		}
+		if p.Phase != payment.Expiring || *p.Ending != payment.CampaignCancelled || p.Version != was.Version+1 || p.LeaseUntil != nil || p.DueAt == nil {
+			t.Errorf("%s became %+v", phase, p)
+		}
+		fenced := p
+		fenced.Version = was.Version
+		if err := payment.Write(t.Context(), db, &fenced, payment.Always, time.Minute, nil); !errors.Is(err, payment.ErrFenced) {
+			t.Errorf("%s: the worker that had it wrote: %v", phase, err)
+		}
+	}
+	if len(given) != 5 {
+		t.Errorf("told of %d payments", len(given))
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE payments SET phase = 'cancelled', ending = coalesce(ending, 'expired'), finished_at = clock_timestamp() WHERE phase <> 'late'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Run(t.Context(), ref); err != nil {
+		t.Errorf("when only a late one is open: %v", err)
+	}
+}
+
+// openPayment stores a payment of a campaign that a worker has.
+func openPayment(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, phase payment.Phase) payment.Ref {
+	t.Helper()
+	ref := payment.Ref{PurchaseID: uuidv7.New(), CampaignID: campaignID, JobID: uuidv7.New(), Version: 3}
+	_, err := db.Exec(t.Context(), `
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, deadline, latest, attempt, attempt_at,
+		                      intent_id, received, ending, version, lease_until, due_at)
+		SELECT $1::uuid, $2, $3, 100, 'JPY', 'pm_card_visa', $4, now, now, 1, now, 'pi_' || $1::text, CASE WHEN $4 = 'captured' THEN 100 ELSE 0 END,
+		       CASE WHEN $4 IN ('expiring', 'late') THEN 'expired' END, 3, now + interval '1 hour', now + interval '1 hour'
+		FROM (SELECT clock_timestamp() AS now) t`, ref.PurchaseID, ref.JobID, campaignID, string(phase))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// A job that was given up leaves a campaign half given back: the next one goes on.
+func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina := fixture.Wallet(t, db, "mina", 5000)
+	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	first := order(t, db, id, byOps)
+	unlock := fixture.LockWallet(t, db, mina)
+	if _, err := canceller(t, db).Run(t.Context(), first); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatalf("got %v", err)
+	}
+	unlock()
+	refused(t, db, order(t, db, id, calloff.Order{By: "operator:two"}), fault.StateConflict) // while the first is queued
+	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{first.ID}, job.ProblemOf(errors.New("died"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, calloff.Order{By: "operator:two"})); err != nil {
+		t.Fatal(err)
+	}
+	if got := fixture.Balance(t, db, mina); got != 5000 {
+		t.Errorf("the wallet has %d", got)
+	}
+	cancelled, _, err := campaign.CancellationOf(t.Context(), db, id)
+	if err != nil || cancelled.By != byOps.By {
+		t.Errorf("cancelled by %+v, %v", cancelled, err)
+	}
+	refused(t, db, order(t, db, id, byOps), fault.StateConflict) // nothing is left
+	fixture.Sound(t, db)
+}
+
+// Nothing is sold, held, published, paused or changed in a cancelled campaign, but its
+// name; and its purchases are not cancelled one by one.
+func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	mina := fixture.Wallet(t, db, "mina", 5000)
+	bought := fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 1))[0]
+	var sold sale.Result
+	if err := json.Unmarshal(bought.Result, &sold); err != nil {
+		t.Fatal(err)
+	}
+	defer fixture.LockWallet(t, db, mina)() // so that the purchase stays completed
+	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		request job.Request
+		code    fault.Code
+	}{
+		"purchase":     {fixture.PurchaseRequest(t, id, "otto", 0, 1), fault.CampaignNotActive},
+		"cancellation": {fixture.CancelRequest(t, id, sold.PurchaseID), fault.StateConflict},
+	} {
+		ref := fixture.Accept(t, db, c.request)[0]
+		settle := fixture.Seller(db).Sell
+		if what == "cancellation" {
+			settle = fixture.Seller(db).Cancel
+		}
+		if _, err := settle(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
+			t.Fatal(err)
+		}
+		if j := fixture.Job(t, db, ref.ID); j.Problem == nil || j.Problem.Code != c.code {
+			t.Errorf("%s: %s, %+v", what, j.State, j.Problem)
+		}
+	}
+	if _, err := fixture.TryHold(t, holdsOf(t, db), fixture.HoldAnyRequest(id, "otto", 0, 1)); fault.CodeOf(err) != fault.CampaignNotActive {
+		t.Errorf("hold: %v", err)
+	}
+	lifecycleRefuses(t, db, id)
+	if now := campaignOf(t, db, id); now.State != campaign.Cancelled || now.Name != "Another name" {
+		t.Errorf("got %+v", now)
+	}
+}
+
+// Of a full triangle, in chunks, mixed, again and again: each purchase once.
+func TestAFullCampaignIsGivenBackInChunks(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(50)) // 1,275 positions
+	sum := mixedPurchases(t, db, id, 300)
+	ref := order(t, db, id, byOps)
+	var advanced []job.Refunds
+	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { advanced = append(advanced, *fixture.Job(t, db, id).Progress.Refunds) }}, fixture.Logger(t))
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
+		t.Fatalf("got %v", err)
+	}
+	if len(advanced) != 4 || advanced[0] != (job.Refunds{Total: 300}) || advanced[3] != (job.Refunds{Total: 300, Done: 200}) { // when it began, and after each chunk
+		t.Errorf("the progress was %v", advanced)
+	}
+	for i := 1; i < len(advanced); i++ {
+		if advanced[i].Total != 300 || advanced[i].Done < advanced[i-1].Done {
+			t.Errorf("the progress was %v", advanced)
+		}
+	}
+	sum.check(t, db, id)
+	fixture.Sound(t, db)
+	succeedRefunds(t, db, id)
+	outcome, err := c.Run(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resultOf(t, outcome); r.Refunded != (calloff.Refunded{Wallet: 100, Card: 100, External: 100}) || r.Waiting != 0 {
+		t.Errorf("the result is %+v", r)
+	}
+	fixture.Sound(t, db)
+}

@@ -1,0 +1,191 @@
+package refunds_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/refunds"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+func request(kind job.Kind) job.Request {
+	id := uuidv7.New()
+	return job.Request{ID: id, Client: "test", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
+}
+
+func service(w *world) *refunds.Service {
+	return refunds.NewService(w.db, func(r refund.Refund) any {
+		return map[string]any{"id": r.ID, "state": r.State}
+	})
+}
+
+// refusedWorld is a world whose refund the provider has refused.
+func refusedWorld(t *testing.T, status stripe.RefundStatus) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.provider.status, w.provider.failure = status, "expired_or_canceled_card"
+	w.run()
+	return w
+}
+
+func TestARefusedRefundIsTriedAgainWithAKeyOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, status := range []stripe.RefundStatus{stripe.RefundFailed, stripe.RefundCanceled} {
+		w := refusedWorld(t, status)
+		w.provider.status = stripe.RefundSucceeded
+		r := request(job.KindRefundRetry)
+		for range 2 { // the second is the same request again
+			done, err := service(w).Retry(t.Context(), r, w.id, "operator:ops")
+			var body map[string]string
+			if err != nil || done.Job.State != job.Succeeded || json.Unmarshal(done.Job.Result, &body) != nil || body["state"] != "open" {
+				t.Fatalf("%+v, %v", done, err)
+			}
+		}
+		w.expect(refund.Open, purchase.Refunding, 1)
+		if due, err := refund.TakeDue(t.Context(), w.db, time.Hour, 10); err != nil || len(due) != 1 {
+			t.Errorf("it is not due: %v, %v", due, err)
+		}
+		if result := w.run(); result != refunds.Finished {
+			t.Errorf("got %s", result)
+		}
+		w.expect(refund.Succeeded, purchase.Refunded, 2) // the first has failed
+		if key := w.provider.creates[1].Key; key != "re:"+w.bought.String()+":2" {
+			t.Errorf("the key is %s", key)
+		}
+	}
+}
+
+// An operator may try again what somebody has repaired at the provider in the meantime.
+func TestARetryFindsWhatSucceededInTheMeantime(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, stripe.RefundFailed)
+	w.provider.add(w.provider.captured, stripe.RefundSucceeded, nil)
+	if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunded, 2)
+	if len(w.provider.creates) != 1 {
+		t.Errorf("made again: %+v", w.provider.creates)
+	}
+}
+
+func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, stripe.RefundFailed)
+	w.provider.fault = func(call string) (error, bool) {
+		if call == "fetch" { // of the worker that an event has woken
+			w.provider.fault = nil
+			if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil, false
+	}
+	if result := w.run(); result != refunds.Nothing {
+		t.Errorf("got %s", result)
+	}
+	w.expect(refund.Open, purchase.Refunding, 1)
+}
+
+func TestAnOperatorSettlesByHandWhatTheProviderHasRefused(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, stripe.RefundFailed)
+	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "paid by bank transfer", false)
+	if err != nil || done.Job.State != job.Succeeded {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	r := w.expect(refund.Settled, purchase.Refunded, 1)
+	if r.SettledBy == nil || *r.SettledBy != "operator:ops" || r.SettleReason == nil || *r.SettleReason != "paid by bank transfer" || r.FinishedAt == nil {
+		t.Errorf("got %+v", r)
+	}
+	if events := w.events(); events[len(events)-1] != payment.StepRefundSettled {
+		t.Errorf("the timeline has %v", events)
+	}
+	if woken, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil || len(woken) != 0 {
+		t.Errorf("what was settled is woken: %v, %v", woken, err)
+	}
+	if result := w.run(); result != refunds.Nothing {
+		t.Errorf("what was settled is worked on: %s", result)
+	}
+	fixture.Sound(t, w.db)
+}
+
+// Each state and method, by whom: only an app settles what is listed for it, only an
+// operator what the provider has refused, and nothing else is retried or settled.
+func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	external := otherRefund(t, w, refund.External)
+	wallet := otherRefund(t, w, refund.Wallet)
+	s := service(w)
+	retry := func(id uuid.UUID) error {
+		return outcome(s.Retry(t.Context(), request(job.KindRefundRetry), id, "operator:ops"))
+	}
+	settle := func(id uuid.UUID, asApp bool) error {
+		return outcome(s.Settle(t.Context(), request(job.KindRefundSettle), id, "somebody", "why", asApp))
+	}
+	check := func(what string, err error, want fault.Code) {
+		t.Helper()
+		if fault.CodeOf(err) != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("retry of an unknown one", retry(uuid.New()), fault.NotFound)
+	check("settle of an unknown one", settle(uuid.New(), true), fault.NotFound)
+	check("retry of an external one", retry(external), fault.StateConflict)
+	check("retry of a wallet's", retry(wallet), fault.StateConflict)
+	check("settle of a wallet's", settle(wallet, true), fault.StateConflict)
+	check("an operator settles an external one", settle(external, false), fault.Forbidden)
+	check("an app settles a card's", settle(w.id, true), fault.Forbidden)
+	for _, state := range []string{"open", "pending", "requires_action", "succeeded"} {
+		finished := "NULL"
+		if state == "succeeded" {
+			finished = "clock_timestamp()"
+		}
+		w.sql(`UPDATE refunds SET state = '` + state + `', finished_at = ` + finished + ` WHERE id = $1`)
+		check("retry while "+state, retry(w.id), fault.StateConflict)
+		check("settle while "+state, settle(w.id, false), fault.StateConflict)
+	}
+	check("the app settles an external one", settle(external, true), "")
+	check("and again", settle(external, true), fault.StateConflict)
+	if r, err := refund.Get(t.Context(), w.db, external); err != nil || r.State != refund.Settled {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// outcome is the error or the recorded refusal of a command.
+func outcome(done job.Accepted, err error) error {
+	if err == nil && done.Job.Problem != nil {
+		return done.Job.Problem.Err()
+	}
+	return err
+}
+
+// otherRefund stores a refund of a purchase that was not paid by card.
+func otherRefund(t *testing.T, w *world, method refund.Method) uuid.UUID {
+	t.Helper()
+	id := uuidv7.New()
+	err := postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: uuidv7.New(), CampaignID: w.refund().CampaignID, UserID: "otto", Method: method,
+			Amount: 100, Currency: "JPY", Reason: refund.CampaignCancelled}})
+		return tx.SendBatch(t.Context(), &b).Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}

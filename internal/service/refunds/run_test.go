@@ -1,0 +1,437 @@
+package refunds_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/refunds"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// world is a purchase that is to be refunded, and the provider that has its money.
+type world struct {
+	t        *testing.T
+	db       *pgxpool.Pool
+	runner   *refunds.Runner
+	provider *provider
+	id       uuid.UUID // of the refund
+	bought   uuid.UUID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return worldOn(t, fixture.DB(t))
+}
+
+func worldOn(t *testing.T, db *pgxpool.Pool) *world {
+	t.Helper()
+	campaignID := fixture.Campaign(t, db, fixture.Draft(3))
+	w := &world{t: t, db: db, id: uuidv7.New(), bought: fixture.BuyByCard(t, db, campaignID, "mina", 2, 2)}
+	p, err := purchase.Get(t.Context(), db, w.bought)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveBack(t, db, p, w.id)
+	w.provider = newProvider(fixture.IntentOf(w.bought), p.Amount)
+	w.runner = w.newRunner()
+	return w
+}
+
+func (w *world) newRunner() *refunds.Runner {
+	return refunds.NewRunner(w.db, w.provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, fixture.Logger(w.t), prometheus.NewRegistry())
+}
+
+// giveBack takes a card purchase back, as a cancellation does.
+func giveBack(t *testing.T, db *pgxpool.Pool, p purchase.Purchase, id uuid.UUID) {
+	t.Helper()
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		var returns []inventory.Return
+		for _, item := range p.Items {
+			returns = append(returns, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
+		}
+		var b pgx.Batch
+		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
+			Amount: p.Amount, Currency: p.Currency, Reason: refund.PurchaseCancelled}})
+		campaign.Changes{p.CampaignID: {Sold: -len(returns)}}.QueueBack(&b)
+		inventory.QueueTakeBack(&b, returns)
+		purchase.QueueRefunding(&b, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
+		return tx.SendBatch(t.Context(), &b).Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) refund() refund.Refund {
+	w.t.Helper()
+	r, err := refund.Get(w.t.Context(), w.db, w.id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// run runs the refund as it is now.
+func (w *world) run() refunds.Result {
+	w.t.Helper()
+	r := w.refund()
+	result, err := w.runner.Run(w.t.Context(), r.Ref())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return result
+}
+
+// expect checks the states of the refund and its purchase, and how much money the
+// provider has given back.
+func (w *world) expect(state refund.State, bought purchase.State, refundsThere int) refund.Refund {
+	w.t.Helper()
+	r := w.refund()
+	p, err := purchase.Get(w.t.Context(), w.db, w.bought)
+	if err != nil || r.State != state || p.State != bought || len(w.provider.refunds) != refundsThere || w.provider.returned() > w.provider.captured {
+		w.t.Errorf("the refund is %s, the purchase %s, and there are %d refunds over %d; wanted %s, %s, %d: %v",
+			r.State, p.State, len(w.provider.refunds), w.provider.returned(), state, bought, refundsThere, err)
+	}
+	return r
+}
+
+// sql changes what the passing of time would change.
+func (w *world) sql(statement string) {
+	w.t.Helper()
+	if _, err := w.db.Exec(w.t.Context(), statement, w.id); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) events() (events []string) {
+	w.t.Helper()
+	steps, err := payment.StepsOf(w.t.Context(), w.db, []uuid.UUID{w.bought})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range steps {
+		events = append(events, s.Event)
+	}
+	return events
+}
+
+func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stale := w.refund()
+	if result := w.run(); result != refunds.Finished {
+		t.Errorf("got %s", result)
+	}
+	r := w.expect(refund.Succeeded, purchase.Refunded, 1)
+	if r.FinishedAt == nil || r.DueAt != nil || r.LeaseUntil != nil || r.ProviderID == nil || *r.ProviderID != w.provider.refunds[0].ID {
+		t.Errorf("got %+v", r)
+	}
+	n := w.provider.creates[0]
+	if n.Key != "re:"+w.bought.String()+":1" || n.IntentID != fixture.IntentOf(w.bought) || n.Amount != 400 || n.Metadata["refund_id"] != w.id.String() ||
+		n.Metadata["purchase_id"] != w.bought.String() || n.Metadata["campaign_id"] != r.CampaignID.String() {
+		t.Errorf("asked for %+v", n)
+	}
+	if result, err := w.runner.Run(t.Context(), stale.Ref()); err != nil || result != refunds.Nothing { // the task again
+		t.Errorf("the same task again: %s, %v", result, err)
+	}
+	w.run() // woken: it is fetched
+	if got := strings.Join(w.provider.calls, " "); got != "create fetch" {
+		t.Errorf("called %s", got)
+	}
+	if got := w.events(); len(got) != 1 || got[0] != payment.StepRefunded {
+		t.Errorf("the timeline has %v", got)
+	}
+	fixture.Sound(t, w.db)
+}
+
+// The provider may take days, and the end may be any.
+func TestAPendingRefundIsFetchedUntilItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		end    stripe.RefundStatus
+		result refunds.Result
+		state  refund.State
+		bought purchase.State
+		step   string
+	}{
+		{stripe.RefundSucceeded, refunds.Finished, refund.Succeeded, purchase.Refunded, payment.StepRefunded},
+		{stripe.RefundFailed, refunds.Refused, refund.Failed, purchase.Refunding, payment.StepRefundFailed},
+		{stripe.RefundCanceled, refunds.Refused, refund.Canceled, purchase.Refunding, payment.StepRefundFailed},
+		{stripe.RefundRequiresAction, refunds.Waits, refund.RequiresAction, purchase.Refunding, payment.StepRefundAction},
+	} {
+		w := newWorld(t)
+		w.provider.status = stripe.RefundPending
+		if result := w.run(); result != refunds.Waits {
+			t.Errorf("pending: %s", result)
+		}
+		r := w.expect(refund.Pending, purchase.Refunding, 1)
+		if r.DueAt == nil || r.LeaseUntil != nil {
+			t.Errorf("nobody will look at it again: %+v", r)
+		}
+		w.run() // nothing new
+		w.provider.set(c.end, "lost_or_stolen_card")
+		if result := w.run(); result != c.result {
+			t.Errorf("%s: %s", c.end, result)
+		}
+		r = w.expect(c.state, c.bought, 1)
+		if waits := c.result == refunds.Waits; (r.DueAt != nil) != waits {
+			t.Errorf("%s is due at %v", c.end, r.DueAt)
+		}
+		if refused := c.result == refunds.Refused; refused != (r.Failure != nil) || refused && *r.Failure != "lost_or_stolen_card" {
+			t.Errorf("%s: the failure is %v", c.end, r.Failure)
+		}
+		if got := strings.Join(w.events(), " "); got != payment.StepRefundPending+" "+c.step {
+			t.Errorf("the timeline has %s", got)
+		}
+		if got := strings.Join(w.provider.calls, " "); got != "create fetch fetch" {
+			t.Errorf("called %s", got)
+		}
+	}
+}
+
+// A bank may send the money back after days.
+func TestARefundThatFailsAfterItSucceededWaitsForAnOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunded, 1)
+	w.provider.set(stripe.RefundFailed, "declined")
+	woken, err := refund.Wake(t.Context(), w.db, nil, []string{w.provider.refunds[0].ID})
+	if err != nil || len(woken) != 1 {
+		t.Fatalf("woken: %v, %v", woken, err)
+	}
+	if result, err := w.runner.Run(t.Context(), woken[0]); err != nil || result != refunds.Refused {
+		t.Errorf("got %s, %v", result, err)
+	}
+	r := w.expect(refund.Failed, purchase.Refunding, 1)
+	if r.FinishedAt != nil || r.Failure == nil || *r.Failure != "declined" {
+		t.Errorf("got %+v", r)
+	}
+	fixture.Sound(t, w.db)
+}
+
+// The answer is lost, before or after the refund was made: it is looked for first.
+func TestALostAnswerNeverRefundsTwice(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		w := newWorld(t)
+		w.provider.fault = once("create", 1, errLost, before)
+		if result := w.run(); result != refunds.Waits {
+			t.Errorf("got %s", result)
+		}
+		if r := w.refund(); r.State != refund.Open || r.Faults != 1 || r.DueAt == nil || r.LeaseUntil != nil {
+			t.Errorf("after the fault: %+v", r)
+		}
+		w.sql(`UPDATE refunds SET attempt_at = attempt_at - interval '25 hours' WHERE id = $1`) // the provider has forgotten the key
+		clear(w.provider.keys)
+		w.run()
+		w.expect(refund.Succeeded, purchase.Refunded, 1)
+		want := map[bool]string{true: "create list create", false: "create list"}[before]
+		if got := strings.Join(w.provider.calls, " "); got != want {
+			t.Errorf("called %s", got)
+		}
+	}
+}
+
+func TestAKeyIsUsedAgainForADayAtMost(t *testing.T) {
+	t.Parallel()
+	for age, attempt := range map[string]string{"22 hours": "1", "23 hours": "2"} {
+		w := newWorld(t)
+		w.provider.fault = once("create", 1, errLost, true)
+		w.run()
+		w.sql(`UPDATE refunds SET attempt_at = attempt_at - interval '` + age + `' WHERE id = $1`)
+		w.run()
+		if key := w.provider.creates[1].Key; key != "re:"+w.bought.String()+":"+attempt || w.provider.creates[1].Metadata["attempt"] != attempt {
+			t.Errorf("after %s: %s", age, key)
+		}
+	}
+}
+
+// A failure that the provider has stored under the key would be repeated for a day.
+func TestAKeyThatFailsAgainAndAgainIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := "re:" + w.bought.String() + ":1"
+	w.provider.keys[first] = answer{err: errLost}
+	for range 3 {
+		w.run()
+	}
+	w.expect(refund.Open, purchase.Refunding, 0)
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunded, 1)
+	if key := w.provider.creates[3].Key; key != "re:"+w.bought.String()+":2" {
+		t.Errorf("the fourth key is %s", key)
+	}
+}
+
+func TestWhatSomebodyHasRefundedByHandIsDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.add(w.provider.captured, stripe.RefundSucceeded, nil)
+	if result := w.run(); result != refunds.Finished {
+		t.Errorf("got %s", result)
+	}
+	w.expect(refund.Succeeded, purchase.Refunded, 1)
+	fixture.Sound(t, w.db)
+}
+
+func TestARefundOfAPartByHandIsNotOurs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.add(100, stripe.RefundSucceeded, nil)
+	if result := w.run(); result != refunds.Refused {
+		t.Errorf("got %s", result)
+	}
+	r := w.expect(refund.Failed, purchase.Refunding, 1)
+	if r.Failure == nil || !strings.HasPrefix(*r.Failure, "charge_already_refunded") || r.DueAt != nil {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil { // an event about it
+		t.Fatal(err)
+	}
+	w.run()
+	if r = w.expect(refund.Failed, purchase.Refunding, 1); len(w.provider.creates) != 1 || r.DueAt != nil {
+		t.Errorf("an event has had it tried again: %+v", r)
+	}
+}
+
+// Whatever comes back must be what was asked for; else nothing is believed.
+func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*stripe.Refund){
+		"amount":   func(r *stripe.Refund) { r.Amount-- },
+		"currency": func(r *stripe.Refund) { r.Currency = "USD" },
+		"intent":   func(r *stripe.Refund) { r.IntentID = "pi_other" },
+		"status":   func(r *stripe.Refund) { r.Status = "lost" },
+	} {
+		w := newWorld(t)
+		w.provider.status = stripe.RefundPending
+		w.run()
+		good := w.provider.refunds[0]
+		w.provider.set(stripe.RefundSucceeded, "")
+		spoil(&w.provider.refunds[0])
+		if result := w.run(); result != refunds.Waits {
+			t.Errorf("%s: %s", name, result)
+		}
+		r := w.expect(refund.Pending, purchase.Refunding, 1)
+		if r.DueAt == nil || time.Until(*r.DueAt) < 30*time.Minute {
+			t.Errorf("%s: it is due at %v", name, r.DueAt)
+		}
+		w.provider.refunds[0] = good
+		w.provider.set(stripe.RefundSucceeded, "")
+		w.run()
+		w.expect(refund.Succeeded, purchase.Refunded, 1)
+	}
+}
+
+func TestWhileTheProviderIsAwayARefundWaitsLongerAndLonger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	away := &stripe.Error{Kind: stripe.KindUnavailable, Call: "refund"}
+	w.provider.fault = func(string) (error, bool) { return away, true }
+	var waits []time.Duration
+	for range 9 {
+		before := time.Now()
+		if result := w.run(); result != refunds.Waits {
+			t.Fatalf("got %s", result)
+		}
+		waits = append(waits, w.refund().DueAt.Sub(before).Truncate(time.Second)) // the clock of the database is ours
+	}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+		if waits[i] < want*time.Second {
+			t.Errorf("after %d faults it waits %s", i+1, waits[i])
+		}
+	}
+	away.RetryAt = time.Now().Add(2 * time.Hour)
+	w.run()
+	if due := w.refund().DueAt; due.Before(away.RetryAt.Add(-time.Second)) {
+		t.Errorf("due at %s, before the provider wants it", due)
+	}
+	w.provider.fault = nil
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunded, 1)
+}
+
+// A worker that was stopped between its claim and its call comes back after its lease.
+func TestAStoppedWorkerNeverRefundsTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.fault = func(call string) (error, bool) {
+		if call == "create" && len(w.provider.creates) == 1 { // the first worker stops in its call; another goes on
+			w.provider.mu.Unlock()
+			w.sql(`UPDATE refunds SET lease_until = clock_timestamp() WHERE id = $1`)
+			if result := w.run(); result != refunds.Finished {
+				t.Errorf("the second worker: %s", result)
+			}
+			w.provider.mu.Lock()
+		}
+		return nil, false
+	}
+	if result := w.run(); result != refunds.Nothing {
+		t.Errorf("the stopped worker: %s", result)
+	}
+	w.expect(refund.Succeeded, purchase.Refunded, 1)
+	if n := len(w.provider.creates); n != 2 || w.provider.creates[0].Key != w.provider.creates[1].Key {
+		t.Errorf("asked for %+v", w.provider.creates)
+	}
+	fixture.Sound(t, w.db)
+}
+
+func TestAnEventDuringARunIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.fault = func(string) (error, bool) {
+		if _, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil {
+			t.Error(err)
+		}
+		return nil, false
+	}
+	w.run()
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 1); r.DueAt == nil || r.DueAt.After(time.Now().Add(time.Minute)) {
+		t.Errorf("it is due at %v", r.DueAt)
+	}
+}
+
+func TestDueRefundsBecomeTasksForOneWorkerEach(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	a, b := worldOn(t, db), worldOn(t, db)
+	tasks, err := refunds.Due(t.Context(), db, time.Hour, 10)
+	if err != nil || len(tasks) != 2 {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	if again, err := refunds.Due(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
+		t.Errorf("taken twice: %v, %v", again, err)
+	}
+	for _, task := range tasks {
+		ref, err := refunds.RefOf(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := a
+		if ref.ID == b.id {
+			w = b
+		}
+		if result, err := w.runner.Run(t.Context(), ref); err != nil || result != refunds.Finished {
+			t.Errorf("%s, %v", result, err)
+		}
+	}
+	a.expect(refund.Succeeded, purchase.Refunded, 1)
+	b.expect(refund.Succeeded, purchase.Refunded, 1)
+}

@@ -1,0 +1,87 @@
+package purchase
+
+import (
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// QueueComplete makes open purchases completed: they are paid.
+func QueueComplete(b *pgx.Batch, ids []uuid.UUID) {
+	b.Queue(`
+		UPDATE purchases SET state = 'completed', completed_at = clock_timestamp()
+		WHERE id = ANY($1) AND state IN ('pending', 'awaiting_action')`, ids).Exec(postgres.Exactly(len(ids), "open purchases"))
+}
+
+// End is how a purchase ends that is not, or no longer, bought.
+type End struct {
+	ID      uuid.UUID
+	State   State       // Failed, Cancelled or Refunding
+	Failure *fault.Code // why, when it was not cancelled
+	By      string      // who cancelled it; empty: it was not cancelled
+	Reason  string      // why it was cancelled; may be empty
+}
+
+// queueEnd makes purchases that are in one of the states from end. Each is there once.
+// What they have of failure and cancellation stays, when the end has none.
+func queueEnd(b *pgx.Batch, ends []End, from string, what string) {
+	n := len(ends)
+	ids, states, failures := make([]uuid.UUID, n), make([]string, n), make([]*string, n)
+	by, reasons := make([]string, n), make([]string, n)
+	for i, e := range ends {
+		ids[i], states[i], by[i], reasons[i] = e.ID, string(e.State), e.By, e.Reason
+		if e.Failure != nil {
+			code := string(*e.Failure)
+			failures[i] = &code
+		}
+	}
+	b.Queue(`
+		UPDATE purchases p
+		SET state = e.state, failure = coalesce(e.failure, p.failure),
+		    cancelled_at = CASE WHEN e.by <> '' THEN clock_timestamp() ELSE p.cancelled_at END,
+		    cancelled_by = CASE WHEN e.by <> '' THEN e.by ELSE p.cancelled_by END,
+		    cancel_reason = CASE WHEN e.by <> '' THEN nullif(e.reason, '') ELSE p.cancel_reason END
+		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS e (id, state, failure, by, reason)
+		WHERE p.id = e.id AND p.state IN (`+from+`)`, ids, states, failures, by, reasons).Exec(postgres.Exactly(n, what))
+}
+
+// QueueEndOpen ends open purchases: they fail, are cancelled, or are given back because
+// their money came when they could not be had any more.
+func QueueEndOpen(b *pgx.Batch, ends []End) {
+	queueEnd(b, ends, `'pending', 'awaiting_action'`, "open purchases")
+}
+
+// QueueRefunding notes that the money of completed card purchases is given back.
+func QueueRefunding(b *pgx.Batch, ends []End) {
+	queueEnd(b, ends, `'completed'`, "completed purchases")
+}
+
+// QueueRefundingLate notes that the money of purchases is given back that had ended
+// without any.
+func QueueRefundingLate(b *pgx.Batch, ends []End) {
+	queueEnd(b, ends, `'failed', 'cancelled'`, "ended purchases")
+}
+
+// QueueReassign replaces the items of open purchases. Each keeps its price.
+func QueueReassign(b *pgx.Batch, purchases []Purchase) {
+	var ids, owners []uuid.UUID
+	var layers, cols []int
+	var prices []int64
+	for _, p := range purchases {
+		ids = append(ids, p.ID)
+		for _, item := range p.Items {
+			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
+		}
+	}
+	b.Queue(`DELETE FROM purchase_items WHERE purchase_id = ANY($1)`, ids).Exec(postgres.Exactly(len(owners), "items"))
+	b.Queue(`
+		INSERT INTO purchase_items (purchase_id, layer, col, price)
+		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
+}
+
+// QueueNotAwaiting notes that open purchases do not wait for their buyers any more.
+func QueueNotAwaiting(b *pgx.Batch, ids []uuid.UUID) {
+	b.Queue(`UPDATE purchases SET state = 'pending' WHERE id = ANY($1) AND state = 'awaiting_action'`, ids)
+}

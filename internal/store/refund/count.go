@@ -1,0 +1,36 @@
+package refund
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// Counts is how many refunds a cancelled campaign has made, by method and by what is to
+// be done about them. Those of purchases that were cancelled before it do not count.
+type Counts struct {
+	Wallet    int
+	Card      int
+	External  int
+	UnderWay  int // at the provider: open and pending ones
+	ForPeople int // refused by the provider, or it needs an action
+}
+
+// Total returns how many there are.
+func (c Counts) Total() int { return c.Wallet + c.Card + c.External }
+
+// CountCancelled counts the refunds of a cancelled campaign.
+func CountCancelled(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Counts, error) {
+	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Counts], `
+		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
+		       count(*) FILTER (WHERE state IN ('open', 'pending')), count(*) FILTER (WHERE state IN ('failed', 'canceled', 'requires_action'))
+		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
+	if err != nil {
+		return Counts{}, fmt.Errorf("refund.CountCancelled(%s): %w", campaignID, err)
+	}
+	return c, nil
+}

@@ -1,0 +1,81 @@
+package wallet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/postgres"
+)
+
+// PayBack is the price of a purchase that goes back to the wallet that paid it.
+type PayBack struct {
+	PurchaseID uuid.UUID
+	Owner      Owner
+	Amount     money.Amount
+}
+
+// reference identifies the refund of a purchase: there is one per purchase.
+func (p PayBack) reference() Reference { return Reference{Text: "refund:" + p.PurchaseID.String()} }
+
+// Payees are the wallets that purchases are paid back to. Nothing is written before
+// [Payees.Queue]. A Payees without wallets is empty.
+type Payees struct {
+	book    *Book // nil: there is nothing to pay back
+	wallets map[Owner]uuid.UUID
+}
+
+// OpenPayees locks the wallets that want to be paid back. mode says whether to wait for
+// those that another transaction has locked. A purchase may be there several times.
+func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.LockMode) (*Payees, error) {
+	p := &Payees{}
+	if len(want) == 0 {
+		return p, nil
+	}
+	owners, references := make(map[Owner]bool), make(map[Reference]bool)
+	for _, back := range want {
+		owners[back.Owner], references[back.reference()] = true, true
+	}
+	var err error
+	if p.wallets, err = Find(ctx, tx, slices.Collect(maps.Keys(owners))); err != nil {
+		return nil, err
+	}
+	p.book, err = Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(p.wallets)), References: slices.Collect(maps.Keys(references))}, mode)
+	return p, err
+}
+
+// Busy reports whether another transaction has locked the wallet of an owner.
+func (p *Payees) Busy(owner Owner) bool {
+	if p.book == nil {
+		return false
+	}
+	id, ok := p.wallets[owner]
+	return ok && slices.Contains(p.book.Busy(), id)
+}
+
+// PayBack credits the wallet that paid a purchase. A wallet whose balance would be above
+// its bound is a state-conflict Error, and a broken one [ErrBroken].
+func (p *Payees) PayBack(back PayBack) error {
+	_, err := p.book.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(),
+		Description: "cancelled purchase " + back.PurchaseID.String()})
+	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
+		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
+	}
+	if err != nil {
+		return fmt.Errorf("wallet.PayBack: %w", err)
+	}
+	return nil
+}
+
+// Queue writes what was paid back, see [Book.Queue].
+func (p *Payees) Queue(b *pgx.Batch) {
+	if p.book != nil {
+		p.book.Queue(b)
+	}
+}
