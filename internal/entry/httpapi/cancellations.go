@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/calloff"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -47,19 +48,13 @@ func (s handlers) CancelCampaign(ctx context.Context, r contract.CancelCampaignR
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(campaignCancellation{By: who.signature(), Reason: r.Body.Reason})
+	payload, err := json.Marshal(calloff.Order{By: who.signature(), Reason: r.Body.Reason})
 	if err != nil {
 		return nil, err
 	}
 	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: r.Campaign, Payload: payload, Keep: s.settings.Retention.Purchases})
 	s.read.forget(r.Campaign)
 	return answer, err
-}
-
-// campaignCancellation is the payload of a campaign-cancellation job.
-type campaignCancellation struct {
-	By     string `json:"by"`
-	Reason string `json:"reason"`
 }
 
 // signature names the caller in the records of its actions: role:client, and /user
