@@ -23,12 +23,17 @@ const (
 
 // NewIntent is a PaymentIntent to be created, not confirmed.
 type NewIntent struct {
-	Key           string // our idempotency key; the same key creates the same intent for 24 hours
+	Key           string // our idempotency key; for 24 hours the same key and fields create the same intent
 	Amount        money.Amount
 	Currency      string // ISO 4217, capitals
 	PaymentMethod string // pm_…
 	Description   string
 	Metadata      map[string]string
+
+	// Redirects lets the buyer be sent to another page: every method that the account has
+	// enabled is accepted, slow ones too, and ConfirmIntent needs a return URL. Without it
+	// only cards are.
+	Redirects bool
 }
 
 // Intent is a PaymentIntent as Stripe has it.
@@ -109,12 +114,13 @@ type ErrorKind string
 
 // The kinds of errors.
 const (
-	KindDeclined    ErrorKind = "declined"    // the card was declined; Decline says why. The intent can still be confirmed again
+	KindDeclined    ErrorKind = "declined"    // the card was declined; Decline says why. The intent, if there is one, can still be confirmed again
 	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will be refused again
 	KindConflict    ErrorKind = "conflict"    // the object's state does not allow the call: fetch it
 	KindLimited     ErrorKind = "limited"     // 429, or our own pace: nothing was done
-	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, or the breaker is open
+	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, our key is refused, or a read failed
 	KindUnknown     ErrorKind = "unknown"     // it may have been done: a timeout, 5xx, a lost connection
+	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
 )
 
 // Error is a failed call.
@@ -128,6 +134,9 @@ type Error struct {
 	Decline   *Decline
 	RetryAt   time.Time // not before this moment; zero: when you like
 	Err       error
+
+	advice   advice // of Stripe, about a repetition
+	excluded bool   // it says nothing about Stripe's health
 }
 
 func (e *Error) Error() string {

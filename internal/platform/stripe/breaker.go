@@ -1,0 +1,84 @@
+package stripe
+
+import (
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+)
+
+const (
+	failuresToOpen = 5               // requests in a row
+	openTime       = 5 * time.Second // after it one request probes
+	probeTime      = time.Second     // how soon to ask again while a probe is under way
+)
+
+// breaker leaves Stripe alone after failures in a row. Then one request at a time
+// probes. Declines and refusals are answers, so they count as health; 429 and what the
+// caller has cut off count as nothing.
+type breaker struct {
+	*gobreaker.CircuitBreaker[struct{}]
+	reopens atomic.Pointer[time.Time] // when the last opening ends
+}
+
+func newBreaker(logger *slog.Logger, registry prometheus.Registerer) *breaker {
+	b := &breaker{}
+	b.reopens.Store(&time.Time{})
+	b.CircuitBreaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:         "stripe",
+		MaxRequests:  1,
+		Timeout:      openTime,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+		IsSuccessful: func(err error) bool { return !failed(err) },
+		IsExcluded:   excluded,
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				end := later(openTime)
+				b.reopens.Store(&end)
+			}
+			logger.Warn("the breaker of Stripe changed", "from", from.String(), "to", to.String())
+		},
+	})
+	state := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "triprize_stripe_breaker_state",
+		Help: "State of the breaker before Stripe: 0 closed (calls pass), 1 half open (one call probes), 2 open (no call passes).",
+	}, func() float64 { return float64(b.State()) })
+	if registry != nil {
+		registry.MustRegister(state)
+	}
+	return b
+}
+
+// refusal returns the error of a call that the breaker does not let through, or nil.
+func (b *breaker) refusal(err error) *Error {
+	switch {
+	case errors.Is(err, gobreaker.ErrOpenState):
+		return &Error{Kind: KindUnavailable, Message: "left alone after failures in a row", RetryAt: *b.reopens.Load(), Err: err}
+	case errors.Is(err, gobreaker.ErrTooManyRequests):
+		return &Error{Kind: KindUnavailable, Message: "another call probes whether Stripe is well again", RetryAt: later(probeTime), Err: err}
+	}
+	return nil
+}
+
+// open returns the error of a call while the breaker is open, or nil.
+func (b *breaker) open() *Error {
+	if b.State() != gobreaker.StateOpen {
+		return nil
+	}
+	return b.refusal(gobreaker.ErrOpenState)
+}
+
+// failed tells whether a request failed because Stripe is away or ill.
+func failed(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Kind == KindUnavailable || e.Kind == KindUnknown)
+}
+
+// excluded tells whether a request says nothing about Stripe's health.
+func excluded(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Kind == KindLimited || e.excluded)
+}

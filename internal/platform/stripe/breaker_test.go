@@ -1,0 +1,226 @@
+package stripe_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"triprize/internal/platform/stripe"
+)
+
+var errAway = errors.New("connection refused")
+
+// simulate runs a test in simulated time with a client whose calls end in 10 s.
+func simulate(t *testing.T, out *wire, test func(t *testing.T, c client, confirm func() error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		with := settings("http://stripe.test")
+		with.Timeout = 10 * time.Second
+		c := offline(t, with, newSimulatedRedis())
+		c.Through(out)
+		test(t, c, func() error {
+			_, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "pm_card_visa", "")
+			return err
+		})
+	})
+}
+
+func TestACallEndsWithinItsTimeWhateverTheServerDoes(t *testing.T) {
+	t.Parallel()
+	out := &wire{say: func(_ int, r *http.Request) (answer, error) {
+		<-r.Context().Done()
+		return answer{status: 1}, r.Context().Err() // sent, and no answer
+	}}
+	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
+		began := time.Now()
+		if e := fault(t, confirm()); e.Kind != stripe.KindUnknown || time.Since(began) != 10*time.Second || out.requests() != 1 {
+			t.Errorf("got %v after %s and %d requests", e, time.Since(began), out.requests())
+		}
+		began = time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := c.Intent(ctx, "pi_1"); fault(t, err).Kind != stripe.KindUnavailable || time.Since(began) != 3*time.Second {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
+}
+
+func TestNoRepetitionBeginsInTheSecondHalfOfACall(t *testing.T) {
+	t.Parallel()
+	out := &wire{say: func(int, *http.Request) (answer, error) {
+		time.Sleep(4800 * time.Millisecond) // with any pause, the next would begin after 5 s, or end after 10 s
+		return answer{503, "busy", nil}, nil
+	}}
+	simulate(t, out, func(t *testing.T, _ client, confirm func() error) {
+		if e := fault(t, confirm()); e.Kind != stripe.KindUnknown || out.requests() > 2 || time.Since(out.at[len(out.at)-1]) > 5*time.Second {
+			t.Errorf("got %v after %d requests", e, out.requests())
+		}
+		for _, at := range out.at {
+			if at.Sub(out.at[0]) > 5*time.Second {
+				t.Errorf("a request began after %s", at.Sub(out.at[0]))
+			}
+		}
+	})
+}
+
+func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	away := true
+	out := &wire{}
+	out.say = func(int, *http.Request) (answer, error) {
+		time.Sleep(100 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if away {
+			return answer{}, errAway
+		}
+		return answer{200, intent(), nil}, nil
+	}
+	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
+		_, first, second := c, confirm(), confirm() // 3 requests each, but the breaker opens after 5
+		if fault(t, first).Kind != stripe.KindUnavailable || !fault(t, first).RetryAt.IsZero() || out.requests() != 5 {
+			t.Fatalf("got %v, %v after %d requests", first, second, out.requests())
+		}
+		opened := time.Now()
+		state := func() float64 { return c.counted(t, "triprize_stripe_breaker_state", "") }
+		for range 100 {
+			e := fault(t, confirm())
+			if e.Kind != stripe.KindUnavailable || e.RetryAt.Sub(opened) < 4*time.Second || e.RetryAt.Sub(opened) > 5*time.Second {
+				t.Fatalf("got %v, retry at %s", e, e.RetryAt)
+			}
+		}
+		if out.requests() != 5 || state() != 2 || time.Since(opened) != 0 {
+			t.Errorf("%d requests while open, state %g, after %s", out.requests(), state(), time.Since(opened))
+		}
+		crowd := func() (served int) {
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					err := confirm()
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						served++
+					} else if e := fault(t, err); e.Kind != stripe.KindUnavailable || e.RetryAt.IsZero() && e.Err == nil {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			all.Wait()
+			return served
+		}
+		time.Sleep(5*time.Second + time.Nanosecond)
+		if n := crowd(); n != 0 || out.requests() != 6 || state() != 2 {
+			t.Errorf("%d were served by a server that is away; %d requests, state %g", n, out.requests(), state())
+		}
+		mu.Lock()
+		away = false
+		mu.Unlock()
+		time.Sleep(5*time.Second + time.Nanosecond)
+		if n := crowd(); n != 1 || out.requests() != 7 || state() != 0 {
+			t.Errorf("%d were served by the probe; %d requests, state %g", n, out.requests(), state())
+		}
+		if n := crowd(); n != 20 || out.requests() != 27 {
+			t.Errorf("%d of 20 were served afterwards", n)
+		}
+		if n := strings.Count(c.log.String(), "the breaker of Stripe changed"); n != 5 { // open, half, open, half, closed
+			t.Errorf("%d changes in the log: %s", n, c.log)
+		}
+	})
+}
+
+func TestWhatIsAnAnswerDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]answer{
+		"declined":     {402, problem("card_error", "card_declined", ""), nil},
+		"refused":      {400, problem("invalid_request_error", "parameter_missing", ""), nil},
+		"conflict":     {400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil},
+		"limited":      {429, problem("invalid_request_error", "rate_limit", ""), nil},
+		"a stored 500": {500, problem("api_error", "", ""), map[string]string{"Idempotent-Replayed": "true"}},
+		"key in use":   {409, problem("idempotency_error", "idempotency_key_in_use", ""), nil},
+		"mismatch":     {200, intent("livemode", "true"), nil},
+	} {
+		out := &wire{say: always(a)}
+		simulate(t, out, func(t *testing.T, c client, confirm func() error) {
+			for range 20 {
+				_ = confirm()
+			}
+			if out.requests() < 20 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+				t.Errorf("%s: %d requests", name, out.requests())
+			}
+		})
+	}
+}
+
+func TestFailuresThatAreNotInARowDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	out := &wire{say: func(n int, _ *http.Request) (answer, error) {
+		if n%5 != 0 {
+			return answer{500, problem("api_error", "", ""), nil}, nil
+		}
+		return answer{402, problem("card_error", "card_declined", ""), nil}, nil
+	}}
+	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
+		for range 50 {
+			_ = confirm()
+		}
+		if out.requests() != 50 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+			t.Errorf("%d requests", out.requests())
+		}
+	})
+}
+
+func TestCallersThatGiveUpDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	out := &wire{say: func(_ int, r *http.Request) (answer, error) {
+		<-r.Context().Done()
+		return answer{status: 1}, r.Context().Err()
+	}}
+	simulate(t, out, func(t *testing.T, c client, _ func() error) {
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := c.CaptureIntent(ctx, "pi_1", "k", 1000); fault(t, err).Kind != stripe.KindUnknown {
+				t.Error(err)
+			}
+			cancel()
+		}
+		if out.requests() != 20 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+			t.Errorf("%d requests", out.requests())
+		}
+	})
+}
+
+func TestTheRequestsOfAProcessOnTheirWayAreBounded(t *testing.T) {
+	t.Parallel()
+	out := &wire{say: func(int, *http.Request) (answer, error) {
+		time.Sleep(5 * time.Second)
+		return answer{200, intent(), nil}, nil
+	}}
+	simulate(t, out, func(t *testing.T, _ client, confirm func() error) {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		limited := 0
+		for range 300 {
+			all.Go(func() {
+				if err := confirm(); err != nil {
+					if e := fault(t, err); e.Kind != stripe.KindLimited || e.RetryAt.IsZero() {
+						t.Error(err)
+					}
+					mu.Lock()
+					limited++
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if limited != 44 || out.requests() != 256 {
+			t.Errorf("%d were limited, %d requests", limited, out.requests())
+		}
+	})
+}

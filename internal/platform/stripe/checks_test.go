@@ -1,0 +1,200 @@
+package stripe_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/stripe"
+)
+
+func TestAnIntentIsCreatedUnconfirmedAndWaitsForItsCaptureWhereItCan(t *testing.T) {
+	t.Parallel()
+	server := serve(t, answer{200, intent(), nil})
+	client := connect(t, settings(server.url))
+	i, err := client.CreateIntent(t.Context(), wanted)
+	if err != nil || i.ID != "pi_1" || i.Status != stripe.RequiresConfirmation || i.Amount != 1000 || i.Currency != "JPY" || i.PaymentMethod != "pm_card_visa" ||
+		i.Metadata["purchase_id"] != "p1" || !i.CreatedAt.Equal(time.Unix(1700000000, 0)) || i.Decline != nil {
+		t.Fatalf("got %+v, %v", i, err)
+	}
+	r := server.requests()[0]
+	for name, want := range map[string]string{
+		"amount": "1000", "currency": "jpy", "payment_method": "pm_card_visa", "payment_method_options[card][capture_method]": "manual",
+		"payment_method_types[0]": "card", "metadata[purchase_id]": "p1", "metadata[campaign_id]": "c1",
+	} {
+		if got := r.form.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if len(r.form) != 7 || r.method != "POST" || r.path != "/v1/payment_intents" {
+		t.Errorf("sent %s %s %v", r.method, r.path, r.form)
+	}
+	for name, want := range map[string]string{
+		"Idempotency-Key": "pi:p1:1", "Stripe-Version": "2026-03-25.dahlia", "Authorization": "Bearer " + testKey,
+		"X-Stripe-Client-User-Agent": "", "X-Stripe-Client-Telemetry": "", "Stripe-Account": "",
+	} {
+		if got := r.header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	redirects := wanted
+	redirects.Redirects, redirects.Description = true, "Two positions"
+	if _, err := client.CreateIntent(t.Context(), redirects); err != nil {
+		t.Fatal(err)
+	}
+	r = server.requests()[1]
+	if r.form.Get("automatic_payment_methods[enabled]") != "true" || r.form.Get("automatic_payment_methods[allow_redirects]") != "always" ||
+		r.form.Has("payment_method_types[0]") || r.form.Get("description") != "Two positions" {
+		t.Errorf("sent %v", r.form)
+	}
+}
+
+func TestWhatAConfirmationACaptureAndACancellationSend(t *testing.T) {
+	t.Parallel()
+	server := serve(t,
+		answer{200, intent("status", `"requires_action"`, "next_action", `{"type":"redirect_to_url","redirect_to_url":{"url":"https://bank.example/3ds","return_url":"https://app.example/"}}`), nil},
+		answer{200, intent("status", `"succeeded"`, "amount_received", "1000"), nil},
+		answer{200, intent("status", `"canceled"`), nil})
+	client := connect(t, settings(server.url))
+	confirmed, err := client.ConfirmIntent(t.Context(), "pi_1", "confirm:1", "pm_card_visa", "https://app.example/")
+	if err != nil || confirmed.Status != stripe.RequiresAction || confirmed.ActionURL != "https://bank.example/3ds" {
+		t.Errorf("got %+v, %v", confirmed, err)
+	}
+	captured, err := client.CaptureIntent(t.Context(), "pi_1", "capture:1", 1000)
+	if err != nil || captured.Status != stripe.Succeeded || captured.Received != 1000 {
+		t.Errorf("got %+v, %v", captured, err)
+	}
+	if cancelled, err := client.CancelIntent(t.Context(), "pi_1", "cancel:1"); err != nil || cancelled.Status != stripe.Canceled {
+		t.Errorf("got %+v, %v", cancelled, err)
+	}
+	for i, want := range []struct{ path, key, form string }{
+		{"/v1/payment_intents/pi_1/confirm", "confirm:1", "payment_method=pm_card_visa&return_url=https%3A%2F%2Fapp.example%2F"},
+		{"/v1/payment_intents/pi_1/capture", "capture:1", "amount_to_capture=1000"},
+		{"/v1/payment_intents/pi_1/cancel", "cancel:1", ""},
+	} {
+		if r := server.requests()[i]; r.path != want.path || r.header.Get("Idempotency-Key") != want.key || r.form.Encode() != want.form {
+			t.Errorf("sent %s with %s: %s", r.path, r.header.Get("Idempotency-Key"), r.form.Encode())
+		}
+	}
+}
+
+// Every mismatch ends after one request, is in the log, and gives back what came.
+func TestWhatComesBackMustBeWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	live := settings("")
+	live.Key = "rk_live_hunter2hunter2"
+	create := func(c client) (string, error) { i, err := c.CreateIntent(t.Context(), wanted); return i.ID, err }
+	fetch := func(c client) (string, error) { i, err := c.Intent(t.Context(), "pi_1"); return i.ID, err }
+	confirm := func(c client) (string, error) {
+		i, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "pm_card_visa", "")
+		return i.ID, err
+	}
+	capture := func(c client) (string, error) {
+		i, err := c.CaptureIntent(t.Context(), "pi_1", "k", 1000)
+		return i.ID, err
+	}
+	giveBack := func(c client) (string, error) {
+		r, err := c.CreateRefund(t.Context(), stripe.NewRefund{Key: "k", IntentID: "pi_1", Amount: 1000, Metadata: map[string]string{"purchase_id": "p1"}})
+		return r.ID, err
+	}
+	fetchRefund := func(c client) (string, error) { r, err := c.Refund(t.Context(), "re_1"); return r.ID, err }
+	for name, c := range map[string]struct {
+		body string
+		call func(client) (string, error)
+		live bool
+		id   string
+	}{
+		"live of a test key":         {body: intent("livemode", "true"), call: fetch, id: "pi_1"},
+		"a test of a live key":       {body: intent(), call: fetch, live: true, id: "pi_1"},
+		"live, confirmed":            {body: intent("livemode", "true"), call: confirm, id: "pi_1"},
+		"another intent":             {body: intent("id", `"pi_2"`), call: fetch, id: "pi_2"},
+		"another, confirmed":         {body: intent("id", `"pi_2"`), call: confirm, id: "pi_2"},
+		"another amount":             {body: intent("amount", "1001"), call: create, id: "pi_1"},
+		"another currency":           {body: intent("currency", `"usd"`), call: create, id: "pi_1"},
+		"another purchase":           {body: intent("metadata", `{"purchase_id":"p2","campaign_id":"c1"}`), call: create, id: "pi_1"},
+		"no metadata":                {body: intent("metadata", `{}`), call: create, id: "pi_1"},
+		"captured less":              {body: intent("status", `"succeeded"`, "amount_received", "999"), call: capture, id: "pi_1"},
+		"another amount given back":  {body: refund("amount", "999"), call: giveBack, id: "re_1"},
+		"a refund of another intent": {body: refund("payment_intent", `"pi_2"`), call: giveBack, id: "re_1"},
+		"a refund of another one":    {body: refund("metadata", `{"purchase_id":"p2"}`), call: giveBack, id: "re_1"},
+		"another refund":             {body: refund("id", `"re_2"`), call: fetchRefund, id: "re_2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := serve(t, answer{200, c.body, nil})
+			with := settings(server.url)
+			if c.live {
+				with.Key = live.Key
+			}
+			client := connect(t, with)
+			id, err := c.call(client)
+			e := fault(t, err)
+			if e.Kind != stripe.KindMismatch || len(server.requests()) != 1 || id != c.id || e.RequestID != "req_1" {
+				t.Errorf("got %q, %v after %d requests", id, err, len(server.requests()))
+			}
+			if log := client.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "not what was asked for") {
+				t.Errorf("logged %q", log)
+			}
+			if client.counted(t, "triprize_stripe_calls_total", "mismatch") != 1 {
+				t.Error("not counted")
+			}
+		})
+	}
+}
+
+func TestAnIntentIsHeldAgainstWhatTheCallerExpects(t *testing.T) {
+	t.Parallel()
+	i := stripe.Intent{ID: "pi_1", Amount: 1000, Currency: "JPY", Metadata: map[string]string{"purchase_id": "p1", "other": "x"}}
+	want := stripe.Expected{Amount: 1000, Currency: "JPY", Metadata: map[string]string{"purchase_id": "p1"}}
+	if err := i.Check(want); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []stripe.Expected{
+		{Amount: 1001, Currency: "JPY"}, {Amount: 1000, Currency: "USD"}, {Amount: 1000, Currency: "JPY", Metadata: map[string]string{"purchase_id": "p2"}},
+	} {
+		if err := i.Check(other); err == nil || fault(t, err).Kind != stripe.KindMismatch {
+			t.Errorf("%+v: got %v", other, err)
+		}
+	}
+}
+
+func TestARefundHasAnyStatus(t *testing.T) {
+	t.Parallel()
+	for _, status := range []stripe.RefundStatus{stripe.RefundPending, stripe.RefundRequiresAction, stripe.RefundSucceeded, stripe.RefundFailed, stripe.RefundCanceled} {
+		server := serve(t, answer{200, refund("status", `"`+string(status)+`"`, "failure_reason", `"expired_or_canceled_card"`), nil})
+		client := connect(t, settings(server.url))
+		r, err := client.CreateRefund(t.Context(), stripe.NewRefund{Key: "refund:1", IntentID: "pi_1", Amount: 1000})
+		if err != nil || r.Status != status || r.IntentID != "pi_1" || r.Currency != "JPY" || r.Failure != "expired_or_canceled_card" {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if sent := server.requests()[0]; sent.form.Encode() != "amount=1000&payment_intent=pi_1" || sent.header.Get("Idempotency-Key") != "refund:1" {
+			t.Errorf("sent %v", sent.form)
+		}
+	}
+}
+
+func TestTheKeyMustBeOfTheAccountOfTheSettings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		account string
+		answer  answer
+		kind    stripe.ErrorKind
+	}{
+		"the account":     {"acct_1", answer{200, `{"id":"acct_1","object":"account"}`, nil}, ""},
+		"anybody's":       {"", answer{200, `{"id":"acct_1","object":"account"}`, nil}, ""},
+		"another account": {"acct_2", answer{200, `{"id":"acct_1","object":"account"}`, nil}, stripe.KindMismatch},
+		"a bad key":       {"acct_1", answer{401, problem("invalid_request_error", "", ""), nil}, stripe.KindUnavailable},
+	} {
+		server := serve(t, c.answer)
+		with := settings(server.url)
+		with.Account = c.account
+		client := connect(t, with)
+		err := client.CheckAccount(t.Context())
+		if c.kind == "" && err != nil || c.kind != "" && fault(t, err).Kind != c.kind {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if c.kind != "" && !strings.Contains(client.log.String(), "level=ERROR") {
+			t.Errorf("%s: logged %q", name, client.log.String())
+		}
+	}
+}

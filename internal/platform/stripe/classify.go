@@ -1,0 +1,202 @@
+package stripe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v85"
+)
+
+// advice is what Stripe says about a repetition, in Stripe-Should-Retry.
+type advice int
+
+const (
+	noAdvice advice = iota
+	adviseRepeat
+	adviseEnd
+)
+
+const (
+	limitedFor    = time.Second // how long a 429 is respected that does not say how long
+	maxRetryAfter = 5 * time.Minute
+)
+
+// conflicts are codes of refusals that tell of another state than the caller believed.
+var conflicts = map[stripego.ErrorCode]bool{
+	stripego.ErrorCodePaymentIntentUnexpectedState:       true,
+	stripego.ErrorCodeIntentInvalidState:                 true,
+	stripego.ErrorCodeChargeAlreadyCaptured:              true,
+	stripego.ErrorCodeChargeAlreadyRefunded:              true,
+	stripego.ErrorCodeChargeExpiredForCapture:            true,
+	stripego.ErrorCodeCaptureChargeAuthorizationExpired:  true,
+	stripego.ErrorCodeCaptureUnauthorizedPayment:         true,
+	stripego.ErrorCodePaymentIntentAuthenticationFailure: true,
+	stripego.ErrorCodePaymentIntentPaymentAttemptExpired: true,
+	stripego.ErrorCodePaymentIntentActionRequired:        true,
+	stripego.ErrorCodePaymentIntentPaymentAttemptFailed:  true,
+	stripego.ErrorCodePaymentMethodUnexpectedState:       true,
+}
+
+// classify says what a failed request means. The texts of the library may quote bodies,
+// so only those of Stripe's own errors, and of known causes, are kept. caller is the
+// context that the call was made with.
+func (c *Client) classify(caller context.Context, q request, x *exchange, err error) *Error {
+	e := &Error{Status: x.status, Kind: KindUnknown}
+	if !q.write {
+		e.Kind = KindUnavailable
+	}
+	if x.header != nil {
+		e.RequestID = c.scrub.text(x.header.Get("Request-Id"))
+		e.advice = adviceOf(x.header.Get("Stripe-Should-Retry"))
+	}
+	var theirs *stripego.Error
+	switch {
+	case errors.As(err, &theirs):
+		c.judge(e, q, x, theirs)
+	case x.status == http.StatusTooManyRequests:
+		e.Kind, e.RetryAt = KindLimited, retryAfter(x.header)
+	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
+		e.Kind, e.Message = KindUnavailable, "the key was refused"
+	case x.status != 0:
+		e.Message, e.Err = fmt.Sprintf("an answer that cannot be read, status %d", x.status), c.cause(err)
+	default:
+		if !x.reached.Load() {
+			e.Kind = KindUnavailable
+		}
+		e.Message, e.Err = "no answer", c.cause(err)
+	}
+	if x.status >= 500 && x.header.Get("Idempotent-Replayed") == "true" {
+		e.advice, e.excluded = adviseEnd, true // stored: the same key gets it again, however well Stripe is by now
+	}
+	if caller.Err() != nil {
+		e.excluded = true // it was not given its time
+	}
+	return e
+}
+
+// judge fills in what an error of Stripe's API means.
+func (c *Client) judge(e *Error, q request, x *exchange, theirs *stripego.Error) {
+	e.Code, e.Message = c.scrub.text(string(theirs.Code)), c.scrub.text(theirs.Msg)
+	if e.Code == "" {
+		e.Code = c.scrub.text(string(theirs.Type))
+	}
+	payment := theirs.Type == stripego.ErrorTypeCard || x.status == http.StatusPaymentRequired
+	if payment {
+		e.Decline = c.declineOf(theirs, rawOf(theirs.LastResponse), "error")
+	}
+	switch {
+	case x.status >= 500, x.status == http.StatusFailedDependency, x.status == http.StatusRequestTimeout:
+		// It stays unknown, or unavailable for a read.
+	case x.status == http.StatusTooManyRequests:
+		e.Kind, e.RetryAt = KindLimited, retryAfter(x.header)
+	case x.status == http.StatusConflict:
+		e.excluded = true // a request with the same key is under way, or with the same object: Stripe is well
+	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
+		e.Kind = KindUnavailable // nothing was done. An operator has to see to the key; then the same call is good
+	case theirs.Type == stripego.ErrorTypeIdempotency:
+		e.Kind = KindMismatch // this key has done something else
+	case payment && (q.call == callConfirm || q.call == callCreate):
+		e.Kind = KindDeclined
+	case payment, conflicts[theirs.Code]:
+		e.Kind = KindConflict
+	default:
+		e.Kind = KindRefused
+	}
+}
+
+// again tells whether a request is made once more with the same key.
+func again(e *Error) bool {
+	switch {
+	case e.Kind == KindDeclined || e.Kind == KindMismatch || e.advice == adviseEnd:
+		return false
+	case e.advice == adviseRepeat:
+		return true
+	case e.Kind == KindLimited:
+		return e.Code == string(stripego.ErrorCodeLockTimeout) // somebody else had the object for a moment
+	case e.Kind == KindUnavailable:
+		return e.RetryAt.IsZero() && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden // RetryAt: the breaker is open
+	case e.Kind == KindUnknown:
+		return e.Status != http.StatusInternalServerError // Stripe stores it under the key
+	}
+	return false
+}
+
+func adviceOf(header string) advice {
+	switch header {
+	case "true":
+		return adviseRepeat
+	case "false":
+		return adviseEnd
+	}
+	return noAdvice
+}
+
+// retryAfter returns when a 429 is over.
+func retryAfter(header http.Header) time.Time {
+	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
+		return later(min(max(time.Duration(seconds)*time.Second, limitedFor), maxRetryAfter))
+	}
+	return later(limitedFor)
+}
+
+// cause returns an error that quotes no body and no URL: of the network, of the context, of a bound.
+func (c *Client) cause(err error) error {
+	var ofURL *url.Error
+	if errors.As(err, &ofURL) {
+		err = ofURL.Err
+	}
+	var ofNet net.Error
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return err
+	case errors.As(err, &ofNet), errors.As(err, &tooLarge):
+		return errors.New(c.scrub.text(err.Error()))
+	case ofURL != nil:
+		return errors.New(c.scrub.text(err.Error()))
+	}
+	return nil
+}
+
+// declineOf returns why a try to pay failed. The library does not know advice_code yet:
+// it is read from the JSON, below field.
+func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *Decline {
+	var all map[string]json.RawMessage
+	var advised struct {
+		Advice string `json:"advice_code"`
+	}
+	if json.Unmarshal(raw, &all) == nil {
+		_ = json.Unmarshal(all[field], &advised) // what has no advice has none
+	}
+	return &Decline{
+		Code:        c.scrub.text(string(theirs.Code)),
+		DeclineCode: c.scrub.text(string(theirs.DeclineCode)),
+		Advice:      c.scrub.text(advised.Advice),
+		Message:     c.scrub.text(theirs.Msg),
+	}
+}
+
+func rawOf(response *stripego.APIResponse) []byte {
+	if response == nil {
+		return nil
+	}
+	return response.RawJSON
+}
+
+// mismatch is an answer that is not what was asked for.
+func mismatch(format string, values ...any) *Error {
+	return &Error{Kind: KindMismatch, Message: fmt.Sprintf(format, values...)}
+}
+
+// unreadable is an answer of status 200 that is none.
+func unreadable() *Error {
+	return &Error{Kind: KindUnknown, Message: "an answer that is not the object which was asked for", excluded: true}
+}

@@ -1,0 +1,147 @@
+package stripe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v85/webhook"
+)
+
+// MaxEventBytes bounds the payload of a webhook. Stripe's events have some kilobytes.
+const MaxEventBytes = 1 << 20
+
+// What is wrong with a webhook. None of them is worth a repetition, and all are 400 to
+// the sender.
+var (
+	ErrSignature = errors.New("stripe: the webhook is not signed with our secret")
+	ErrTooOld    = errors.New("stripe: the webhook was signed too long ago")
+	ErrEvent     = errors.New("stripe: the webhook is not an event")
+)
+
+// ParseEvent reads a webhook: payload is the body, byte for byte, signature the header
+// Stripe-Signature. An event of another release of the API is read as far as it goes: see
+// [Event.OtherRelease]. An event of another mode than the key's, or of a connected
+// account, is KindMismatch; it is returned too, to be said loudly.
+func (c *Client) ParseEvent(payload []byte, signature string) (Event, error) {
+	if len(payload) > MaxEventBytes {
+		return Event{}, fmt.Errorf("%w: it has more than %d bytes", ErrEvent, MaxEventBytes)
+	}
+	if err := c.verify(payload, signature); err != nil {
+		return Event{}, err
+	}
+	event, err := eventOf(payload)
+	if err != nil {
+		return Event{}, err
+	}
+	if e := c.wrongEvent(event); e != nil {
+		return event, e
+	}
+	return event, nil
+}
+
+// verify accepts a signature by any of the secrets.
+func (c *Client) verify(payload []byte, signature string) error {
+	result := ErrSignature
+	for _, secret := range c.secrets {
+		err := webhook.ValidatePayloadWithTolerance(payload, signature, secret, c.settings.WebhookTolerance)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, webhook.ErrTooOld):
+			result = ErrTooOld
+		}
+	}
+	return result
+}
+
+// wrongEvent compares what must be so for every event, and says loudly what is not.
+func (c *Client) wrongEvent(event Event) *Error {
+	var e *Error
+	switch {
+	case event.Livemode != c.settings.Live():
+		e = mismatch("%s has livemode %t, the key has %t", event.ID, event.Livemode, c.settings.Live())
+	case event.Account != "":
+		e = mismatch("%s is of the connected account %q", event.ID, c.scrub.text(event.Account))
+	default:
+		return nil
+	}
+	e.Call = "event"
+	c.logger.Error("an event is not for us", "event_id", event.ID, "event_type", event.Type, "reason", e.Message)
+	return e
+}
+
+// OtherRelease tells whether an event was made for another release of the API than ours:
+// fields may mean something else. The webhook endpoint should be set to [APIVersion].
+func (e Event) OtherRelease() bool { return release(e.APIVersion) != release(APIVersion) }
+
+// release is the name of a version, which keeps what it says: dahlia of 2026-03-25.dahlia.
+func release(version string) string {
+	_, name, found := strings.Cut(version, ".")
+	if !found {
+		return version // from before releases had names
+	}
+	return name
+}
+
+// eventOf reads an event, and of its object what has the expected form.
+func eventOf(payload []byte) (Event, error) {
+	var wire struct {
+		ID         string `json:"id"`
+		Object     string `json:"object"`
+		Type       string `json:"type"`
+		APIVersion string `json:"api_version"`
+		Created    int64  `json:"created"`
+		Livemode   bool   `json:"livemode"`
+		Account    string `json:"account"`
+		Data       struct {
+			Object map[string]json.RawMessage `json:"object"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(payload, &wire); err != nil {
+		return Event{}, fmt.Errorf("%w: it is not the JSON of one", ErrEvent)
+	}
+	if wire.Object != "event" || wire.ID == "" || wire.Type == "" || wire.Data.Object == nil {
+		return Event{}, fmt.Errorf("%w: object, id, type or data is missing", ErrEvent)
+	}
+	object := wire.Data.Object
+	event := Event{
+		ID:         wire.ID,
+		Type:       wire.Type,
+		APIVersion: wire.APIVersion,
+		Livemode:   wire.Livemode,
+		Account:    wire.Account,
+		CreatedAt:  time.Unix(wire.Created, 0).UTC(),
+		ObjectType: name(object["object"]),
+		ObjectID:   name(object["id"]),
+		IntentID:   name(object["payment_intent"]),
+		Status:     name(object["status"]),
+		Reason:     name(object["reason"]),
+		Payload:    payload,
+	}
+	if event.ObjectType == "payment_intent" {
+		event.IntentID = event.ObjectID
+	}
+	var metadata map[string]string
+	if json.Unmarshal(object["metadata"], &metadata) == nil {
+		event.Metadata = metadata
+	}
+	return event, nil
+}
+
+// name reads a text, or the id of an object that stands in its place. Anything else is empty.
+func name(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var object struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(raw, &object) == nil {
+		return object.ID
+	}
+	return ""
+}

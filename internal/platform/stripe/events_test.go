@@ -1,0 +1,158 @@
+package stripe_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stripe/stripe-go/v85/webhook"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/stripe"
+)
+
+// event is the JSON of an event about intent pi_1, with some fields changed.
+func event(changes ...string) string {
+	return object(map[string]string{
+		"id": `"evt_1"`, "object": `"event"`, "type": `"payment_intent.succeeded"`, "api_version": `"` + stripe.APIVersion + `"`, "created": "1700000000",
+		"livemode": "false", "data": `{"object":` + intent("status", `"succeeded"`) + `}`,
+	}, changes)
+}
+
+func of(object string) string { return event("data", `{"object":`+object+`}`) }
+
+func signed(payload, secret string, at time.Time) string {
+	return webhook.GenerateTestSignedPayload(&webhook.UnsignedPayload{Payload: []byte(payload), Secret: secret, Timestamp: at}).Header
+}
+
+func TestAnEventSaysWhatItIsAbout(t *testing.T) {
+	t.Parallel()
+	client := connect(t, settings(""))
+	for name, c := range map[string]struct {
+		payload string
+		want    stripe.Event
+	}{
+		"an intent":          {event(), stripe.Event{ObjectType: "payment_intent", ObjectID: "pi_1", IntentID: "pi_1", Status: "succeeded", Metadata: map[string]string{"purchase_id": "p1", "campaign_id": "c1"}}},
+		"a refund":           {of(refund()), stripe.Event{ObjectType: "refund", ObjectID: "re_1", IntentID: "pi_1", Status: "pending", Metadata: map[string]string{"purchase_id": "p1"}}},
+		"a dispute":          {of(`{"id":"du_1","object":"dispute","payment_intent":"pi_1","status":"needs_response","reason":"fraudulent","metadata":{}}`), stripe.Event{ObjectType: "dispute", ObjectID: "du_1", IntentID: "pi_1", Status: "needs_response", Reason: "fraudulent", Metadata: map[string]string{}}},
+		"an expanded intent": {of(`{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1","object":"payment_intent"},"status":7}`), stripe.Event{ObjectType: "charge", ObjectID: "ch_1", IntentID: "pi_1"}},
+		"no intent":          {of(`{"id":"ch_1","object":"charge","payment_intent":null,"metadata":[]}`), stripe.Event{ObjectType: "charge", ObjectID: "ch_1"}},
+		"something else":     {of(`{"object":"balance"}`), stripe.Event{ObjectType: "balance"}},
+	} {
+		got, err := client.ParseEvent([]byte(c.payload), signed(c.payload, testSecret, time.Now()))
+		if err != nil || got.ID != "evt_1" || got.Type != "payment_intent.succeeded" || !got.CreatedAt.Equal(time.Unix(1700000000, 0)) || got.OtherRelease() ||
+			string(got.Payload) != c.payload {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+		if w := c.want; got.ObjectType != w.ObjectType || got.ObjectID != w.ObjectID || got.IntentID != w.IntentID || got.Status != w.Status ||
+			got.Reason != w.Reason || len(got.Metadata) != len(w.Metadata) || got.Metadata["purchase_id"] != w.Metadata["purchase_id"] {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+func TestAWebhookIsBelievedByItsSignatureOnly(t *testing.T) {
+	t.Parallel()
+	with := settings("")
+	with.WebhookSecret = testSecret + ", whsec_the_one_before_it"
+	ours, closed := connect(t, with), connect(t, config.Stripe{Rate: 1, EndpointRate: 1})
+	payload, now := event(), time.Now()
+	good := signed(payload, testSecret, now)
+	for name, c := range map[string]struct {
+		client    client
+		signature string
+		want      error
+	}{
+		"signed":                          {ours, good, nil},
+		"signed with the secret before":   {ours, signed(payload, "whsec_the_one_before_it", now), nil},
+		"signed twice":                    {ours, good + ",v1=" + strings.Repeat("0", 64), nil},
+		"signed with another secret":      {ours, signed(payload, "whsec_of_somebody_else", now), stripe.ErrSignature},
+		"signed with no secret":           {ours, signed(payload, "", now), stripe.ErrSignature},
+		"signed for another payload":      {ours, signed(payload+" ", testSecret, now), stripe.ErrSignature},
+		"signed for another time":         {ours, strings.Replace(good, "t=1", "t=2", 1), stripe.ErrSignature},
+		"signed long ago":                 {ours, signed(payload, testSecret, now.Add(-time.Hour)), stripe.ErrTooOld},
+		"not signed":                      {ours, "", stripe.ErrSignature},
+		"garbage":                         {ours, "t=soon,v1=zz", stripe.ErrSignature},
+		"another scheme":                  {ours, strings.Replace(good, "v1=", "v0=", 1), stripe.ErrSignature},
+		"no secrets here":                 {closed, good, stripe.ErrSignature},
+		"no secrets here and none needed": {closed, signed(payload, "", now), stripe.ErrSignature},
+	} {
+		got, err := c.client.ParseEvent([]byte(payload), c.signature)
+		if !errors.Is(err, c.want) || (err == nil) != (got.ID == "evt_1") {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestAnEventThatIsNotForUsIsSaidLoudly(t *testing.T) {
+	t.Parallel()
+	for name, payload := range map[string]string{"live": event("livemode", "true"), "of a connected account": event("account", `"acct_2"`)} {
+		client := connect(t, settings(""))
+		got, err := client.ParseEvent([]byte(payload), signed(payload, testSecret, time.Now()))
+		if fault(t, err).Kind != stripe.KindMismatch || got.ID != "evt_1" || !strings.Contains(client.log.String(), "level=ERROR") {
+			t.Errorf("%s: got %+v, %v, logged %s", name, got, err, client.log.String())
+		}
+	}
+}
+
+func TestAnEventOfAnotherReleaseIsReadAsFarAsItGoes(t *testing.T) {
+	t.Parallel()
+	client := connect(t, settings(""))
+	for version, other := range map[string]bool{stripe.APIVersion: false, "2026-12-31.dahlia": false, "2025-01-27.acacia": true, "2019-02-19": true, "": true} {
+		payload := event("api_version", `"`+version+`"`, "pending_webhooks", `"many"`, "request", "7")
+		got, err := client.ParseEvent([]byte(payload), signed(payload, testSecret, time.Now()))
+		if err != nil || got.APIVersion != version || got.OtherRelease() != other || got.IntentID != "pi_1" {
+			t.Errorf("%q: got %+v, %v", version, got, err)
+		}
+	}
+}
+
+func TestWhatIsSignedAndNoEventIsRefused(t *testing.T) {
+	t.Parallel()
+	client := connect(t, settings(""))
+	for name, payload := range map[string]string{
+		"nothing": "", "not JSON": "{", "null": "null", "a list": "[]", "another object": event("object", `"v2.core.event"`), "no id": event("id", `""`),
+		"no type": event("type", "null"), "no data": event("data", "null"), "no object": event("data", "{}"), "a text for the object": event("data", `{"object":"pi_1"}`),
+		"a text for a time": event("created", `"now"`), "too long": event("type", `"`+strings.Repeat("a", stripe.MaxEventBytes)+`"`),
+	} {
+		_, err := client.ParseEvent([]byte(payload), signed(payload, testSecret, time.Now()))
+		if !errors.Is(err, stripe.ErrEvent) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// Whatever arrives: it does not panic, and what is believed was signed, is an event, and
+// is for us.
+func FuzzAWebhookIsAnEventForUsOrRefused(f *testing.F) {
+	for _, payload := range []string{event(), event("account", `"acct_2"`), of(refund()), of(`{"id":{"id":["a"]},"object":null,"metadata":{"a":1}}`), "null", "{}", strings.Repeat("[", 20_000)} {
+		f.Add([]byte(payload), "", true)
+		f.Add([]byte(payload), signed(payload, testSecret, time.Now()), false)
+	}
+	f.Add([]byte(event()), "t=-9223372036854775808,v1=,v1=00,=,,", false)
+	with := settings("")
+	with.WebhookSecret += ",whsec_the_one_before_it"
+	client := offline(f, with)
+	f.Fuzz(func(t *testing.T, payload []byte, signature string, sign bool) {
+		if sign {
+			signature = signed(string(payload), testSecret, time.Now())
+		}
+		got, err := client.ParseEvent(payload, signature)
+		if err != nil {
+			return
+		}
+		if webhook.ValidatePayload(payload, signature, testSecret) != nil && webhook.ValidatePayload(payload, signature, "whsec_the_one_before_it") != nil {
+			t.Error("believed without a signature")
+		}
+		if got.ID == "" || got.Type == "" || got.Livemode || got.Account != "" || string(got.Payload) != string(payload) {
+			t.Errorf("believed %+v", got)
+		}
+		for _, text := range []string{got.ID, got.Type, got.ObjectType, got.ObjectID, got.IntentID, got.Status, got.Reason} {
+			if !utf8.ValidString(text) {
+				t.Errorf("%q is not UTF-8", text)
+			}
+		}
+	})
+}

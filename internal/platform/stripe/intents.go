@@ -1,0 +1,182 @@
+package stripe
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v85"
+
+	"triprize/internal/domain/money"
+)
+
+// CreateIntent creates an intent that is not confirmed: it moves no money. A card waits
+// for its capture; a method that cannot wait is captured when it is confirmed. With
+// KindMismatch the intent is returned too.
+func (c *Client) CreateIntent(ctx context.Context, n NewIntent) (Intent, error) {
+	q := request{call: callCreate, what: "a new intent", key: n.Key, write: true}
+	return c.intent(ctx, q, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n))
+	}, func(i Intent) *Error {
+		return i.differs(Expected{n.Amount, n.Currency, n.Metadata})
+	})
+}
+
+func newIntentParams(n NewIntent) *stripego.PaymentIntentCreateParams {
+	p := &stripego.PaymentIntentCreateParams{
+		Amount:   stripego.Int64(int64(n.Amount)),
+		Currency: stripego.String(strings.ToLower(n.Currency)),
+		Metadata: n.Metadata,
+		// For cards only: with capture_method=manual for all, a method that cannot wait
+		// would be refused.
+		PaymentMethodOptions: &stripego.PaymentIntentCreatePaymentMethodOptionsParams{
+			Card: &stripego.PaymentIntentCreatePaymentMethodOptionsCardParams{CaptureMethod: stripego.String("manual")},
+		},
+	}
+	if n.PaymentMethod != "" {
+		p.PaymentMethod = &n.PaymentMethod
+	}
+	if n.Description != "" {
+		p.Description = &n.Description
+	}
+	if n.Redirects {
+		p.AutomaticPaymentMethods = &stripego.PaymentIntentCreateAutomaticPaymentMethodsParams{
+			Enabled: stripego.Bool(true), AllowRedirects: stripego.String("always"),
+		}
+	} else {
+		p.PaymentMethodTypes = stripego.StringSlice([]string{"card"}) // else a confirmation would need a return URL
+	}
+	p.IdempotencyKey = &n.Key
+	return p
+}
+
+// ConfirmIntent tries to pay. A declined card is KindDeclined; the intent can be
+// confirmed again then. An intent that must be authenticated is RequiresAction; its
+// ActionURL is empty if returnURL is, or if the method has another way than a redirect.
+func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (Intent, error) {
+	return c.intent(ctx, request{call: callConfirm, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		p := &stripego.PaymentIntentConfirmParams{}
+		if paymentMethod != "" {
+			p.PaymentMethod = &paymentMethod
+		}
+		if returnURL != "" {
+			p.ReturnURL = &returnURL
+		}
+		p.IdempotencyKey = &key
+		return c.api.V1PaymentIntents.Confirm(ctx, id, p)
+	}, nil)
+}
+
+// CaptureIntent takes the whole amount of an intent that is RequiresCapture.
+func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (Intent, error) {
+	return c.intent(ctx, request{call: callCapture, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		p := &stripego.PaymentIntentCaptureParams{AmountToCapture: stripego.Int64(int64(amount))}
+		p.IdempotencyKey = &key
+		return c.api.V1PaymentIntents.Capture(ctx, id, p)
+	}, func(i Intent) *Error {
+		if i.Status == Succeeded && i.Received != amount {
+			return mismatch("%s has captured %d %s, not %d", i.ID, i.Received, i.Currency, amount)
+		}
+		return nil
+	})
+}
+
+// CancelIntent ends an intent for ever, if it has not succeeded and is not Processing;
+// else it is KindConflict. What a card has reserved is released.
+func (c *Client) CancelIntent(ctx context.Context, id, key string) (Intent, error) {
+	return c.intent(ctx, request{call: callCancel, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		p := &stripego.PaymentIntentCancelParams{}
+		p.IdempotencyKey = &key
+		return c.api.V1PaymentIntents.Cancel(ctx, id, p)
+	}, nil)
+}
+
+// Intent fetches an intent as it is now.
+func (c *Client) Intent(ctx context.Context, id string) (Intent, error) {
+	return c.intent(ctx, request{call: callFetch, what: id}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		return c.api.V1PaymentIntents.Retrieve(ctx, id, &stripego.PaymentIntentRetrieveParams{})
+	}, nil)
+}
+
+// intent runs a call that answers with the intent id (empty: a new one).
+func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx context.Context) (*stripego.PaymentIntent, error), check func(Intent) *Error) (Intent, error) {
+	answer, err := do(ctx, c, q, send, func(answer *stripego.PaymentIntent) *Error {
+		if answer.ID == "" || answer.Object != "payment_intent" {
+			return unreadable()
+		}
+		e := c.wrongIntent(answer, id)
+		if e == nil && check != nil {
+			e = check(c.intentOf(answer))
+		}
+		if e != nil && answer.LastResponse != nil {
+			e.RequestID = answer.LastResponse.RequestID
+		}
+		return e
+	})
+	if answer == nil || answer.Object != "payment_intent" {
+		return Intent{}, err
+	}
+	return c.intentOf(answer), err
+}
+
+// wrongIntent compares what must be so for every intent.
+func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *Error {
+	switch {
+	case id != "" && answer.ID != id:
+		return mismatch("asked for %s, got %s", id, answer.ID)
+	case answer.Livemode != c.settings.Live():
+		return mismatch("%s has livemode %t, the key has %t", answer.ID, answer.Livemode, c.settings.Live())
+	}
+	return nil
+}
+
+func (c *Client) intentOf(p *stripego.PaymentIntent) Intent {
+	i := Intent{
+		ID:        p.ID,
+		Status:    IntentStatus(p.Status),
+		Amount:    money.Amount(p.Amount),
+		Received:  money.Amount(p.AmountReceived),
+		Currency:  strings.ToUpper(string(p.Currency)),
+		Livemode:  p.Livemode,
+		Metadata:  p.Metadata,
+		CreatedAt: time.Unix(p.Created, 0).UTC(),
+	}
+	if p.PaymentMethod != nil {
+		i.PaymentMethod = p.PaymentMethod.ID
+	}
+	if p.NextAction != nil && p.NextAction.RedirectToURL != nil {
+		i.ActionURL = p.NextAction.RedirectToURL.URL
+	}
+	if p.LastPaymentError != nil {
+		i.Decline = c.declineOf(p.LastPaymentError, rawOf(p.LastResponse), "last_payment_error")
+	}
+	return i
+}
+
+// Expected is what an intent must be. Metadata is what it must have at least.
+type Expected struct {
+	Amount   money.Amount
+	Currency string // ISO 4217, capitals
+	Metadata map[string]string
+}
+
+// Check returns an error of KindMismatch if an intent is not as expected. Say it loudly.
+func (i Intent) Check(want Expected) error {
+	if e := i.differs(want); e != nil {
+		e.Call = "check"
+		return e
+	}
+	return nil
+}
+
+func (i Intent) differs(want Expected) *Error {
+	if i.Amount != want.Amount || i.Currency != want.Currency {
+		return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, want.Amount, want.Currency)
+	}
+	for name, value := range want.Metadata {
+		if i.Metadata[name] != value {
+			return mismatch("%s has %s %q, not %q", i.ID, name, i.Metadata[name], value)
+		}
+	}
+	return nil
+}

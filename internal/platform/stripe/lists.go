@@ -1,0 +1,149 @@
+package stripe
+
+import (
+	"context"
+	"time"
+
+	stripego "github.com/stripe/stripe-go/v85"
+)
+
+const pageSize = 100 // the most that Stripe gives
+
+// page is a part of a list, the newest first.
+type page[T any] struct {
+	items []T
+	more  bool
+}
+
+func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
+	if err := list.Err(); err != nil {
+		return page[T]{}, err
+	}
+	return page[T]{list.Data(), list.Meta().HasMore}, nil
+}
+
+// ListIntents calls yield for every intent of the account that was created in [from, to),
+// the newest first, until yield returns an error, which is returned. Times are whole
+// seconds at Stripe: the span is widened to them. Others may use the account: see the
+// metadata. What is created meanwhile may be missing.
+func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error {
+	return each(ctx, c, "intents", func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
+		p := &stripego.PaymentIntentListParams{CreatedRange: created(from, to)}
+		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
+		return pageOf(c.api.V1PaymentIntents.List(ctx, p))
+	}, func(p *stripego.PaymentIntent) (string, *Error) {
+		return p.ID, c.wrongIntent(p, "")
+	}, func(p *stripego.PaymentIntent) error {
+		return yield(c.intentOf(p))
+	})
+}
+
+// ListRefunds is ListIntents for refunds.
+func (c *Client) ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error {
+	return c.refunds(ctx, "refunds", func() *stripego.RefundListParams {
+		return &stripego.RefundListParams{CreatedRange: created(from, to)}
+	}, yield)
+}
+
+// RefundsOf returns all refunds of an intent, the newest first.
+func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []Refund, err error) {
+	err = c.refunds(ctx, intentID, func() *stripego.RefundListParams {
+		return &stripego.RefundListParams{PaymentIntent: &intentID}
+	}, func(r Refund) error {
+		if r.IntentID != intentID {
+			e := mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, r.IntentID)
+			e.Call = string(callList)
+			return e
+		}
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func (c *Client) refunds(ctx context.Context, what string, params func() *stripego.RefundListParams, yield func(Refund) error) error {
+	return each(ctx, c, what, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
+		p := params()
+		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
+		return pageOf(c.api.V1Refunds.List(ctx, p))
+	}, func(r *stripego.Refund) (string, *Error) {
+		return r.ID, nil
+	}, func(r *stripego.Refund) error {
+		return yield(refundOf(r))
+	})
+}
+
+// ListEvents is ListIntents for events of the given types, at most 20 (nil: all). Stripe
+// forgets events after 30 days. An event that is not for us, or cannot be read, is said
+// loudly and left out: it must not keep the others from being found.
+func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(Event) error) error {
+	return each(ctx, c, "events", func(ctx context.Context, after *string) (page[*stripego.Event], error) {
+		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}
+		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
+		return pageOf(c.api.V1Events.List(ctx, p))
+	}, func(e *stripego.Event) (string, *Error) {
+		return e.ID, nil
+	}, func(e *stripego.Event) error {
+		event, err := eventOf(rawOf(e.LastResponse))
+		switch {
+		case err != nil:
+			c.logger.Error("an event of the list cannot be read", "event_id", e.ID, "error", err)
+		case c.wrongEvent(event) == nil:
+			return yield(event)
+		}
+		return nil
+	})
+}
+
+// created is the span [from, to), widened to whole seconds.
+func created(from, to time.Time) *stripego.RangeQueryParams {
+	end := to.Unix()
+	if to.Nanosecond() > 0 {
+		end++
+	}
+	return &stripego.RangeQueryParams{GreaterThanOrEqual: max(0, from.Unix()), LesserThan: end}
+}
+
+// each fetches page after page and calls yield for every item. A page is a call of its
+// own, and its items are in memory together.
+func each[T any](ctx context.Context, c *Client, what string, fetch func(ctx context.Context, after *string) (page[T], error),
+	identify func(T) (id string, wrong *Error), yield func(T) error,
+) error {
+	var after *string
+	for {
+		var last string
+		p, err := do(ctx, c, request{call: callList, what: what}, func(ctx context.Context) (page[T], error) {
+			return fetch(ctx, after)
+		}, func(p page[T]) *Error {
+			for _, item := range p.items {
+				id, wrong := identify(item)
+				switch {
+				case wrong != nil:
+					return wrong
+				case id == "" || after != nil && id == *after:
+					return unreadable() // going on would never end
+				}
+				last = id
+			}
+			if p.more && len(p.items) == 0 {
+				return unreadable()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, item := range p.items {
+			if err := yield(item); err != nil {
+				return err
+			}
+		}
+		if !p.more {
+			return nil
+		}
+		after = &last
+	}
+}
