@@ -22,6 +22,7 @@ import (
 // messages that were not deleted.
 type afterCommit struct {
 	announce *batch.Coalescer[job.Outcome, struct{}]
+	news     *batch.Coalescer[uuid.UUID, struct{}] // jobs that are not final, and say something new
 	messages *batch.Coalescer[uuid.UUID, struct{}]
 }
 
@@ -56,6 +57,18 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 				}
 				return make([]struct{}, len(outcomes)), err
 			}),
+		news: batch.New(
+			batch.Options{Size: announceMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
+			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
+				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					announcements.Publish(ctx, pipe, ids)
+					return nil
+				})
+				if err != nil {
+					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
+				}
+				return make([]struct{}, len(ids)), err
+			}),
 		messages: batch.New(
 			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: 5 * time.Second, Whole: whole},
 			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
@@ -74,11 +87,17 @@ func (a *afterCommit) settled(outcomes []job.Outcome) {
 	}
 }
 
+// changed announces that a job which is not final says something new of itself.
+func (a *afterCommit) changed(id uuid.UUID) {
+	_ = a.news.Submit(id) // full: waiters poll
+}
+
 func (a *afterCommit) finished(message uuid.UUID) {
 	_ = a.messages.Submit(message) // full: the sweep lost-jobs deletes it
 }
 
 func (a *afterCommit) close() {
 	a.announce.Close()
+	a.news.Close()
 	a.messages.Close()
 }

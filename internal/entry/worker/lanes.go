@@ -44,17 +44,23 @@ const (
 func newLane(w *Worker, settlers ...*settler) *lane {
 	l := &lane{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(settlers))}
 	for _, s := range settlers {
-		size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
-		l.batches[s.kind] = batch.New(batch.Options{
-			Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: lanePending,
-			Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
-			Observe: func(items int, took time.Duration) {
-				size.Observe(float64(items))
-				duration.Observe(took.Seconds())
-			},
-		}, func(ctx context.Context, items []*item) ([]verdict, error) { return l.flush(ctx, s, items) })
+		l.add(s)
 	}
 	return l
+}
+
+// add lets the lane settle jobs of another kind. It comes before the first job.
+func (l *lane) add(s *settler) {
+	w := l.worker
+	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
+	l.batches[s.kind] = batch.New(batch.Options{
+		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: lanePending,
+		Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
+		Observe: func(items int, took time.Duration) {
+			size.Observe(float64(items))
+			duration.Observe(took.Seconds())
+		},
+	}, func(ctx context.Context, items []*item) ([]verdict, error) { return l.flush(ctx, s, items) })
 }
 
 // close ends the batches of all kinds.

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/inventory"
@@ -32,11 +33,15 @@ type Worker struct {
 	metrics  *metrics
 	holds    *inventory.HoldMetrics
 
-	server      *queue.Server
+	rdb         redis.UniversalClient
+	namespace   string
+	shares      []queue.Share
 	heartbeat   *queue.Heartbeat
 	claims      *claims
 	dispatcher  *outbox.Dispatcher
 	afterCommit *afterCommit
+	payments    *payments.Dispatcher
+	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
 
@@ -53,8 +58,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: uuid.NewString(), settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
+		id: uuid.NewString(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
+		payments:   payments.NewDispatcher(client, logger, registry),
 		seller:     sale.NewSeller(gate.Brief(0), settings.Retention.Jobs),
 		drawer:     draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
 		draining:   make(chan struct{}),
@@ -67,10 +73,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
-	w.server = queue.NewServer(rdb, namespace, settings.Worker, logger,
-		queue.Share{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
-		queue.Share{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},
-		queue.Share{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settlePurchases)})
+	w.shares = []queue.Share{
+		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
+		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},
+		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settlePurchases)},
+	}
 	return w
 }
 
@@ -81,16 +88,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
 	background.Go(func() { w.claims.run(alive) })
-	err := w.server.Start()
+	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
+	err := server.Start()
 	if err == nil {
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
 		close(w.draining)
-		w.server.Shutdown()
+		server.Shutdown()
 	}
 	w.closeLanes()
 	w.owed.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
+	w.payments.Close()
 	w.afterCommit.close()
 	end()
 	background.Wait()

@@ -54,6 +54,7 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 func stop(w *Worker) {
 	w.closeLanes()
 	w.dispatcher.Close()
+	w.payments.Close()
 	w.afterCommit.close()
 }
 

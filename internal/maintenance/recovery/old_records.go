@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/inventory"
+	"triprize/internal/store/payment"
 )
 
 // errMore ends a run that had more to do than time.
@@ -19,7 +20,7 @@ const longestPause = time.Second
 // and whether it may find more.
 type prune func(ctx context.Context, limit int) (deleted int, more bool, err error)
 
-// oldRecords deletes final jobs and ended holds that are past their retention, until none
+// oldRecords deletes final jobs, ended holds and handled events that are past their retention, until none
 // is left, or four fifths of its time are used up: then it fails with errMore. It also
 // ends when ctx is cancelled; what is deleted by then stays deleted.
 //
@@ -27,8 +28,9 @@ type prune func(ctx context.Context, limit int) (deleted int, more bool, err err
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "batches": 0}
-	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes()}
+	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "batches": 0}
+	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes(),
+		"events_deleted": s.paymentEvents()}
 	over := endOfWork(ctx)
 	for len(kinds) > 0 {
 		for what, next := range kinds {
@@ -84,6 +86,15 @@ func (s *Sweeper) heldTimes() prune {
 	var from *time.Time
 	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 		deleted, from, err = inventory.DeleteHeldTimes(ctx, s.db, s.settings.Retention.Holds, from, limit)
+		return deleted, deleted == limit, err
+	}
+}
+
+// paymentEvents deletes events of the provider of payments that were worked off.
+func (s *Sweeper) paymentEvents() prune {
+	var from *time.Time
+	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
+		deleted, from, err = payment.DeleteEvents(ctx, s.db, s.settings.Retention.PaymentEvents, from, limit)
 		return deleted, deleted == limit, err
 	}
 }

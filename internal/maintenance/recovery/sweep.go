@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
@@ -33,7 +34,7 @@ type Sweep struct {
 }
 
 // Report is the result of one run of a sweep. More says that the run has ended before it
-// was done; only old-records tells.
+// was done; only old-records and missed-events tell.
 type Report struct {
 	Sweep      string    `json:"sweep"`
 	StartedAt  time.Time `json:"started_at"`
@@ -55,6 +56,9 @@ type Sweeper struct {
 	announced *watch.Announcements
 	holds     *inventory.HoldMetrics
 	wallets   *wallets.Executor
+
+	events *payments.Events // nil: there is no provider of payments
+	lister payments.Lister
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -75,6 +79,11 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 	}
 }
 
+// UseProvider lets the sweep missed-events ask a provider of payments for its events.
+func (s *Sweeper) UseProvider(events *payments.Events, lister payments.Lister) {
+	s.events, s.lister = events, lister
+}
+
 // Sweeps lists the sweeps, in the best order for running each once.
 func (s *Sweeper) Sweeps() []Sweep {
 	every := s.settings.Sweeps
@@ -82,6 +91,8 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"expired-holds", every.ExpiredHoldsInterval, false, s.expiredHolds},
 		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
 		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
+		{"unsettled-payments", every.UnsettledPaymentsInterval, false, s.unsettledPayments},
+		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
 		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},

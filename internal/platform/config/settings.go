@@ -211,12 +211,14 @@ type Draw struct {
 
 // Retention tells how long ended holds and final jobs are kept; Purchases is for
 // the jobs of purchases and cancellations, Refused for those of them that were
-// refused, Jobs for all others.
+// refused, Jobs for all others. PaymentEvents is for what the provider of payments has told.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
 	Refused   time.Duration `mapstructure:"refused"   validate:"min=24h,max=87600h"`
 	Holds     time.Duration `mapstructure:"holds"     validate:"min=24h,max=8760h"`
+
+	PaymentEvents time.Duration `mapstructure:"payment_events" validate:"min=24h,max=8760h"`
 }
 
 // Scheduler runs the sweeps at their intervals.

@@ -32,6 +32,7 @@ type Events struct {
 	apiVersion string
 	logger     *slog.Logger
 	metrics    *eventMetrics
+	refunds    WakeRefunds // nil: events about refunds are ignored
 
 	mu       sync.Mutex
 	versions map[string]bool // other releases of the API that were said already
@@ -39,10 +40,11 @@ type Events struct {
 
 type eventMetrics struct {
 	stored  *prometheus.CounterVec // by source
-	handled *prometheus.CounterVec // by type and outcome
+	handled *prometheus.CounterVec // by outcome
 	foreign prometheus.Counter
 	refused prometheus.Counter
 	dispute *prometheus.CounterVec // by status
+	strays  prometheus.Counter
 }
 
 // NewEvents returns an Events. live says whether the key moves real money; apiVersion is
@@ -58,9 +60,11 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_events_refused_total",
 			Help: "Events that were not for us: of another mode or account."}),
 		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
-			Help: "Disputes of charges, by status as it was recorded."}, []string{"status"}),
+			Help: "Disputes of charges, by status as it was told."}, []string{"status"}),
+		strays: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_strays_total",
+			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
-	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute)
+	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays)
 	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
 
@@ -99,7 +103,8 @@ func (e *Events) store(ctx context.Context, events []stripe.Event, source paymen
 // another release of the API.
 func (e *Events) check(event stripe.Event) error {
 	switch {
-	case event.ID == "" || len(event.ID) > maxEventName || event.Type == "" || len(event.Type) > maxEventName:
+	case event.ID == "" || len(event.ID) > maxEventName || event.Type == "" || len(event.Type) > maxEventName ||
+		event.ID != clean(event.ID) || event.Type != clean(event.Type):
 		return fmt.Errorf("%w: it has no usable id or type", ErrEvent)
 	case event.Livemode != e.live:
 		return fmt.Errorf("%w: it has livemode %t, our key has %t", ErrEvent, event.Livemode, e.live)

@@ -57,3 +57,12 @@ func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, ex
 	}
 	return queued, nil
 }
+
+// QueueWaiting notes why open jobs wait, beside what else they say of themselves. Jobs
+// that are final stay as they are.
+func QueueWaiting(b *pgx.Batch, ids []uuid.UUID, waiting Waiting) {
+	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids) // the UPDATE alone has no order
+	b.Queue(`
+		UPDATE jobs SET progress = (coalesce(progress::jsonb, '{}') || $2::jsonb)::json
+		WHERE id = ANY($1) AND state IN ('queued', 'awaiting_action')`, ids, &Progress{Waiting: &waiting})
+}

@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/service/payments"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+)
+
+// Cards is what a worker needs to lead payments: a provider, and connections that are
+// for payments alone.
+type Cards struct {
+	Provider payments.Provider
+	DB       *pgxpool.Pool // postgres.Open with payments.max_connections
+
+	// Conclude is the transaction that decides what becomes of payments whose end is
+	// known, as Seller.Sell is that of purchases.
+	Conclude func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+}
+
+// cards is the part of a worker that leads payments. Its tasks are no messages of the
+// outbox: a payment is its own agenda (see the store payment). So nothing is claimed in
+// Redis, no delivery is counted, and a task is never tried again: whatever fails, the
+// payment is due again at some time, and the sweep unsettled-payments finds it.
+type cards struct {
+	runner      *payments.Runner
+	events      *payments.Events
+	conclusions *settler
+}
+
+// eventTasks is how many tasks about events a worker has in hand at once. Each works
+// off many events.
+const eventTasks = 2
+
+// payRunnerSettings returns the runner's part of the settings.
+func payRunnerSettings(s config.Payments) payments.Settings {
+	return payments.Settings{Lease: s.Lease, CallTimeout: s.Stripe.Timeout + callMargin, Recheck: s.Recheck, ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
+}
+
+// callMargin is how much longer than its own timeout a call may take, until it is cut
+// off. The setting payments.lease leaves room for it.
+const callMargin = time.Second
+
+// TakeCards lets the worker lead payments, with a queue, slots and connections of their
+// own, so that a slow provider is felt by nobody else. Call it before Run. apiVersion is
+// the release of the provider's API that we speak.
+func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string, registry prometheus.Registerer) {
+	w.cards = &cards{
+		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
+		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
+		conclusions: newSettler(job.KindPayment, c.Conclude, settings.Concurrency),
+	}
+	for _, l := range w.lanes {
+		l.add(w.cards.conclusions)
+	}
+	w.shares = append(w.shares,
+		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.settlePayment},
+		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.settleEvents})
+	registry.MustRegister(telemetry.Bounded(newPaymentGauges(c.DB, w.logger), gaugesPatience))
+}
+
+// settlePayment leads the payment of a task as far as it goes now.
+func (w *Worker) settlePayment(ctx context.Context, task queue.Task, _ bool) error {
+	ref, err := payments.RefOf(task)
+	if err != nil {
+		w.logger.Error("a task of no payment was dropped", "error", err)
+		return nil
+	}
+	calling, stop := w.untilDraining(ctx)
+	defer stop()
+	result, err := w.cards.runner.Run(calling, ref)
+	if err != nil {
+		w.metrics.faults.Inc()
+		w.logger.Warn("a payment could not be led on; it is due again when its lease is over", "purchase", ref.PurchaseID, "error", err)
+		return nil
+	}
+	if result.Announce {
+		w.afterCommit.changed(result.Ref.JobID)
+	}
+	if result.Outcome == payments.Conclude {
+		w.conclude(ctx, result.Job())
+	}
+	return nil
+}
+
+// untilDraining ends a context when the worker shuts down: calls of the provider that
+// are under way go on, and no other one begins.
+func (w *Worker) untilDraining(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-w.draining:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
+}
+
+// conclude takes a payment through its lane. When its campaign stays locked it gives up:
+// the payment is due again soon, and meanwhile its slot is for others.
+func (w *Worker) conclude(ctx context.Context, ref job.Ref) {
+	s := w.cards.conclusions
+	if s.locked.has([]job.Ref{ref}, time.Now()) {
+		return
+	}
+	items := []*item{{Ref: ref}}
+	for len(items) > 0 {
+		left, transient, err := w.pass(ctx, s, items)
+		if err != nil {
+			if !isTransient(err) {
+				w.logger.Error("a payment could not be concluded; it is due again soon", "job", ref.ID, "error", err)
+			}
+			return
+		}
+		if transient || len(left) > 0 && stubborn(left) {
+			s.locked.note(left, time.Now())
+			return
+		}
+		now := time.Now()
+		for _, it := range left {
+			it.rest(now, 0)
+			if w.pause(ctx, time.Until(it.restsUntil)) != nil {
+				return
+			}
+		}
+		items = left
+	}
+}
+
+// settleEvents works off events of the provider until there are none.
+func (w *Worker) settleEvents(ctx context.Context, _ queue.Task, _ bool) error {
+	ctx, stop := w.untilDraining(ctx)
+	defer stop()
+	for ctx.Err() == nil {
+		done, err := w.cards.events.Work(ctx)
+		if err != nil {
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				w.metrics.faults.Inc()
+				w.logger.Warn("events of the provider are not worked off; the sweep unsettled-payments will see to it", "error", err)
+			}
+			return nil
+		}
+		w.payments.Payments(done.Payments)
+		if !done.More {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package recovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// eventsGrace is how long an event may wait for the task that its webhook has enqueued.
+const eventsGrace = 5 * time.Second
+
+// unsettledPayments enqueues tasks for payments that are due: a task was lost, a worker
+// has died, the buyer or the provider was waited for, or the time of a reservation is
+// over. A payment is taken out of the agenda for payments.recheck, so that it has one
+// task at a time, or few when the queue is long; more do no harm. It also sees to events
+// that nobody works off.
+func (s *Sweeper) unsettledPayments(ctx context.Context) (Counts, error) {
+	counts := Counts{"payments_due": 0, "payments_enqueued": 0, "payments_waiting": 0, "events_enqueued": 0}
+	if err := s.batches(func(limit int) (int, error) { return s.duePayments(ctx, counts, limit) }); err != nil {
+		return counts, err
+	}
+	return counts, s.openEvents(ctx, counts)
+}
+
+func (s *Sweeper) duePayments(ctx context.Context, counts Counts, limit int) (taken int, err error) {
+	due, err := payment.TakeDue(ctx, s.db, s.settings.Payments.Recheck, limit)
+	if err != nil {
+		return 0, err
+	}
+	counts["payments_due"] += len(due)
+	if !s.settings.Payments.Stripe.Enabled() { // nobody takes tasks of payments
+		counts["payments_waiting"] += len(due)
+		return len(due), s.sayNoKey(ctx, due)
+	}
+	for i, ref := range due {
+		task, err := payments.TaskOf(ref)
+		if err == nil {
+			err = s.client.Enqueue(ctx, task)
+		}
+		if err != nil {
+			if back := payment.GiveBack(context.WithoutCancel(ctx), s.db, due[i:]); back != nil {
+				s.logger.Warn("payments were not given back; they are due later", "payments", len(due)-i, "error", back)
+			}
+			return 0, err
+		}
+		counts["payments_enqueued"]++
+	}
+	return len(due), nil
+}
+
+// sayNoKey tells of payments that they wait because cards were switched off.
+func (s *Sweeper) sayNoKey(ctx context.Context, due []payment.Ref) error {
+	if len(due) == 0 {
+		return nil
+	}
+	purchases, jobs := make([]uuid.UUID, len(due)), make([]uuid.UUID, len(due))
+	for i, ref := range due {
+		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
+	}
+	s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(due))
+	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		payment.QueueWaiting(&b, purchases, payments.WaitsForKey)
+		job.QueueWaiting(&b, jobs, job.Waiting{Reason: payments.WaitsForKey, RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}
+
+// openEvents enqueues a task when events wait whose task was lost. One task works off
+// all of them.
+func (s *Sweeper) openEvents(ctx context.Context, counts Counts) error {
+	if !s.settings.Payments.Stripe.Enabled() {
+		return nil
+	}
+	wait, err := payment.EventsWait(ctx, s.db)
+	if err != nil || wait < eventsGrace {
+		return err
+	}
+	counts["events_enqueued"]++
+	return s.client.Enqueue(ctx, payments.EventsTask())
+}
+
+// missedEvents asks the provider for events whose webhooks did not come.
+func (s *Sweeper) missedEvents(ctx context.Context) (Counts, error) {
+	counts := Counts{"listed": 0, "stored": 0}
+	if s.events == nil {
+		return counts, nil
+	}
+	found, err := s.events.ListMissed(ctx, s.lister)
+	counts["listed"], counts["stored"] = found.Listed, found.Stored
+	if found.Stored > 0 {
+		s.logger.Warn("events of the provider had not come by webhook", "events", found.Stored)
+		if enqueued := s.client.Enqueue(ctx, payments.EventsTask()); enqueued != nil && err == nil {
+			err = enqueued
+		}
+	}
+	if err == nil && found.More {
+		err = errMore
+	}
+	return counts, err
+}
+

@@ -1,0 +1,190 @@
+package payments
+
+import (
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// move is what is to be done next with a payment.
+type move string
+
+const (
+	begin         move = "begin"         // store creating with the first key of an intent
+	renewKey      move = "renew-key"     // store another key: the intent of the old one, if there is one, is never confirmed
+	create        move = "create"        // call: create the intent under the stored key; then store its id
+	fetch         move = "fetch"         // call: how is the intent?
+	confirm       move = "confirm"       // call: try to pay
+	show          move = "show"          // store action: the buyer must authenticate; wait
+	slow          move = "slow"          // store processing; wait
+	startCapture  move = "start-capture" // store capturing, if the reservation still stands
+	capture       move = "capture"       // call: take the money
+	keepMoney     move = "captured"      // store captured
+	giveUp        move = "give-up"       // store expiring, or ended if there is no intent
+	cancel        move = "cancel"        // call: end the intent
+	uncancellable move = "uncancellable" // store that the provider will not cancel it
+	end           move = "end"           // store ended
+	conclude      move = "conclude"      // a transaction of the sale decides
+	wait          move = "wait"          // give it back, and look again later
+	rest          move = "rest"          // give it back: there is nothing to do until an event comes
+	puzzled       move = "puzzled"       // what the provider says cannot be: say so loudly, and look again slowly
+)
+
+// facts is what the next move depends on.
+type facts struct {
+	phase         payment.Phase
+	over          bool // the deadline of the reservation
+	intent        bool // its id is stored
+	oldKey        bool // the key of the intent may be forgotten at the provider
+	uncancellable bool // the provider would not cancel it, as was stored
+
+	// From the provider, in this run. Nothing of it is remembered from one run to the
+	// next: another worker may have gone on meanwhile.
+	status  stripe.IntentStatus // empty: not known, or may have changed
+	page    bool                // where the buyer can authenticate
+	shown   bool                // that page is stored
+	refused call                // the last call that the provider has refused, and will refuse again; empty: none
+}
+
+// next decides the next move, and why a payment is given up. It does no I/O.
+//
+// Three rules stand behind it. An intent is confirmed only in phase confirming, which
+// means that its id is stored. From there on only what the provider says ends a payment,
+// and it is asked first whenever a worker comes anew. Once capturing is stored, the money
+// is taken; the deadline counts no more.
+func next(f facts) (move, payment.Ending) {
+	switch f.phase {
+	case payment.Reserved, payment.Creating:
+		return beforeIntent(f)
+	case payment.Confirming, payment.Action, payment.Processing:
+		return beforeCapture(f)
+	case payment.Capturing:
+		return inCapture(f)
+	case payment.Expiring:
+		return expiring(f), ""
+	case payment.Late:
+		return unwanted(f, end), ""
+	case payment.Cancelled:
+		if !f.intent {
+			return rest, ""
+		}
+		return unwanted(f, rest), ""
+	case payment.Captured, payment.Ended:
+		return conclude, ""
+	case payment.Settled, payment.Returned:
+		return rest, ""
+	}
+	return puzzled, ""
+}
+
+func beforeIntent(f facts) (move, payment.Ending) {
+	switch {
+	case f.refused == callCreate:
+		return giveUp, payment.Refused
+	case f.status == stripe.RequiresPaymentMethod:
+		return giveUp, payment.Declined
+	case f.over:
+		return giveUp, payment.Expired
+	case f.phase == payment.Reserved:
+		return begin, ""
+	case f.oldKey:
+		return renewKey, ""
+	}
+	return create, ""
+}
+
+func beforeCapture(f facts) (move, payment.Ending) {
+	switch f.status {
+	case "":
+		return fetch, ""
+	case stripe.Succeeded: // a method that is captured when it is confirmed
+		return keepMoney, ""
+	case stripe.Canceled:
+		return end, payment.Expired
+	case stripe.RequiresPaymentMethod:
+		return giveUp, payment.Declined
+	}
+	switch {
+	case f.over:
+		return giveUp, payment.Expired
+	case f.status == stripe.RequiresCapture:
+		return startCapture, ""
+	case f.status == stripe.Processing && f.phase == payment.Processing:
+		return wait, ""
+	case f.status == stripe.Processing:
+		return slow, ""
+	case f.status == stripe.RequiresAction && !f.page: // nobody could ever authenticate
+		return giveUp, payment.Declined
+	case f.status == stripe.RequiresAction && f.shown:
+		return wait, ""
+	case f.status == stripe.RequiresAction:
+		return show, ""
+	case f.status == stripe.RequiresConfirmation && f.refused == callConfirm:
+		return giveUp, payment.Refused
+	case f.status == stripe.RequiresConfirmation && f.phase == payment.Confirming:
+		return confirm, ""
+	}
+	return puzzled, ""
+}
+
+func inCapture(f facts) (move, payment.Ending) {
+	switch f.status {
+	case "":
+		return fetch, ""
+	case stripe.Succeeded:
+		return keepMoney, ""
+	case stripe.Canceled: // the authorization has ended, or somebody has ended it at the provider
+		return end, payment.Expired
+	case stripe.RequiresPaymentMethod: // the card was declined after all
+		return giveUp, payment.Declined
+	case stripe.Processing:
+		return wait, ""
+	case stripe.RequiresCapture:
+		if f.refused == callCapture {
+			return puzzled, ""
+		}
+		return capture, ""
+	}
+	return puzzled, ""
+}
+
+func expiring(f facts) move {
+	switch {
+	case !f.intent:
+		return end // perhaps there is one that nobody knows; then nobody can confirm it
+	case f.status == "" && (f.uncancellable || f.refused == callCancel):
+		return fetch
+	case f.status == "":
+		return cancel
+	case f.status == stripe.Canceled:
+		return end
+	case f.status == stripe.Succeeded:
+		return keepMoney
+	case f.status == stripe.Processing && f.uncancellable && f.over:
+		return conclude
+	case f.status == stripe.Processing && f.uncancellable:
+		return wait
+	case f.status == stripe.Processing && f.refused == callCancel:
+		return uncancellable
+	case f.refused == callCancel:
+		return puzzled
+	}
+	return cancel
+}
+
+// unwanted is for payments whose positions are free again: money on them would be given
+// back. ended is the move when the intent has ended.
+func unwanted(f facts, ended move) move {
+	switch {
+	case f.status == "":
+		return fetch
+	case f.status == stripe.Canceled:
+		return ended
+	case f.status == stripe.Succeeded:
+		return keepMoney
+	case f.status == stripe.Processing && (f.phase == payment.Late || f.refused == callCancel):
+		return wait
+	case f.refused == callCancel:
+		return puzzled
+	}
+	return cancel
+}

@@ -1,0 +1,116 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// Lister lists what the provider remembers of its events, created in [from, to), the
+// newest first. It ends with the error of yield.
+type Lister interface {
+	ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(stripe.Event) error) error
+}
+
+const (
+	listOverlap = 2 * time.Minute     // events may appear in the list some time after their creation
+	listFirst   = time.Hour           // how far back the first listing goes
+	listOldest  = 29 * 24 * time.Hour // the provider forgets events after 30 days
+	listMost    = 1000                // events in hand at once: a span with more is halved
+	listSpans   = 50                  // spans that a run asks for
+	storeMost   = 250                 // events in one statement
+)
+
+// Missed is what a listing has found.
+type Missed struct {
+	Listed int  // events that the provider has told of
+	Stored int  // of these, those whose webhook had not come
+	More   bool // the listing has not come to the present
+}
+
+// errMany ends the listing of a span with too many events.
+var errMany = errors.New("payments: more events than are taken at once")
+
+// ListMissed asks the provider for events since the last listing, and stores those that
+// are not stored yet. It goes forward in spans of time, and notes after each how far it
+// has come: so a run that is cut off loses nothing, and the next one goes on.
+func (e *Events) ListMissed(ctx context.Context, lister Lister) (found Missed, err error) {
+	until, now, ok, err := payment.Listed(ctx, e.db)
+	if err != nil {
+		return found, err
+	}
+	from := now.Add(-listFirst)
+	if ok {
+		from = until.Add(-listOverlap)
+	}
+	if oldest := now.Add(-listOldest); from.Before(oldest) {
+		from = oldest
+	}
+	from, end := from.Truncate(time.Second), now.Truncate(time.Second)
+	span := end.Sub(from)
+	for range listSpans {
+		if !from.Before(end) {
+			return found, nil
+		}
+		to := from.Add(span)
+		if to.After(end) {
+			to = end
+		}
+		events, err := list(ctx, lister, from, to)
+		if errors.Is(err, errMany) && to.Sub(from) > time.Second {
+			span = max(to.Sub(from)/2, time.Second).Truncate(time.Second)
+			continue
+		}
+		if err != nil {
+			return found, fmt.Errorf("payments.ListMissed: %w", err)
+		}
+		stored, err := e.storeListed(ctx, events)
+		found.Listed += len(events)
+		found.Stored += stored
+		if err != nil {
+			return found, err
+		}
+		if err := payment.SetListed(ctx, e.db, to); err != nil {
+			return found, err
+		}
+		from, span = to, max(end.Sub(to), time.Second)
+	}
+	found.More = from.Before(end)
+	return found, nil
+}
+
+// list returns the events of a span, the oldest first. A single second is taken whole.
+func list(ctx context.Context, lister Lister, from, to time.Time) ([]stripe.Event, error) {
+	most := listMost
+	if to.Sub(from) <= time.Second {
+		most = listMost * 100
+	}
+	var events []stripe.Event
+	err := lister.ListEvents(ctx, from, to, EventTypes(), func(event stripe.Event) error {
+		if len(events) == most {
+			return errMany
+		}
+		events = append(events, event)
+		return nil
+	})
+	slices.Reverse(events)
+	return events, err
+}
+
+// storeListed stores events of a list. One that is not for us does not hold up others.
+func (e *Events) storeListed(ctx context.Context, events []stripe.Event) (stored int, err error) {
+	events = slices.DeleteFunc(events, func(event stripe.Event) bool { return e.check(event) != nil })
+	for some := range slices.Chunk(events, storeMost) {
+		fresh, err := e.store(ctx, some, payment.FromList)
+		stored += fresh
+		if err != nil {
+			return stored, err
+		}
+	}
+	return stored, nil
+}

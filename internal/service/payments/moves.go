@@ -1,0 +1,192 @@
+package payments
+
+import (
+	"context"
+	"time"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// newKey stores the key under which an intent will be created.
+func (r *run) newKey(ctx context.Context) (Outcome, error) {
+	changed := r.p
+	changed.Phase = payment.Creating
+	changed.Attempt++
+	changed.KeyAge = 0
+	return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
+}
+
+// call calls the provider. What comes back decides the next move.
+func (r *run) call(ctx context.Context, m move) (Outcome, error) {
+	if err := r.renew(ctx); err != nil {
+		return "", err
+	}
+	c := callOf(m)
+	calling, cancel := context.WithTimeout(ctx, r.settings.CallTimeout)
+	defer cancel()
+	r.hit(string(c) + ".call")
+	in, err := r.send(calling, c)
+	r.hit(string(c) + ".called")
+	if err != nil {
+		return r.trouble(ctx, c, err)
+	}
+	if err := r.check(in); err != nil {
+		return r.mismatch(ctx, c, err)
+	}
+	r.intent = in
+	if in.Decline != nil {
+		r.decline = in.Decline
+	}
+	if c == callCreate {
+		return r.created(ctx, in)
+	}
+	return r.goOn(nil)
+}
+
+func callOf(m move) call {
+	switch m {
+	case create:
+		return callCreate
+	case confirm:
+		return callConfirm
+	case capture:
+		return callCapture
+	case cancel:
+		return callCancel
+	}
+	return callFetch
+}
+
+func (r *run) send(ctx context.Context, c call) (stripe.Intent, error) {
+	switch c {
+	case callCreate:
+		return r.provider.CreateIntent(ctx, r.newIntent())
+	case callConfirm:
+		return r.provider.ConfirmIntent(ctx, *r.p.IntentID, r.confirmKey(), r.p.PaymentMethod, r.returnURL())
+	case callCapture:
+		return r.provider.CaptureIntent(ctx, *r.p.IntentID, r.captureKey(), r.p.Amount)
+	case callCancel:
+		return r.provider.CancelIntent(ctx, *r.p.IntentID, r.cancelKey())
+	}
+	return r.provider.Intent(ctx, *r.p.IntentID)
+}
+
+// renew makes sure that the lease covers another call. A worker that was stopped for
+// longer than its lease ends here.
+func (r *run) renew(ctx context.Context) error {
+	if time.Since(r.leased)+r.settings.CallTimeout < r.settings.Lease {
+		return nil
+	}
+	began := time.Now()
+	if err := payment.Write(ctx, r.db, &r.p, payment.Always, r.settings.Lease, nil); err != nil {
+		return err
+	}
+	r.leased = began
+	return nil
+}
+
+// created stores the id of the new intent, if the reservation still stands: from then on
+// it may be confirmed.
+func (r *run) created(ctx context.Context, in stripe.Intent) (Outcome, error) {
+	changed := r.p
+	changed.Phase, changed.IntentID = payment.Confirming, &in.ID
+	r.calm(&changed)
+	return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, payment.StepPaymentStarted))
+}
+
+// forward stores what the provider has said of an intent.
+func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
+	changed := r.p
+	changed.NextAction = nil
+	r.calm(&changed)
+	switch m {
+	case show:
+		changed.Phase, changed.NextAction = payment.Action, &r.intent.ActionURL
+		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(), payment.StepActionRequired))
+	case slow:
+		changed.Phase = payment.Processing
+		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(), payment.StepProcessing))
+	case startCapture:
+		changed.Phase = payment.Capturing
+		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))
+	}
+	step := payment.StepCaptured
+	if r.p.Phase == payment.Late || r.p.Phase == payment.Cancelled {
+		step = payment.StepLate
+	}
+	changed.Phase, changed.Received = payment.Captured, r.intent.Received
+	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, step); err != nil {
+		return "", err
+	}
+	r.metrics.duration.Observe(r.now().Sub(r.p.CreatedAt).Seconds())
+	return Conclude, nil
+}
+
+func (r *run) authorized() []string {
+	if r.p.Phase == payment.Action {
+		return []string{payment.StepActionDone, payment.StepAuthorized}
+	}
+	return []string{payment.StepAuthorized}
+}
+
+// giveUp stores that nothing is confirmed or captured any more. Without an intent that
+// is the end.
+func (r *run) giveUp(ctx context.Context, ending payment.Ending) (Outcome, error) {
+	if r.p.IntentID == nil {
+		return r.end(ctx, ending)
+	}
+	changed, step := r.endingAs(ending)
+	changed.Phase = payment.Expiring
+	return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0, step...))
+}
+
+// end stores that there is no intent, or that the provider has ended it.
+func (r *run) end(ctx context.Context, ending payment.Ending) (Outcome, error) {
+	changed, step := r.endingAs(ending)
+	changed.Phase = payment.Ended
+	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, step...); err != nil {
+		return "", err
+	}
+	return Conclude, nil
+}
+
+// endingAs returns the payment with a reason for its end, and the step that tells of it,
+// unless it has one already.
+func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []string) {
+	changed = r.p
+	changed.NextAction = nil
+	r.calm(&changed)
+	if changed.Ending != nil {
+		return changed, nil
+	}
+	if changed.CancelJob != nil {
+		ending = payment.CancelledByBuyer
+	}
+	changed.Ending = &ending
+	switch ending {
+	case payment.Declined, payment.Refused:
+		changed.Decline = r.whyDeclined()
+		return changed, []string{payment.StepDeclined}
+	case payment.Expired:
+		return changed, []string{payment.StepExpired}
+	}
+	return changed, nil
+}
+
+// whyDeclined returns what is told of a payment that was declined or refused.
+func (r *run) whyDeclined() *payment.Decline {
+	switch d := r.decline; {
+	case r.intent.Status == stripe.RequiresAction: // and there is no page for it
+		return &payment.Decline{Code: "authentication_required", DeclineCode: "authentication_required",
+			Message: "The card must be authenticated, and there is no page for it: a return URL is missing, or the method does it in another way."}
+	case d != nil:
+		return &payment.Decline{Code: d.Code, DeclineCode: d.DeclineCode, Advice: d.Advice, Message: d.Message}
+	}
+	return &payment.Decline{Code: "card_declined", Message: "The payment was declined."}
+}
+
+// calm notes that the provider has answered.
+func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor = 0, nil }
+
+func (r *run) waits(err error) (Outcome, error) { return Waits, err }

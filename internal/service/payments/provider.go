@@ -1,0 +1,109 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/stripe"
+)
+
+// Provider is what the runner needs of a provider of payments. Every call ends within a
+// timeout of its own, and an error is a *stripe.Error, whose Kind says what it means.
+type Provider interface {
+	// CreateIntent makes an intent that is not confirmed.
+	CreateIntent(ctx context.Context, n stripe.NewIntent) (stripe.Intent, error)
+	// ConfirmIntent tries to pay.
+	ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (stripe.Intent, error)
+	// CaptureIntent takes the money of an intent that is stripe.RequiresCapture.
+	CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (stripe.Intent, error)
+	// CancelIntent ends an intent for ever.
+	CancelIntent(ctx context.Context, id, key string) (stripe.Intent, error)
+	// Intent fetches an intent as it is.
+	Intent(ctx context.Context, id string) (stripe.Intent, error)
+}
+
+// Settings are those of the runner.
+type Settings struct {
+	Lease       time.Duration // how long a claim lasts, by the database's clock
+	CallTimeout time.Duration // bounds a call of the provider; less than Lease
+	Recheck     time.Duration // a payment that is not final is looked at this often at least
+	ReturnURL   string        // where an authentication ends, if the purchase does not say
+	Livemode    bool          // what everything from the provider must say
+}
+
+// call names a call of the provider, for failpoints, metrics and errors.
+type call string
+
+const (
+	callCreate  call = "create"
+	callFetch   call = "fetch"
+	callConfirm call = "confirm"
+	callCapture call = "capture"
+	callCancel  call = "cancel"
+)
+
+// keyLasts is how long the provider knows a key: a little less than the 24 hours that
+// it promises.
+const keyLasts = 23 * time.Hour
+
+// The keys of calls. Those of an existing intent count attempts in vain: an error that
+// the provider has stored under a key would come back for ever. A second call under
+// another key is harmless, since the intent's own state allows each of them once.
+
+func (r *run) createKey() string { return fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt) }
+
+func (r *run) confirmKey() string {
+	return r.again(fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt))
+}
+
+func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
+
+func (r *run) cancelKey() string { return r.again("cancel:" + r.p.PurchaseID.String()) }
+
+func (r *run) again(key string) string {
+	if r.p.Faults == 0 {
+		return key
+	}
+	return fmt.Sprintf("%s:%d", key, r.p.Faults)
+}
+
+// newIntent is what an intent is made from. The same payment must always give the same:
+// the provider refuses a key with other parameters.
+func (r *run) newIntent() stripe.NewIntent {
+	return stripe.NewIntent{
+		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
+		Description: "purchase " + r.p.PurchaseID.String(), Redirects: r.returnURL() != "",
+		Metadata: map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
+	}
+}
+
+func (r *run) returnURL() string {
+	if r.p.ReturnURL != nil {
+		return *r.p.ReturnURL
+	}
+	return r.settings.ReturnURL
+}
+
+// errNotOurs means that an answer is not about our payment.
+var errNotOurs = errors.New("what the provider has sent is not our payment")
+
+// check compares what has come back with what we have.
+func (r *run) check(in stripe.Intent) error {
+	p := r.p
+	switch {
+	case in.ID == "" || p.IntentID != nil && *p.IntentID != in.ID:
+		return fmt.Errorf("%w: it is intent %q", errNotOurs, in.ID)
+	case in.Livemode != r.settings.Livemode:
+		return fmt.Errorf("%w: %s has livemode %t", errNotOurs, in.ID, in.Livemode)
+	case in.Amount != p.Amount || in.Currency != p.Currency:
+		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
+	case in.Metadata[purchaseField] != p.PurchaseID.String():
+		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[purchaseField])
+	case in.Status == stripe.Succeeded && in.Received != p.Amount:
+		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
+	}
+	return nil
+}

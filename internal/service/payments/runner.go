@@ -1,0 +1,190 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// Runner leads payments. It never locks a campaign, and no row is locked while the
+// provider is called.
+type Runner struct {
+	db       postgres.Pool
+	provider Provider
+	settings Settings
+	logger   *slog.Logger
+	metrics  *metrics
+}
+
+// NewRunner returns a Runner.
+func NewRunner(db postgres.Pool, provider Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: newMetrics(registry)}
+}
+
+// Outcome is how a run has ended.
+type Outcome string
+
+// The outcomes of runs.
+const (
+	Nothing  Outcome = "nothing"  // there is nothing to do, or the reference is older than the payment
+	Waits    Outcome = "waits"    // it was given back, and is due again at some time
+	Fenced   Outcome = "fenced"   // somebody else goes on with it
+	Conclude Outcome = "conclude" // its end is known: a transaction of the sale decides what becomes of it
+)
+
+// Result is what a run has come to.
+type Result struct {
+	Outcome  Outcome
+	Ref      payment.Ref // with the version after the run
+	Phase    payment.Phase
+	Announce bool // its job says something new of itself
+}
+
+// Job returns the job of the payment, for lanes.
+func (r Result) Job() job.Ref { return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID} }
+
+// maxMoves bounds a run. The longest way, from the reservation to the capture with a
+// fetch after every call, is shorter.
+const maxMoves = 24
+
+// Run claims a payment and leads it as far as it goes now. When ctx ends, no further
+// call begins; one that is under way ends by itself, and what came of it is stored. An
+// error is Postgres's: the payment is due again when the lease of the claim is over, so
+// nothing is lost and the caller need not try again.
+func (rn *Runner) Run(ctx context.Context, ref payment.Ref) (Result, error) {
+	hit(ref.PurchaseID, "", "claim")
+	began := time.Now()
+	p, ok, err := payment.Claim(ctx, rn.db, ref, rn.settings.Lease)
+	if err != nil {
+		return Result{}, fmt.Errorf("payments.Run: %w", err)
+	}
+	if !ok {
+		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
+		return Result{Outcome: Nothing, Ref: ref}, nil
+	}
+	r := &run{Runner: rn, p: p, began: began, leased: began, awaiting: p.Phase == payment.Action, waiting: p.WaitingFor != nil}
+	if p.LeaseUntil != nil {
+		r.claimedAt = p.LeaseUntil.Add(-rn.settings.Lease)
+	}
+	r.hit("claimed")
+	outcome, err := r.lead(ctx)
+	switch {
+	case errors.Is(err, payment.ErrFenced):
+		outcome = Fenced
+	case err != nil:
+		return Result{}, fmt.Errorf("payments.Run(%s): %w", ref.PurchaseID, err)
+	}
+	rn.metrics.runs.WithLabelValues(string(outcome)).Inc()
+	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced}, nil
+}
+
+// run is one run of a payment: what is known of it, and what the provider has said.
+type run struct {
+	*Runner
+	p         payment.Payment // as it is stored
+	began     time.Time       // of the claim, by the clock of this process
+	claimedAt time.Time       // the same moment, by the clock of the database
+	leased    time.Time       // when the lease was renewed last, by the clock of this process
+
+	intent  stripe.Intent   // as the provider has told last
+	decline *stripe.Decline // why a call of this run was declined or refused
+	refused call            // the last one that was refused
+
+	awaiting bool // the job shows an action
+	waiting  bool // the job shows why it waits
+	announce bool
+}
+
+// now is the present moment by the clock of the database, about.
+func (r *run) now() time.Time { return r.claimedAt.Add(time.Since(r.began)) }
+
+func (r *run) facts() facts {
+	return facts{
+		phase: r.p.Phase, over: r.p.Over, intent: r.p.IntentID != nil, oldKey: r.p.KeyAge > keyLasts, uncancellable: r.p.Uncancellable,
+		status: r.intent.Status, page: r.intent.ActionURL != "", refused: r.refused,
+		shown: r.p.Phase == payment.Action && r.p.NextAction != nil && *r.p.NextAction == r.intent.ActionURL,
+	}
+}
+
+// errGoOn says that a move is done and another one follows.
+var errGoOn = errors.New("go on")
+
+// leadsToCall are the moves that are not begun when the worker shuts down.
+var leadsToCall = map[move]bool{begin: true, renewKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
+
+// lead makes one move after the other until the payment is given back, or its end is
+// known.
+func (r *run) lead(ctx context.Context) (Outcome, error) {
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxMoves*r.settings.CallTimeout)
+	defer cancel()
+	for range maxMoves {
+		m, ending := next(r.facts())
+		if ctx.Err() != nil && leadsToCall[m] {
+			return r.giveBack(work, 0)
+		}
+		outcome, err := r.make(work, m, ending)
+		if !errors.Is(err, errGoOn) {
+			return outcome, err
+		}
+	}
+	return r.puzzle(work, "it makes no progress")
+}
+
+// make makes a move. It returns errGoOn when another one follows.
+func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome, error) {
+	switch m {
+	case begin, renewKey:
+		return r.newKey(ctx)
+	case create, fetch, confirm, capture, cancel:
+		return r.call(ctx, m)
+	case show, slow, startCapture, keepMoney:
+		return r.forward(ctx, m)
+	case giveUp:
+		return r.giveUp(ctx, ending)
+	case end:
+		return r.end(ctx, ending)
+	case uncancellable:
+		changed := r.p
+		changed.Uncancellable = true
+		return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
+	case conclude:
+		return Conclude, nil // the claim makes it due again, in case that nobody concludes
+	case wait:
+		return r.giveBack(ctx, r.pauseOf())
+	case rest:
+		return Nothing, r.sleep(ctx)
+	}
+	return r.puzzle(ctx, fmt.Sprintf("intent %s in status %q", text0(r.p.IntentID), r.intent.Status))
+}
+
+func (r *run) goOn(err error) (Outcome, error) {
+	if err == nil {
+		err = errGoOn
+	}
+	return "", err
+}
+
+// hit is a failpoint that concerns this payment.
+func (r *run) hit(moment string) { hit(r.p.PurchaseID, r.p.PaymentMethod, moment) }
+
+func text0(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func hit(purchaseID uuid.UUID, method, moment string) {
+	failpoint.Hit("payments."+moment, func() []string { return []string{purchaseID.String(), method} })
+}

@@ -1,0 +1,145 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+)
+
+// store writes changed in the place of r.p, with steps, and with what the purchase and
+// the job show of it, in one transaction. keep renews the lease; with 0 the payment is
+// given back and is due after pause. When the guard does not hold because the deadline is
+// over, r.p is as before, and Over: that is no error.
+func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Guard, keep, pause time.Duration, steps ...string) error {
+	return r.storeAll(ctx, changed, guard, keep, &pause, steps)
+}
+
+// sleep gives the payment back. It is due when an event comes, and not before.
+func (r *run) sleep(ctx context.Context) error {
+	changed := r.p
+	r.calm(&changed)
+	return r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
+}
+
+func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payment.Guard, keep time.Duration, pause *time.Duration, steps []string) error {
+	moved := changed.Phase != r.p.Phase
+	if r.intent.Status != "" {
+		status := string(r.intent.Status)
+		changed.IntentStatus = &status
+	}
+	if moved {
+		r.hit(string(changed.Phase) + ".store")
+	}
+	began := time.Now()
+	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		payment.QueueWrite(&b, &changed, guard, keep, pause)
+		if len(steps) > 0 {
+			payment.QueueSteps(&b, r.stepsOf(changed, steps)...)
+		}
+		r.queueShown(&b, changed, pause)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if errors.Is(err, payment.ErrFenced) && guard == payment.BeforeDeadline {
+		return r.lookAtDeadline(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	changed.Version++
+	r.p = changed
+	if keep > 0 {
+		r.leased = began
+	}
+	if moved {
+		r.metrics.phases.WithLabelValues(string(changed.Phase)).Inc()
+		r.hit(string(changed.Phase) + ".stored")
+	}
+	r.show(changed)
+	return nil
+}
+
+// lookAtDeadline tells why a guarded write was refused: the payment was changed, or its
+// time is over.
+func (r *run) lookAtDeadline(ctx context.Context) error {
+	now, ok, err := payment.Get(ctx, r.db, r.p.PurchaseID)
+	switch {
+	case err != nil:
+		return err
+	case !ok || now.Version != r.p.Version:
+		return payment.ErrFenced
+	case !now.Over:
+		return fmt.Errorf("payment %s: a guarded write was refused, but nothing has changed", r.p.PurchaseID)
+	}
+	r.p.Over = true
+	return nil
+}
+
+func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
+	steps := make([]payment.Step, len(events))
+	for i, event := range events {
+		steps[i] = payment.Step{PurchaseID: p.PurchaseID, Event: event}
+		if event == payment.StepDeclined && p.Decline != nil {
+			detail := p.Decline.DeclineCode
+			if detail == "" {
+				detail = p.Decline.Code
+			}
+			steps[i].Detail = postgres.Nullable(detail)
+		}
+	}
+	return steps
+}
+
+// queueShown writes what the purchase and the job show, if that changes. It locks the
+// purchase and then the job, as everybody does.
+func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
+	awaiting, waiting := p.Phase == payment.Action, p.WaitingFor != nil
+	if awaiting != r.awaiting {
+		purchase.QueueAwaiting(b, p.PurchaseID, awaiting)
+	}
+	if awaiting == r.awaiting && waiting == r.waiting && !waiting && !r.newPage(p) {
+		return
+	}
+	state, progress := job.Queued, &job.Progress{}
+	if awaiting && p.NextAction != nil {
+		state = job.AwaitingAction
+		progress.NextAction = &job.NextAction{Type: "redirect", URL: *p.NextAction, ExpiresAt: earlier(p.Deadline, p.Latest)}
+	}
+	if waiting {
+		progress.Waiting = &job.Waiting{Reason: *p.WaitingFor, RetryAt: r.now()}
+		if pause != nil {
+			progress.Waiting.RetryAt = r.now().Add(*pause)
+		}
+	}
+	if progress.NextAction == nil && progress.Waiting == nil {
+		progress = nil
+	}
+	job.QueueProgress(b, p.JobID, state, progress)
+}
+
+// newPage tells whether the buyer is to be sent to another page than the job shows.
+func (r *run) newPage(p payment.Payment) bool {
+	return p.Phase == payment.Action && text0(p.NextAction) != text0(r.p.NextAction)
+}
+
+// show notes what the job shows now.
+func (r *run) show(p payment.Payment) {
+	awaiting, waiting := p.Phase == payment.Action, p.WaitingFor != nil
+	r.announce = r.announce || awaiting != r.awaiting || waiting != r.waiting
+	r.awaiting, r.waiting = awaiting, waiting
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

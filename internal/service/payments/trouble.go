@@ -1,0 +1,157 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// Why a payment waits, as people read it.
+const (
+	WaitsForAnswer   = "the payment provider does not answer" // a timeout or a fault of the provider: it may have been done
+	WaitsForProvider = "the payment provider is not available"
+	WaitsForTurn     = "the payment provider is busy"
+	WaitsForOperator = "the payment provider says what cannot be: an operator must look at it"
+	WaitsForKey      = "cards are switched off: no key of a payment provider is set"
+)
+
+const (
+	longestPause = 30 * time.Second // after calls in vain; longer only if the provider says so
+	longestRetry = 5 * time.Minute  // that the provider may ask for
+	longestLook  = time.Hour        // between two looks at what waits for people, or for a slow method that is late
+	lateShare    = 10               // a late payment is looked at after a tenth of its time so far
+	codeOtherUse = "idempotency_error"
+)
+
+// trouble decides what follows a failed call.
+func (r *run) trouble(ctx context.Context, c call, err error) (Outcome, error) {
+	e, ok := errors.AsType[*stripe.Error](err)
+	if !ok {
+		e = &stripe.Error{Kind: stripe.KindUnknown, Call: string(c), Err: err}
+	}
+	r.metrics.faults.WithLabelValues(string(c), string(e.Kind)).Inc()
+	switch {
+	case e.Kind == stripe.KindDeclined && (c == callCreate || c == callConfirm):
+		r.intent.Status, r.decline = stripe.RequiresPaymentMethod, e.Decline
+		if r.decline == nil {
+			r.decline = &stripe.Decline{Code: e.Code, Message: e.Message}
+		}
+		return r.goOn(nil)
+	case e.Kind == stripe.KindRefused, e.Kind == stripe.KindConflict, e.Kind == stripe.KindDeclined:
+		if c == callFetch {
+			return r.puzzle(ctx, err.Error())
+		}
+		r.logger.Info("a call of the provider was refused", "purchase", r.p.PurchaseID, "call", string(c), "error", err)
+		r.intent.Status, r.refused = "", c // how is it really? see there
+		r.decline = &stripe.Decline{Code: e.Code, Message: e.Message}
+		return r.goOn(nil)
+	case e.Kind == stripe.KindMismatch && e.Code != codeOtherUse:
+		return r.mismatch(ctx, c, err)
+	}
+	return r.putOff(ctx, c, e)
+}
+
+// putOff gives a payment back after a call in vain. It is not the buyer's fault, so the
+// deadline of the reservation moves along.
+func (r *run) putOff(ctx context.Context, c call, e *stripe.Error) (Outcome, error) {
+	r.intent.Status = "" // it may have been done
+	changed := r.p
+	changed.Faults++
+	pause := backoff(changed.Faults)
+	if until := time.Until(e.RetryAt); until > pause {
+		pause = min(until, longestRetry)
+	}
+	reason := WaitsForAnswer
+	switch e.Kind {
+	case stripe.KindUnavailable:
+		reason = WaitsForProvider
+	case stripe.KindLimited:
+		reason = WaitsForTurn
+	}
+	changed.WaitingFor = &reason
+	if c == callCreate && (e.Kind == stripe.KindMismatch || e.Kind == stripe.KindUnknown && changed.Faults > 1) {
+		changed.Attempt++ // what is stored under the old key would come back for ever
+	}
+	r.logger.Warn("a payment waits for the provider", "purchase", r.p.PurchaseID, "call", string(c), "faults", changed.Faults, "error", e)
+	steps := r.extend(&changed, pause)
+	return r.waits(r.store(ctx, changed, payment.Always, 0, pause, steps...))
+}
+
+// extend moves the deadline by the time that this run has lost and the next pause, so
+// that there is as much left at the next look as there was at this one. The steps tell
+// of the first time in a row.
+func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []string) {
+	if !changed.Phase.BeforeCapture() || changed.Over || !changed.Deadline.Before(changed.Latest) {
+		return nil
+	}
+	changed.Deadline = earlier(changed.Deadline.Add(time.Since(r.began)+pause), changed.Latest)
+	if changed.Faults == 1 {
+		steps = append(steps, payment.StepExtended)
+	}
+	return steps
+}
+
+// mismatch is for answers that are not about our payment. Nothing is done with them.
+func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) {
+	r.metrics.mismatches.WithLabelValues(string(c)).Inc()
+	r.intent.Status = ""
+	return r.puzzle(ctx, err.Error())
+}
+
+// puzzle gives a payment back that a person must look at. It is looked at again, slowly:
+// perhaps the fault has gone.
+func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
+	r.metrics.puzzled.Inc()
+	r.logger.Error("a payment waits for an operator: the provider says what cannot be", "purchase", r.p.PurchaseID,
+		"phase", string(r.p.Phase), "intent", text0(r.p.IntentID), "what", what)
+	changed := r.p
+	changed.Faults++
+	reason := WaitsForOperator
+	changed.WaitingFor = &reason
+	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
+	if changed.IntentID == nil { // its time ends it
+		pause = min(pause, max(r.left(), time.Second))
+	}
+	return r.waits(r.store(ctx, changed, payment.Always, 0, max(pause, time.Second)))
+}
+
+// backoff is 1, 2, 4 … 30 s by the number of faults in a row, plus up to a quarter, so
+// that payments that failed together do not come back together.
+func backoff(faults int) time.Duration {
+	pause := min(time.Second<<min(max(faults-1, 0), 5), longestPause)
+	return pause + rand.N(pause/4) //nolint:gosec // a jitter is no secret
+}
+
+// giveBack gives a payment back that waits for its buyer, its method or a time.
+func (r *run) giveBack(ctx context.Context, pause time.Duration) (Outcome, error) {
+	changed := r.p
+	if r.intent.Status != "" {
+		r.calm(&changed)
+	}
+	return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
+}
+
+// left is the time until the deadline; negative: it is over.
+func (r *run) left() time.Duration { return earlier(r.p.Deadline, r.p.Latest).Sub(r.now()) }
+
+// shortestPause lies between the deadline and the look at what is over: by then it is
+// over by the database's clock, too.
+const shortestPause = 50 * time.Millisecond
+
+// pauseOf is after which time a payment that waits is looked at again, if no event comes
+// before: after Recheck, or when its deadline is over. What is late is looked at less and
+// less often: nothing of ours waits for it.
+func (r *run) pauseOf() time.Duration {
+	pause := r.settings.Recheck
+	switch left := r.left(); {
+	case r.p.Phase == payment.Late || r.p.Phase == payment.Cancelled:
+		return min(pause+max(-left, 0)/lateShare, max(pause, longestLook))
+	case r.p.Phase != payment.Capturing && left > -shortestPause && left < pause:
+		return left + shortestPause
+	}
+	return pause
+}

@@ -1,0 +1,269 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/store/payment"
+)
+
+// subject is what an event is about.
+type subject int
+
+const (
+	aboutNothing subject = iota // of a type that we do not know
+	aboutKnown                  // of a type that tells us nothing
+	aboutPayment
+	aboutRefund
+	aboutDispute
+)
+
+// types are the types of events that we know.
+var types = map[string]subject{
+	"payment_intent.amount_capturable_updated": aboutPayment,
+	"payment_intent.canceled":                  aboutPayment,
+	"payment_intent.partially_funded":          aboutPayment,
+	"payment_intent.payment_failed":            aboutPayment,
+	"payment_intent.processing":                aboutPayment,
+	"payment_intent.requires_action":           aboutPayment,
+	"payment_intent.succeeded":                 aboutPayment,
+	"refund.created":                           aboutRefund,
+	"refund.updated":                           aboutRefund,
+	"refund.failed":                            aboutRefund,
+	"charge.refunded":                          aboutRefund,
+	"charge.refund.updated":                    aboutRefund,
+	"charge.dispute.created":                   aboutDispute,
+	"charge.dispute.updated":                   aboutDispute,
+	"charge.dispute.closed":                    aboutDispute,
+	"charge.dispute.funds_withdrawn":           aboutDispute,
+	"charge.dispute.funds_reinstated":          aboutDispute,
+	"payment_intent.created":                   aboutKnown, // by us
+	"charge.succeeded":                         aboutKnown, // its intent has an event, too
+	"charge.captured":                          aboutKnown,
+	"charge.failed":                            aboutKnown,
+	"charge.pending":                           aboutKnown,
+	"charge.expired":                           aboutKnown,
+	"charge.updated":                           aboutKnown,
+}
+
+// EventTypes returns the types of events that do something, for the settings of the
+// webhook endpoint, in order.
+func EventTypes() (all []string) {
+	for name, about := range types {
+		if about > aboutKnown {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// workBatch is how many events a transaction works off.
+const workBatch = 200
+
+// Worked is what a batch of events has done.
+type Worked struct {
+	Events   int
+	More     bool          // there may be more
+	Payments []payment.Ref // woken: to be dispatched
+}
+
+// Work works off stored events, one batch in one transaction. An event decides nothing:
+// it wakes its payment, whose runner asks the provider. Only a dispute is recorded as it
+// was told, and never goes back from closed to open. Many may call Work at once.
+func (e *Events) Work(ctx context.Context) (Worked, error) {
+	var done Worked
+	var outcomes map[string]payment.EventOutcome
+	err := postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
+		events, err := payment.TakeEvents(ctx, tx, workBatch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		work, err := lockSubjects(ctx, tx, events)
+		if err != nil {
+			return err
+		}
+		for _, event := range events {
+			work.take(event)
+		}
+		if len(work.wake) > 0 {
+			if done.Payments, err = payment.Wake(ctx, tx, work.wake); err != nil {
+				return err
+			}
+		}
+		if err := e.wakeRefunds(ctx, tx, work); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		work.queueDisputes(&b)
+		payment.QueueHandled(&b, work.outcomes)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		e.say(work)
+		done.Events, done.More, outcomes = len(events), len(events) == workBatch, work.outcomes
+		failpoint.Hit("payments.events.work", nil)
+		return nil
+	})
+	if err != nil {
+		return Worked{}, fmt.Errorf("payments.Work: %w", err)
+	}
+	failpoint.Hit("payments.events.worked", nil)
+	for _, outcome := range outcomes {
+		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
+	}
+	return done, nil
+}
+
+// RefundHint is an event about a refund: what it may be found by.
+type RefundHint struct {
+	EventID    string
+	ProviderID string     // re_…; empty: the event is about the charge
+	PurchaseID *uuid.UUID // nil: not known
+}
+
+// WakeRefunds wakes the refunds that hints are about, in the transaction of the events,
+// and returns the ids of the events that have found one. Payments are locked by then.
+type WakeRefunds func(ctx context.Context, tx pgx.Tx, hints []RefundHint) (found []string, err error)
+
+// OnRefunds sets what events about refunds do. Call it before the first Work.
+func (e *Events) OnRefunds(wake WakeRefunds) { e.refunds = wake }
+
+func (e *Events) wakeRefunds(ctx context.Context, tx pgx.Tx, work *eventWork) error {
+	if e.refunds == nil || len(work.refunds) == 0 {
+		return nil
+	}
+	found, err := e.refunds(ctx, tx, work.refunds)
+	for _, id := range found {
+		work.outcomes[id] = payment.EventWoken
+	}
+	return err
+}
+
+// eventWork is what a batch of events is about, and what it does.
+type eventWork struct {
+	byIntent   map[string]*payment.Subject
+	byPurchase map[uuid.UUID]*payment.Subject
+
+	wake     []uuid.UUID
+	disputes map[uuid.UUID]payment.Dispute
+	steps    []payment.Step
+	refunds  []RefundHint
+	strays   []payment.Event // tell of money on an intent that is not the payment's
+	disputed []payment.Event // recorded, or of no payment of ours
+	outcomes map[string]payment.EventOutcome
+}
+
+func lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
+	w := &eventWork{byIntent: make(map[string]*payment.Subject), byPurchase: make(map[uuid.UUID]*payment.Subject),
+		disputes: make(map[uuid.UUID]payment.Dispute), outcomes: make(map[string]payment.EventOutcome, len(events))}
+	var intents []string
+	var purchases []uuid.UUID
+	for _, event := range events {
+		if types[event.Type] < aboutPayment {
+			continue
+		}
+		if event.IntentID != nil {
+			intents = append(intents, *event.IntentID)
+		}
+		if event.PurchaseID != nil {
+			purchases = append(purchases, *event.PurchaseID)
+		}
+	}
+	if len(intents)+len(purchases) == 0 {
+		return w, nil
+	}
+	found, err := payment.LockSubjects(ctx, tx, intents, purchases)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range found {
+		w.byPurchase[s.PurchaseID] = &s
+		if s.IntentID != nil {
+			w.byIntent[*s.IntentID] = &s
+		}
+	}
+	return w, nil
+}
+
+func (w *eventWork) subjectOf(event payment.Event) *payment.Subject {
+	if event.IntentID != nil {
+		if s, ok := w.byIntent[*event.IntentID]; ok {
+			return s
+		}
+	}
+	if event.PurchaseID != nil {
+		return w.byPurchase[*event.PurchaseID]
+	}
+	return nil
+}
+
+// take decides what one event does.
+func (w *eventWork) take(event payment.Event) {
+	outcome := payment.EventIgnored
+	switch types[event.Type] {
+	case aboutNothing:
+		outcome = payment.EventUnknown
+	case aboutPayment:
+		outcome = w.takePayment(event)
+	case aboutRefund:
+		w.refunds = append(w.refunds, w.hintOf(event))
+	case aboutDispute:
+		outcome = w.takeDispute(event)
+	}
+	w.outcomes[event.ID] = outcome
+}
+
+func (w *eventWork) hintOf(event payment.Event) RefundHint {
+	hint := RefundHint{EventID: event.ID, PurchaseID: event.PurchaseID}
+	if id := text0(event.ObjectID); strings.HasPrefix(id, "re_") {
+		hint.ProviderID = id
+	}
+	if s := w.subjectOf(event); s != nil {
+		hint.PurchaseID = &s.PurchaseID
+	}
+	return hint
+}
+
+// takePayment wakes the payment, unless the event tells what its worker has stored
+// already: most events tell of our own calls.
+func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
+	s := w.subjectOf(event)
+	if s == nil {
+		return payment.EventIgnored
+	}
+	if text0(s.IntentID) != text0(event.IntentID) {
+		switch stripe.IntentStatus(text0(event.Status)) {
+		case stripe.Succeeded, stripe.RequiresCapture, stripe.Processing:
+			w.strays = append(w.strays, event)
+		}
+	} else if event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {
+		return payment.EventIgnored
+	}
+	if !slices.Contains(w.wake, s.PurchaseID) {
+		w.wake = append(w.wake, s.PurchaseID)
+	}
+	return payment.EventWoken
+}
+
+// say logs what people should know of.
+func (e *Events) say(w *eventWork) {
+	for _, event := range w.strays {
+		e.metrics.strays.Inc()
+		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,
+			"intent", text0(event.IntentID), "purchase", event.PurchaseID)
+	}
+	for _, event := range w.disputed {
+		e.metrics.dispute.WithLabelValues(text0(event.Status)).Inc()
+		e.logger.Warn("a charge is disputed", "event_id", event.ID, "type", event.Type, "dispute", text0(event.ObjectID),
+			"status", text0(event.Status), "reason", text0(event.Reason), "intent", text0(event.IntentID))
+	}
+}
