@@ -36,6 +36,9 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"transfer":             func() any { return new(contract.TransferDraft) },
 		"requestPurchase":      func() any { return new(contract.PurchaseRequest) },
 		"cancelPurchase":       func() any { return new(contract.CancellationRequest) },
+		"cancelCampaign":       func() any { return new(contract.CampaignCancellation) },
+		"settleRefund":         func() any { return new(contract.RefundSettlement) },
+		"stripeWebhook":        func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {
 		if o := document.Operations[i]; o.HasBody && targets[o.ID] == nil {

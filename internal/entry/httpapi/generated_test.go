@@ -54,7 +54,8 @@ func (m *maker) start(s *fleet.System) {
 		s.T.Fatal(bought, authorized)
 	}
 	for name, id := range map[string]string{"campaign": active.String(), "hold": hold.ID.String(), "purchase": bought.Result.PurchaseID.String(), "job": bought.ID.String(),
-		"wallet": fleet.WalletID(wallet), "authorization": authorized.ID.String()} {
+		"wallet": fleet.WalletID(wallet), "authorization": authorized.ID.String(),
+		"refund": insertRefund(s, bought.Result.PurchaseID, "external", "listed").String()} {
 		m.ids[name] = []string{id}
 	}
 }

@@ -24,10 +24,12 @@ import (
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/seal"
 	"triprize/internal/platform/slots"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/refunds"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
@@ -65,7 +67,9 @@ type Server struct {
 	holds      *holds.Service
 	wallets    *wallets.Batcher
 	refunds    *refunds.Service
-	webhooks   *webhooks // nil: no cards
+	webhooks   *webhooks // nil, and the next two: no cards
+	provider   *stripe.Client
+	tasks      *payments.Dispatcher
 	acceptor   *acceptor
 	dispatcher *outbox.Dispatcher
 	jobs       *watch.Jobs
@@ -125,6 +129,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	s.openPayments(rdb, registry)
 	s.app = fiber.New(fiber.Config{
 		AppName:                  "Triprize",
 		DisableStartupMessage:    true,

@@ -13,6 +13,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/batch"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
@@ -46,17 +47,17 @@ type webhooks struct {
 
 // newWebhooks returns webhooks that store events with store, and call stored when there
 // were new ones.
-func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, error), stored func(), wait, timeout time.Duration,
+func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, error), stored func(), settings config.Settings,
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
-	w := &webhooks{parser: p, logger: logger, bodies: newBodies(wait, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+	w := &webhooks{parser: p, logger: logger, bodies: newBodies(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_webhooks_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	registry.MustRegister(w.outcomes)
 	for _, outcome := range []string{"stored", "refused", "failed"} {
 		w.outcomes.WithLabelValues(outcome)
 	}
-	w.events = batch.New(batch.Options{Size: eventsPerBatch, InFlight: eventBatches, Pending: eventsPending, Timeout: timeout,
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
 		func(ctx context.Context, events []stripe.Event) ([]struct{}, error) {
 			fresh, err := store(ctx, events)
@@ -143,11 +144,16 @@ func (w *webhooks) refuse(err error) {
 
 // refusalOf says what is wrong with a webhook; nil is nothing.
 func refusalOf(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, stripe.ErrTooOld):
+		return invalidSignature("was made too long ago: is the clock of this server right?")
+	case errors.Is(err, stripe.ErrSignature):
+		return invalidSignature("does not fit the body; is payments.stripe.webhook_secret that of this webhook?")
 	}
 	if f, ok := errors.AsType[*fault.Error](err); ok { // of the body
 		return f
 	}
-	return invalidSignature("does not fit the body; is payments.stripe.webhook_secret that of this webhook?")
+	return fault.Wrap(fault.InvalidRequest, err, "the body is no event for this system")
 }

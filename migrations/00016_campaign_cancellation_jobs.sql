@@ -7,10 +7,5 @@
 DROP INDEX CONCURRENTLY IF EXISTS jobs_campaign_cancellations;
 CREATE INDEX CONCURRENTLY jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'campaign-cancellation';
 
--- Finds the payment that has waited longest to be begun: each api asks once a second.
-DROP INDEX CONCURRENTLY IF EXISTS payments_unbegun;
-CREATE INDEX CONCURRENTLY payments_unbegun ON payments (created_at) WHERE phase = 'reserved';
-
 -- +goose Down
-DROP INDEX CONCURRENTLY IF EXISTS payments_unbegun;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_campaign_cancellations;
