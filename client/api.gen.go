@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -46,8 +47,21 @@ const (
 	JobStateSucceeded      JobState = "succeeded"
 )
 
+// Defines values for NextActionType.
+const (
+	NextActionTypeRedirect NextActionType = "redirect"
+)
+
+// Defines values for PaymentMethod.
+const (
+	PaymentMethodCard     PaymentMethod = "card"
+	PaymentMethodExternal PaymentMethod = "external"
+	PaymentMethodWallet   PaymentMethod = "wallet"
+)
+
 // Defines values for PaymentDraftMethod.
 const (
+	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
 )
@@ -73,11 +87,76 @@ const (
 	PositionStateSold      PositionState = "sold"
 )
 
+// Defines values for PurchaseState.
+const (
+	PurchaseStateAwaitingAction PurchaseState = "awaiting_action"
+	PurchaseStateCancelled      PurchaseState = "cancelled"
+	PurchaseStateCompleted      PurchaseState = "completed"
+	PurchaseStateFailed         PurchaseState = "failed"
+	PurchaseStatePending        PurchaseState = "pending"
+	PurchaseStateRefunded       PurchaseState = "refunded"
+	PurchaseStateRefunding      PurchaseState = "refunding"
+)
+
+// Defines values for RefundMethod.
+const (
+	RefundMethodCard     RefundMethod = "card"
+	RefundMethodExternal RefundMethod = "external"
+	RefundMethodWallet   RefundMethod = "wallet"
+)
+
+// Defines values for RefundReason.
+const (
+	RefundReasonCampaignCancelled RefundReason = "campaign-cancelled"
+	RefundReasonCancelled         RefundReason = "cancelled"
+	RefundReasonLatePayment       RefundReason = "late-payment"
+)
+
+// Defines values for RefundState.
+const (
+	RefundStateCanceled       RefundState = "canceled"
+	RefundStateFailed         RefundState = "failed"
+	RefundStateListed         RefundState = "listed"
+	RefundStateOpen           RefundState = "open"
+	RefundStatePending        RefundState = "pending"
+	RefundStateRequiresAction RefundState = "requires_action"
+	RefundStateSettled        RefundState = "settled"
+	RefundStateSucceeded      RefundState = "succeeded"
+)
+
 // Defines values for StreamEndReason.
 const (
 	StreamEndReasonAge      StreamEndReason = "age"
 	StreamEndReasonOver     StreamEndReason = "over"
 	StreamEndReasonShutdown StreamEndReason = "shutdown"
+)
+
+// Defines values for TimelineEntryEvent.
+const (
+	TimelineEntryEventActionDone           TimelineEntryEvent = "action-done"
+	TimelineEntryEventActionRequired       TimelineEntryEvent = "action-required"
+	TimelineEntryEventAuthorized           TimelineEntryEvent = "authorized"
+	TimelineEntryEventCancelled            TimelineEntryEvent = "cancelled"
+	TimelineEntryEventCaptured             TimelineEntryEvent = "captured"
+	TimelineEntryEventCompleted            TimelineEntryEvent = "completed"
+	TimelineEntryEventCreated              TimelineEntryEvent = "created"
+	TimelineEntryEventDeclined             TimelineEntryEvent = "declined"
+	TimelineEntryEventDisputeClosed        TimelineEntryEvent = "dispute-closed"
+	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
+	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
+	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
+	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
+	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
+	TimelineEntryEventRefundFailed         TimelineEntryEvent = "refund-failed"
+	TimelineEntryEventRefundPending        TimelineEntryEvent = "refund-pending"
+	TimelineEntryEventRefundRequested      TimelineEntryEvent = "refund-requested"
+	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
+	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
+	TimelineEntryEventReleased             TimelineEntryEvent = "released"
+	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
+	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
 )
 
 // Defines values for WalletEventKind.
@@ -154,9 +233,14 @@ type Campaign struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State      CampaignState `json:"state"`
-	Paused     bool          `json:"paused"`
-	BaseLength int           `json:"base_length"`
+	State        CampaignState `json:"state"`
+	Paused       bool          `json:"paused"`
+	BaseLength   int           `json:"base_length"`
+	CancelReason string        `json:"cancel_reason"`
+	CancelledAt  time.Time     `json:"cancelled_at"`
+
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment string `json:"commitment"`
@@ -180,6 +264,12 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   time.Time       `json:"sale_ends_at"`
 	SaleStartsAt time.Time       `json:"sale_starts_at"`
+}
+
+// CampaignCancellation Why a campaign is cancelled.
+type CampaignCancellation struct {
+	// Reason For the records; everybody can read it.
+	Reason string `json:"reason"`
 }
 
 // CampaignDraft A campaign to be created.
@@ -219,6 +309,9 @@ type CampaignEvent struct {
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
+
+	// Refunds How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun.
+	Refunds *RefundProgress `json:"refunds"`
 }
 
 // CampaignPage defines model for CampaignPage.
@@ -255,9 +348,14 @@ type CampaignSummary struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State      CampaignState `json:"state"`
-	Paused     bool          `json:"paused"`
-	BaseLength int           `json:"base_length"`
+	State        CampaignState `json:"state"`
+	Paused       bool          `json:"paused"`
+	BaseLength   int           `json:"base_length"`
+	CancelReason string        `json:"cancel_reason"`
+	CancelledAt  time.Time     `json:"cancelled_at"`
+
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
@@ -317,8 +415,37 @@ type Counts struct {
 // Currency An ISO 4217 code.
 type Currency = string
 
+// Decline Why a card was declined, in the provider's words.
+type Decline struct {
+	// Code Such as `card_declined`.
+	Code string `json:"code"`
+
+	// DeclineCode Such as `insufficient_funds`.
+	DeclineCode string `json:"decline_code,omitempty,omitzero"`
+
+	// Advice What the buyer can do, such as `try_again_later`.
+	Advice string `json:"advice,omitempty,omitzero"`
+
+	// Message A sentence for the buyer.
+	Message string `json:"message,omitempty,omitzero"`
+}
+
 // Description What the money is for; kept with the entry.
 type Description = string
+
+// Dispute A dispute of a card payment, as the provider has it.
+type Dispute struct {
+	ID string `json:"id"`
+
+	// Status Such as `needs_response`, `won`, `lost`.
+	Status string `json:"status"`
+
+	// Reason Such as `fraudulent`.
+	Reason string `json:"reason"`
+
+	// At When it became known here.
+	At time.Time `json:"at"`
+}
 
 // Draw defines model for Draw.
 type Draw struct {
@@ -414,25 +541,34 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, cancellation, draw, or the name of a command.
+	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
 	Kind       string    `json:"kind"`
 	State      JobState  `json:"state"`
 	CampaignID uuid.UUID `json:"campaign_id"`
+
+	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
+	PurchaseID uuid.UUID `json:"purchase_id"`
 
 	// AcceptedAt RFC 3339.
 	AcceptedAt Time      `json:"accepted_at"`
 	Attempts   int       `json:"attempts"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// NextAction What a payment needs from the buyer.
-	NextAction json.RawMessage `json:"next_action"`
-	Problem    *Problem        `json:"problem"`
+	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
+	NextAction *NextAction `json:"next_action"`
+	Problem    *Problem    `json:"problem"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled. Of a draw: the draw.
+	// Refunds Of a campaign-cancellation that has begun, how far it is.
+	Refunds *RefundProgress `json:"refunds"`
+
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded, waiting. Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
-	// RetryAt When a payment is tried again.
+	// RetryAt When a payment is tried again; as in `waiting`.
 	RetryAt time.Time `json:"retry_at"`
+
+	// Waiting Why it waits and until when, for instance while the payment provider is away; null if it does not.
+	Waiting *Waiting `json:"waiting"`
 }
 
 // JobState defines model for Job.State.
@@ -477,22 +613,57 @@ type Movement struct {
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
+// NextAction What the buyer has to do.
+type NextAction struct {
+	// Type `redirect`: send the buyer's browser to `url`.
+	Type NextActionType `json:"type"`
+
+	// URL A page of the buyer's bank, or of the provider.
+	URL string `json:"url"`
+
+	// ExpiresAt Until when the positions are reserved.
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// NextActionType `redirect`: send the buyer's browser to `url`.
+type NextActionType string
+
 // Payment defines model for Payment.
 type Payment struct {
-	Method    string `json:"method"`
+	Method PaymentMethod `json:"method"`
+
+	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
 	Reference string `json:"reference"`
+
+	// PaymentMethod Card: the id of the payment method at the provider.
+	PaymentMethod string `json:"payment_method"`
+
+	// ExpiresAt Card: until when its positions are reserved; null when it is not waiting for the payment any more.
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// Decline Card: why it was declined; null if it was not.
+	Decline *Decline `json:"decline"`
 }
+
+// PaymentMethod defines model for Payment.Method.
+type PaymentMethod string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 	Method PaymentDraftMethod `json:"method"`
 
-	// Reference The app's own reference of the payment.
+	// PaymentMethod With `card`, and only then: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
+	PaymentMethod string `json:"payment_method,omitempty,omitzero"`
+
+	// Reference The app's own reference of the payment; not with `card`.
 	Reference string `json:"reference,omitempty,omitzero"`
+
+	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Left out: the server's own.
+	ReturnURL string `json:"return_url,omitempty,omitzero"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
@@ -604,6 +775,12 @@ type Problem struct {
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
 	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`
+
+	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
+	DeclineCode string `json:"decline_code,omitempty,omitzero"`
+
+	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
+	Advice string `json:"advice,omitempty,omitzero"`
 }
 
 // Purchase defines model for Purchase.
@@ -615,8 +792,8 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State pending, awaiting_action, completed, failed, cancelled, refunding or refunded.
-	State string `json:"state"`
+	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+	State PurchaseState `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
@@ -627,6 +804,9 @@ type Purchase struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
+	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
+	Dispute *Dispute `json:"dispute"`
+
 	// Failure The code of the problem that ended it.
 	Failure string         `json:"failure"`
 	Items   []PurchaseItem `json:"items"`
@@ -635,10 +815,18 @@ type Purchase struct {
 	JobID ID `json:"job_id"`
 
 	// Nonce Proves the owner's leaf in the published list; in hex.
-	Nonce    string          `json:"nonce"`
-	Payment  Payment         `json:"payment"`
+	Nonce   string  `json:"nonce"`
+	Payment Payment `json:"payment"`
+
+	// Refund What goes back to the buyer; null if nothing does, or your app does it by itself.
+	Refund *Refund `json:"refund"`
+
+	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
 }
+
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+type PurchaseState string
 
 // PurchaseItem defines model for PurchaseItem.
 type PurchaseItem struct {
@@ -670,6 +858,79 @@ type PurchaseRequest struct {
 // Reference Your own reference; a client can use each only once.
 type Reference = string
 
+// Refund Money that goes back to a buyer. A purchase has one at most.
+type Refund struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// CampaignID A UUID.
+	CampaignID ID           `json:"campaign_id"`
+	UserID     string       `json:"user_id"`
+	Method     RefundMethod `json:"method"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+	Reason RefundReason `json:"reason"`
+
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+	State RefundState `json:"state"`
+
+	// Reference The id of a card refund at the provider, `re_…`.
+	Reference string `json:"reference"`
+
+	// Failure Why the provider has refused it.
+	Failure string `json:"failure"`
+
+	// Settlement Who settled it by hand and why; null if nobody did.
+	Settlement *Settlement `json:"settlement"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// FinishedAt When it succeeded or was settled.
+	FinishedAt time.Time `json:"finished_at"`
+}
+
+// RefundMethod defines model for Refund.Method.
+type RefundMethod string
+
+// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+type RefundReason string
+
+// RefundPage defines model for RefundPage.
+type RefundPage struct {
+	Refunds    []Refund  `json:"refunds"`
+	NextCursor uuid.UUID `json:"next_cursor"`
+}
+
+// RefundProgress How far the cancellation of a campaign is, in purchases.
+type RefundProgress struct {
+	Total int `json:"total"`
+
+	// Done Given back, or listed for an app to do.
+	Done int `json:"done"`
+
+	// Waiting For an operator: the provider has refused them.
+	Waiting int `json:"waiting"`
+}
+
+// RefundSettlement How the money was given back.
+type RefundSettlement struct {
+	// Reason For the records; the buyer can read it.
+	Reason string `json:"reason"`
+}
+
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+type RefundState string
+
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
@@ -685,6 +946,13 @@ type Selection struct {
 	Quantity int `json:"quantity,omitempty,omitzero"`
 }
 
+// Settlement What somebody says about a refund that was made by hand.
+type Settlement struct {
+	// By `role:client`. Users see only the role.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
 	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
@@ -693,6 +961,18 @@ type StreamEnd struct {
 
 // StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
 type StreamEndReason string
+
+// StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.
+type StripeEvent struct {
+	ID                   string                 `json:"id"`
+	Type                 string                 `json:"type"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// StripeReceipt The event is stored.
+type StripeReceipt struct {
+	Received bool `json:"received"`
+}
 
 // Sweep defines model for Sweep.
 type Sweep struct {
@@ -733,11 +1013,15 @@ type Time = time.Time
 // TimelineEntry defines model for TimelineEntry.
 type TimelineEntry struct {
 	// At RFC 3339.
-	At Time `json:"at"`
+	At    Time               `json:"at"`
+	Event TimelineEntryEvent `json:"event"`
 
-	// Event created, completed, cancelled.
-	Event string `json:"event"`
+	// Detail For people; left out when the event says it all.
+	Detail string `json:"detail,omitempty,omitzero"`
 }
+
+// TimelineEntryEvent defines model for TimelineEntry.Event.
+type TimelineEntryEvent string
 
 // Transfer defines model for Transfer.
 type Transfer struct {
@@ -792,6 +1076,15 @@ type Voiding struct {
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
+// Waiting Why a job waits.
+type Waiting struct {
+	// Reason For people.
+	Reason string `json:"reason"`
+
+	// RetryAt When it goes on.
+	RetryAt time.Time `json:"retry_at"`
 }
 
 // Wallet defines model for Wallet.
@@ -931,6 +1224,9 @@ type Prefer = string
 // PurchaseID A UUID.
 type PurchaseID = ID
 
+// RefundID A UUID.
+type RefundID = ID
+
 // SweepName defines model for SweepName.
 type SweepName = string
 
@@ -958,6 +1254,13 @@ type ListPositionsParams struct {
 	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
 }
 
+// ListRefundsParams is the query of ListRefunds.
+type ListRefundsParams struct {
+	State  RefundState // Only refunds in this state.
+	Cursor Cursor      // The `next_cursor` of an earlier page.
+	Limit  Limit       // The most elements of a page.
+}
+
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
 	Cursor Cursor // The `next_cursor` of an earlier page.
@@ -975,6 +1278,85 @@ type ListWalletEventsParams struct {
 	FromVersion int64 // Oldest first, from this version on.
 	Cursor      int64 // The `next_cursor` of an earlier page.
 	Limit       Limit // The most elements of a page.
+}
+
+// Getter for additional properties for StripeEvent. Returns the specified
+// element and whether it was found
+func (a StripeEvent) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for StripeEvent
+func (a *StripeEvent) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for StripeEvent to handle AdditionalProperties
+func (a *StripeEvent) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["id"]; found {
+		err = json.Unmarshal(raw, &a.ID)
+		if err != nil {
+			return fmt.Errorf("error reading 'id': %w", err)
+		}
+		delete(object, "id")
+	}
+
+	if raw, found := object["type"]; found {
+		err = json.Unmarshal(raw, &a.Type)
+		if err != nil {
+			return fmt.Errorf("error reading 'type': %w", err)
+		}
+		delete(object, "type")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for StripeEvent to handle AdditionalProperties
+func (a StripeEvent) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["id"], err = json.Marshal(a.ID)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'id': %w", err)
+	}
+
+	object["type"], err = json.Marshal(a.Type)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'type': %w", err)
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
 }
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
@@ -1015,6 +1397,23 @@ func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options .
 // For operator.
 func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body CampaignPatch, options ...CallOption) (Campaign, error) {
 	return send[Campaign](ctx, c, request{method: http.MethodPatch, path: path("/v1/campaigns/%s", campaign), body: body}, options)
+}
+
+// CancelCampaign is POST /v1/campaigns/{campaign}/cancel: cancel a campaign.
+//
+// Accepts the end of a campaign as a job of the kind `campaign-cancellation`. It works while the campaign is `pending`
+// or `active`, never from the start of the draw on, and cannot be undone. The campaign is `cancelled` at once when
+// the job begins: nothing is sold any more, holds end, and payments that are not taken yet are given up. Then
+// every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
+// finds it among the refunds with the state `listed`.
+//
+// The job succeeds when every wallet is credited, and every card refund is made or waits for an operator. Its `refunds`
+// say how far it is; the campaign's event stream says it, too. A failed job has one of these codes in `problem`:
+// `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
+//
+// For operator.
+func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body CampaignCancellation, options ...CallOption) (Job, error) {
+	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/cancel", campaign), body: body}, options)
 }
 
 // GetDraw is GET /v1/campaigns/{campaign}/draw: read the draw.
@@ -1109,17 +1508,36 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
 // without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
 // has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
-// positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `reservation-expired`,
-// `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`. A failed job is final: buy again
+// positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
+// `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`; by card also
+// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
 // with a fresh key.
 //
 // `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
 // the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
 // together, or the job fails with `insufficient-funds` and neither moves.
 //
+// With `card` the positions are reserved first, for 15 minutes by default. Then the payment provider is asked for the money, with
+// the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. The job
+// succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
+// payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.
+//
 // For app, user, operator.
 func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body PurchaseRequest, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/purchases", campaign), body: body}, options)
+}
+
+// ListRefunds is GET /v1/campaigns/{campaign}/refunds: list the refunds of a campaign.
+//
+// All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
+//
+// For operator, app.
+func (c *Client) ListRefunds(ctx context.Context, campaign CampaignID, params ListRefundsParams, options ...CallOption) (RefundPage, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[RefundPage](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/refunds", campaign), query: query}, options)
 }
 
 // ResumeCampaign is POST /v1/campaigns/{campaign}/resume: resume a campaign.
@@ -1161,7 +1579,7 @@ func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension
 
 // GetJob is GET /v1/jobs/{job}: read a job.
 //
-// Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds.
+// Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds, or as soon as it is `awaiting_action`. With `Prefer: wait=N; until=final` it goes on waiting while the buyer does what is awaited.
 //
 // For app, user, operator.
 func (c *Client) GetJob(ctx context.Context, job JobID, options ...CallOption) (Job, error) {
@@ -1184,19 +1602,48 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options .
 
 // CancelPurchase is POST /v1/purchases/{purchase}/cancel: cancel a purchase.
 //
-// Accepts the cancellation of a `completed` purchase as a job. When it succeeds, the positions are free for anybody,
+// Accepts the cancellation of a purchase as a job. When it succeeds, the positions are free for anybody,
 // no longer count towards the user's limit, and `result` says which they were and how much is to be refunded. Your
-// app refunds what was paid `external`; the money of a wallet is credited to it automatically.
+// app refunds what was paid `external`; the money of a wallet is credited to it automatically, that of a card is refunded to it: the purchase is
+// `refunding` until the provider has done so.
 //
-// It can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
+// A `completed` purchase can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
 // frozen. With `policies.cancellation_until`, apps and users must send the request before that time, by the
-// server's clock, however long the job waits after that; operators can cancel later, too. A failed job has one of these codes in `problem`:
+// server's clock, however long the job waits after that; operators can cancel later, too. A card purchase can also be
+// cancelled while it is `pending` or `awaiting_action`: it is then not charged, or, when the money is just being taken, refunded. A failed job has one of these codes in `problem`:
 // `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
 // is cancelled already), `not-found`, `internal-error`.
 //
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
+}
+
+// GetRefund is GET /v1/refunds/{refund}: read a refund.
+//
+// As it is now. A user sees its own.
+//
+// For app, user, operator.
+func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
+	return send[Refund](ctx, c, request{method: http.MethodGet, path: path("/v1/refunds/%s", refund)}, options)
+}
+
+// RetryRefund is POST /v1/refunds/{refund}/retry: try a refund again.
+//
+// For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. In any other state it is refused with `state-conflict`.
+//
+// For operator.
+func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
+	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/retry", refund)}, options)
+}
+
+// SettleRefund is POST /v1/refunds/{refund}/settle: say that a refund was made by hand.
+//
+// It is `settled`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund that the provider has refused (`failed` or `canceled`), when the money was given back in another way. Otherwise it is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) SettleRefund(ctx context.Context, refund RefundID, body RefundSettlement, options ...CallOption) (Refund, error) {
+	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/settle", refund), body: body}, options)
 }
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.

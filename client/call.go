@@ -45,16 +45,18 @@ func WithVersion(version int64) CallOption {
 
 // request is one call, which may need several attempts.
 type request struct {
-	method  string
-	path    string
-	query   url.Values
-	body    any
-	key     string
-	wait    time.Duration // preferred, in whole seconds
-	seen    string        // Last-Event-ID
-	version *int64        // If-Match
-	headers *http.Header  // receives the headers of the answer; nil: not wanted
-	wrong   error         // of an option
+	method string
+	path   string
+	query  url.Values
+	body   any
+	key    string
+	wait   time.Duration // preferred, in whole seconds
+
+	untilFinal bool         // an action that the buyer owes is no reason to answer
+	seen       string       // Last-Event-ID
+	version    *int64       // If-Match
+	headers    *http.Header // receives the headers of the answer; nil: not wanted
+	wrong      error        // of an option
 }
 
 // path puts values into a path, each as one segment.
@@ -176,7 +178,11 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 		}
 	}
 	if r.wait > 0 {
-		h.Set("Prefer", "wait="+strconv.FormatInt(int64(r.wait/time.Second), 10))
+		prefer := "wait=" + strconv.FormatInt(int64(r.wait/time.Second), 10)
+		if r.untilFinal {
+			prefer += "; until=final"
+		}
+		h.Set("Prefer", prefer)
 	}
 	return c.http.Do(sent)
 }

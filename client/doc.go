@@ -13,6 +13,15 @@
 // Follow and FollowJob read event streams. A member that is null or missing in JSON
 // is the zero value here.
 //
+// # Cards
+//
+// A purchase by card names the buyer's payment method at the provider. When the job that
+// Buy returns AwaitsAction, send the buyer to NextAction.URL, and Wait for the end:
+//
+//	Payment: client.PaymentDraft{Method: client.PaymentDraftMethodCard, PaymentMethod: "pm_…", ReturnURL: "https://shop.example/back"}
+//
+// A declined card is an *Error with CodePaymentDeclined, DeclineCode and Advice.
+//
 // # Retries
 //
 // Every POST carries an Idempotency-Key: that of WithKey, or a fresh one. So a

@@ -17,7 +17,8 @@ import (
 
 // Follow iterates over the state and counts of a campaign: as they are now, and
 // after each change. A slow reader may miss some changes, but not the newest state.
-// It ends when the campaign is completed or cancelled, or with an error: when ctx
+// It ends when the campaign is completed, or cancelled and given back as far as Refunds
+// say, or with an error: when ctx
 // ends, the server refuses, or too many attempts to connect fail in a row (see
 // RetryPolicy).
 func (c *Client) Follow(ctx context.Context, campaign CampaignID) iter.Seq2[CampaignEvent, error] {
@@ -48,12 +49,12 @@ func (c *Client) FollowBoard(ctx context.Context, campaign CampaignID) iter.Seq2
 	}
 }
 
-func (e CampaignEvent) last() bool {
-	return e.State == CampaignStateCompleted || e.State == CampaignStateCancelled
-}
+// last tells whether nothing follows. After a cancellation more may come, until all is
+// given back: the server says when it is over.
+func (e CampaignEvent) last() bool { return e.State == CampaignStateCompleted }
 
-// FollowJob iterates over a job: as it is now, and after each change of its state. It
-// ends with the final state, or with an error, as Follow does.
+// FollowJob iterates over a job: as it is now, and after each change of its state and of
+// what it awaits, waits for or has given back. It ends with the final state, or with an error, as Follow does.
 func (c *Client) FollowJob(ctx context.Context, id JobID) iter.Seq2[Job, error] {
 	return follow(ctx, c, streamJob(id), "job", Job.Final)
 }

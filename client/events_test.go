@@ -79,7 +79,7 @@ func TestAStreamEndsWithTheLastEvent(t *testing.T) {
 			if strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
 				return stream(w, "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n")
 			}
-			return stream(w, "event: campaign\ndata: {\"state\":\"cancelled\"}\n\n")
+			return stream(w, "event: campaign\ndata: {\"state\":\"completed\"}\n\n")
 		}
 		var states []client.JobState
 		for j, err := range s.client().FollowJob(t.Context(), jobID) {
@@ -95,6 +95,32 @@ func TestAStreamEndsWithTheLastEvent(t *testing.T) {
 		}
 		if !slices.Equal(states, []client.JobState{client.JobStateQueued, client.JobStateFailed}) || len(s.seen()) != 2 {
 			t.Errorf("%v after %d requests", states, len(s.seen()))
+		}
+	})
+}
+
+func TestACancelledCampaignIsFollowedUntilAllIsGivenBack(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		back := func(done int) string {
+			return fmt.Sprintf("id: %d\nevent: campaign\ndata: {\"state\":\"cancelled\",\"refunds\":{\"total\":3,\"done\":%d,\"waiting\":0}}\n\n", done, done)
+		}
+		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 { // cut in the middle
+				return stream(w, event("a", 3)+back(0)+back(1))
+			}
+			return stream(w, back(2)+back(3)+"event: end\ndata: {\"reason\":\"over\"}\n\n")
+		}
+		var done []int
+		for e, err := range s.client().Follow(t.Context(), campaign) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Refunds != nil {
+				done = append(done, e.Refunds.Done)
+			}
+		}
+		if !slices.Equal(done, []int{0, 1, 2, 3}) || !slices.Equal(lastEventIDs(s.seen()), []string{"", "1"}) {
+			t.Errorf("given back %v, seen %q", done, lastEventIDs(s.seen()))
 		}
 	})
 }

@@ -26,26 +26,26 @@ type Purchased struct {
 }
 
 // Buy requests a purchase and waits until its job is final. It also returns when the
-// job awaits an action of the buyer, which NextAction describes; call Wait after
-// that. A failed job is not an error of Buy: see Purchased. When ctx ends during the
+// job awaits an action of the buyer: send the buyer to NextAction.URL, and call Wait.
+// A failed job is not an error of Buy: see Purchased. When ctx ends during the
 // wait, Buy returns the last known job with the error.
 func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequest, options ...CallOption) (Job, error) {
 	job, err := c.RequestPurchase(ctx, campaign, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
-	if err != nil || job.Final() || job.State == JobStateAwaitingAction {
+	if err != nil || job.Final() || job.AwaitsAction() {
 		return job, err
 	}
-	return c.wait(ctx, job, func(j Job) bool { return j.Final() || j.State == JobStateAwaitingAction })
+	return c.wait(ctx, job, false)
 }
 
-// Wait waits until a job is final or ctx ends. When ctx ends, it returns the last
-// known job with the error.
+// Wait waits until a job is final or ctx ends, also while it awaits an action of the
+// buyer. When ctx ends, it returns the last known job with the error.
 func (c *Client) Wait(ctx context.Context, id JobID) (Job, error) {
-	return c.wait(ctx, Job{ID: id}, Job.Final)
+	return c.wait(ctx, Job{ID: id}, true)
 }
 
 // wait asks for the job again and again. The server waits before each answer, as long
 // as it allows; if it does not wait, Retry-After is respected.
-func (c *Client) wait(ctx context.Context, job Job, enough func(Job) bool) (Job, error) {
+func (c *Client) wait(ctx context.Context, job Job, untilFinal bool) (Job, error) {
 	id := job.ID
 	if id == (JobID{}) {
 		return job, fmt.Errorf("client: %w", &malformedError{errors.New("a job without an id")})
@@ -53,14 +53,14 @@ func (c *Client) wait(ctx context.Context, job Job, enough func(Job) bool) (Job,
 	for {
 		asked := time.Now()
 		var headers http.Header
-		now, err := c.GetJob(ctx, id, WithWait(waitFor(ctx)), func(r *request) { r.headers = &headers })
+		now, err := c.GetJob(ctx, id, WithWait(waitFor(ctx)), func(r *request) { r.headers, r.untilFinal = &headers, untilFinal })
 		if err != nil {
 			return job, err
 		}
 		if now.ID != id {
 			return job, fmt.Errorf("client: GET %s: %w", path("/v1/jobs/%s", id), &malformedError{errors.New("it is not the job")})
 		}
-		if job = now; enough(job) {
+		if job = now; job.Final() || job.AwaitsAction() && !untilFinal {
 			return job, nil
 		}
 		if err := sleep(ctx, max(retryAfter(headers), shortestWait)-time.Since(asked)); err != nil {
@@ -78,6 +78,9 @@ func waitFor(ctx context.Context) time.Duration {
 	}
 	return max(0, min(longestWait, time.Until(deadline)-time.Second))
 }
+
+// AwaitsAction tells whether the buyer has something to do: what NextAction says.
+func (j Job) AwaitsAction() bool { return j.State == JobStateAwaitingAction }
 
 // Final tells whether the job has succeeded or failed; then it does not change any more.
 func (j Job) Final() bool { return j.State == JobStateSucceeded || j.State == JobStateFailed }
@@ -106,10 +109,22 @@ func (j Job) Purchased() (Purchased, error) {
 // Cancelled is the result of a cancellation.
 type Cancelled struct {
 	PurchaseID PurchaseID     `json:"purchase_id"`
-	State      string         `json:"state"`     // cancelled
+	State      PurchaseState  `json:"state"`     // cancelled, or refunding: a card is being refunded
 	Positions  []PurchaseItem `json:"positions"` // free again
 	Amount     int64          `json:"amount"`    // to be refunded, in minor units
 	Currency   Currency       `json:"currency"`
+}
+
+// CampaignCancelled is the result of the cancellation of a campaign.
+type CampaignCancelled struct {
+	CampaignID CampaignID    `json:"campaign_id"`
+	State      CampaignState `json:"state"` // cancelled
+	Refunded   struct {
+		Wallet   int `json:"wallet"`
+		Card     int `json:"card"`
+		External int `json:"external"` // listed: your app pays these back, see Refunds
+	} `json:"refunded"` // in purchases
+	Waiting int `json:"waiting"` // card refunds that wait for an operator
 }
 
 // Cancelled returns the result of a cancellation job, with errors as Purchased.
@@ -119,6 +134,12 @@ func (j Job) Cancelled() (Cancelled, error) {
 		return Cancelled{}, fmt.Errorf("client: job %s: %w", j.ID, &malformedError{errors.New("a cancellation without positions")})
 	}
 	return cancelled, err
+}
+
+// CampaignCancelled returns the result of a campaign-cancellation job, with errors as
+// Purchased.
+func (j Job) CampaignCancelled() (CampaignCancelled, error) {
+	return resultOf[CampaignCancelled](j, "campaign-cancellation")
 }
 
 // Drawn returns the result of a draw job: winners, secret and root, with errors as

@@ -26,6 +26,15 @@ func (c *Client) Purchases(ctx context.Context, user UserID, params ListPurchase
 	})
 }
 
+// Refunds iterates over the refunds of a campaign, the oldest first, as Campaigns does.
+func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRefundsParams) iter.Seq2[Refund, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]Refund, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListRefunds(ctx, campaign, params)
+		return page.Refunds, page.NextCursor, err
+	})
+}
+
 // WalletEvents iterates over a wallet's history, newest first or, with
 // FromVersion, from that version upward, as Campaigns does.
 func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams) iter.Seq2[WalletEvent, error] {

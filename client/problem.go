@@ -77,6 +77,10 @@ const (
 	CodeStateConflict         = "state-conflict"
 	CodeVersionMismatch       = "version-mismatch" // see WithVersion
 	CodeReservationExpired    = "reservation-expired"
+	CodePaymentDeclined       = "payment-declined"   // DeclineCode and Advice say why, and what the buyer can do
+	CodePaymentRefused        = "payment-refused"    // by the payment provider: another payment method is needed
+	CodePurchaseCancelled     = "purchase-cancelled" // before it was paid
+	CodeCardsNotAccepted      = "cards-not-accepted"
 	CodeRateLimited           = "rate-limited"
 	CodeUnavailable           = "unavailable"
 	CodeOverloaded            = "overloaded"

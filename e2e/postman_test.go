@@ -73,7 +73,7 @@ func TestThePostmanCollectionPasses(t *testing.T) {
 	if err := json.Unmarshal(data, &whole); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"Normal purchase", "Replay", "Refusals", "Double click", "Cancellation", "Concurrent", "Sold out", "Holds", "Wallets"} {
+	for _, folder := range []string{"Normal purchase", "Replay", "Refusals", "Double click", "Cancellation", "Concurrent", "Sold out", "Holds", "Wallets", "Cards"} {
 		if !slices.ContainsFunc(whole.Item, func(i postmanItem) bool { return i.Name == folder }) {
 			t.Errorf("there is no folder %q", folder)
 		}

@@ -98,7 +98,11 @@ func TestTheWalkThroughOfTheReadmeWorksAsPasted(t *testing.T) {
 func TestTheGuideWorksAsPasted(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Trusting)
-	out := paste(t, blocks(document(t, guide)), "API="+s.URLs[0], "OPERATOR="+s.Operator, "APP="+s.App,
+	text, cards := aboutCards(t)
+	if cards == "" {
+		t.Error("the chapter about cards is gone")
+	}
+	out := paste(t, blocks(text), "API="+s.URLs[0], "OPERATOR="+s.Operator, "APP="+s.App,
 		"CAMPAIGN="+s.Campaign(5).String(), "TOKEN="+fleet.TokenFor(t, "alice", ""))
 	inOrder(t, out,
 		`"state":"succeeded"`,                             // sold,

@@ -21,6 +21,10 @@ type Error struct {
 	About   string    // the id of the resource in the way, for programs; empty: none has an id
 	RetryAt time.Time // when the same may succeed; zero: nobody knows
 	Err     error     // the cause; for logs, never shown to clients
+
+	// With PaymentDeclined, in the provider's words: why, such as insufficient_funds,
+	// and what the buyer can do, such as try_again_later.
+	DeclineCode, Advice string
 }
 
 // New returns an Error whose message is formatted like fmt.Sprintf.

@@ -138,8 +138,10 @@ func (a *acceptor) rememberFinal(j job.Job) {
 }
 
 // accept stores a request as a job and answers with the job: 202, or 200 with the
-// final job for a client that prefers to wait for it.
-func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, error) {
+// final job for a client that prefers to wait for it. The job has to wait in the queue of
+// its kind, and in those of the kinds in also.
+func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (jobAnswer, error) {
+	queues := append([]job.Kind{request.Kind}, also...)
 	c, err := callOf(ctx)
 	if err != nil {
 		return jobAnswer{}, err
@@ -150,16 +152,17 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		return jobAnswer{}, err
 	}
 	defer done()
+	wait.untilFinal = false // what the buyer has to do is news to whoever sends a request
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
 	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
 		s.acceptor.replayed.Inc()
 		if answer != nil {
-			return jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: true, body: answer}, nil
+			return jobAnswer{status: wait.finalStatus(), id: j.ID, wait: wait, replayed: true, body: answer}, nil
 		}
 		return s.answerJob(ctx, j, wait, nil, true)
 	}
-	if overloaded := s.backlog.admit(request.Kind); overloaded != nil { // repeated requests still get their answer
+	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
 		earlier, ok, err := job.OfKey(ctx, s.db, request)
 		switch {
 		case err != nil:
@@ -172,7 +175,7 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
 	var waiter *watch.Waiter
-	if wait > 0 { // registered before the job exists, so that its end cannot be missed
+	if wait.longest > 0 { // registered before the job exists, so that its end cannot be missed
 		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
 	}
@@ -191,9 +194,9 @@ func (s *Server) accept(ctx context.Context, request job.Request) (jobAnswer, er
 
 // waitOf returns how long a request waits for its job, and what ends the count of it
 // among the waits of its sender.
-func (s *Server) waitOf(c *call) (wait time.Duration, done func(), err error) {
-	if wait = preferredWait(c.prefer, s.settings.API.MaxWait); wait == 0 {
-		return 0, func() {}, nil
+func (s *Server) waitOf(c *call) (wait preferredWait, done func(), err error) {
+	if wait = waitIn(c.prefer, s.settings.API.MaxWait); wait.longest == 0 {
+		return preferredWait{}, func() {}, nil
 	}
 	most := s.settings.API.WaitsPerClient
 	if c.role == user {
@@ -205,60 +208,57 @@ func (s *Server) waitOf(c *call) (wait time.Duration, done func(), err error) {
 
 var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
 
-// finalStatus is the status of a POST whose job is final: 200 for a client that
-// preferred to wait, always 202 for others.
-func finalStatus(wait time.Duration) int {
-	if wait > 0 {
-		return http.StatusOK
-	}
-	return http.StatusAccepted
-}
-
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *Server) answerJob(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter, replayed bool) (jobAnswer, error) {
+func (s *Server) answerJob(ctx context.Context, j job.Job, wait preferredWait, waiter *watch.Waiter, replayed bool) (jobAnswer, error) {
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return jobAnswer{}, err
 	}
-	answer := jobAnswer{status: finalStatus(wait), id: j.ID, wait: wait, replayed: replayed}
+	answer := jobAnswer{status: wait.finalStatus(), id: j.ID, wait: wait, replayed: replayed}
 	if !j.State.Final() {
-		answer.status, answer.retryAfter = http.StatusAccepted, s.backlog.retryAfter(j.Kind)
+		answer.status, answer.retryAfter = http.StatusAccepted, s.askAgainAfter(j)
 	}
 	answer.body, err = json.Marshal(jobJSON(j))
 	return answer, err
 }
 
-// await returns the job when it is final, or the last known state of it when wait
-// is over or the client is gone.
-func (s *Server) await(ctx context.Context, j job.Job, wait time.Duration, waiter *watch.Waiter) (job.Job, error) {
-	if wait <= 0 || j.State.Final() {
+// await returns the job when it is final or, unless the client waits for just that, awaits an
+// action of the buyer; or the last known state of it when the wait is over or the client is
+// gone. With a waiter the caller knows the job as it was when the waiter was registered.
+func (s *Server) await(ctx context.Context, j job.Job, wait preferredWait, waiter *watch.Waiter) (job.Job, error) {
+	if wait.longest <= 0 || wait.enough(j) {
 		return j, nil
 	}
 	c, err := callOf(ctx)
 	if err != nil {
 		return j, err
 	}
-	over := time.NewTimer(wait)
+	over := time.NewTimer(wait.longest)
 	defer over.Stop()
 	if waiter == nil {
 		waiter = s.jobs.Waiter(j.ID)
 		defer waiter.Stop()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.API.RequestTimeout)
 		defer cancel()
-		now, err := job.Get(ctx, s.db, j.ID)
-		if err != nil || now.State.Final() {
-			return now, err
+		if j, err = job.Get(ctx, s.db, j.ID); err != nil || wait.enough(j) {
+			return j, err
 		}
+		waiter.Has(j)
 	}
 	present, leave := c.whilePresent(s.draining)
 	defer leave()
-	select {
-	case final := <-waiter.Final():
-		return final, nil
-	case <-over.C:
-	case <-present.Done():
+	for {
+		select {
+		case j = <-waiter.Changes():
+			if wait.enough(j) {
+				return j, nil
+			}
+		case <-over.C:
+			return j, nil
+		case <-present.Done():
+			return j, nil
+		}
 	}
-	return j, nil
 }

@@ -54,6 +54,11 @@ var mayCall = map[string]string{
 	"streamJob":            "operator app user",
 	"listSweeps":           "operator",
 	"runSweep":             "operator",
+	"cancelCampaign":       "operator",
+	"listRefunds":          "operator app",
+	"getRefund":            "operator app user",
+	"retryRefund":          "operator",
+	"settleRefund":         "operator app",
 }
 
 func TestEveryOperationIsForItsRolesOnly(t *testing.T) {

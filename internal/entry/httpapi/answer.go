@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
@@ -14,15 +13,15 @@ type jobAnswer struct {
 	status     int
 	id         uuid.UUID
 	body       []byte
-	wait       time.Duration // how much of Prefer: wait was granted
+	wait       preferredWait // as it was granted
 	retryAfter int           // seconds; 0 for a final job
 	replayed   bool
 }
 
 func (a jobAnswer) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderLocation, "/v1/jobs/"+a.id.String())
-	if a.wait > 0 {
-		c.Set("Preference-Applied", "wait="+strconv.Itoa(int(a.wait.Seconds())))
+	if a.wait.longest > 0 {
+		c.Set("Preference-Applied", a.wait.String())
 	}
 	if a.retryAfter > 0 {
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(a.retryAfter))
@@ -35,6 +34,9 @@ func (a jobAnswer) VisitRequestPurchaseResponse(c *fiber.Ctx) error { return a.s
 
 // VisitCancelPurchaseResponse implements contract.CancelPurchaseResponseObject.
 func (a jobAnswer) VisitCancelPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitCancelCampaignResponse implements contract.CancelCampaignResponseObject.
+func (a jobAnswer) VisitCancelCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // VisitRequestDrawResponse implements contract.RequestDrawResponseObject.
 func (a jobAnswer) VisitRequestDrawResponse(c *fiber.Ctx) error { return a.send(c) }
@@ -79,6 +81,12 @@ func (a commandAnswer) VisitCreateHoldResponse(c *fiber.Ctx) error { return a.se
 
 // VisitExtendHoldResponse implements contract.ExtendHoldResponseObject.
 func (a commandAnswer) VisitExtendHoldResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitRetryRefundResponse implements contract.RetryRefundResponseObject.
+func (a commandAnswer) VisitRetryRefundResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitSettleRefundResponse implements contract.SettleRefundResponseObject.
+func (a commandAnswer) VisitSettleRefundResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // VisitOpenWalletResponse implements contract.OpenWalletResponseObject.
 func (a commandAnswer) VisitOpenWalletResponse(c *fiber.Ctx) error { return a.send(c) }

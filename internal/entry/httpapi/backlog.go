@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
 )
@@ -18,10 +19,16 @@ import (
 // backlog estimates how long accepted jobs of each kind have to wait: as long as the
 // oldest task in the queue of the kind has waited. It sets Retry-After, and refuses new
 // jobs of a kind when their wait is longer than accept.longest_wait.
+//
+// Payments have a queue of their own, which only purchases by card have to wait in, and a
+// limit of their own: nine tenths of the time of a reservation, which would expire unpaid
+// if it waited longer.
+// Their wait is also read in Postgres: tasks that Redis has lost wait as well.
 type backlog struct {
-	finder  *queue.Finder
-	longest time.Duration
-	waiting map[job.Kind]*atomic.Int64 // nanoseconds; 0 while it is not known
+	finder   *queue.Finder
+	payments func(ctx context.Context) (time.Duration, error) // nil: there are no cards
+	longest  map[job.Kind]time.Duration
+	waiting  map[job.Kind]*atomic.Int64 // nanoseconds; 0 while it is not known
 }
 
 // backlogInterval is how often the queues are read.
@@ -33,9 +40,15 @@ const (
 	maxRetryAfter = 60
 )
 
-func newBacklog(finder *queue.Finder, longest time.Duration, registry prometheus.Registerer) *backlog {
-	b := &backlog{finder: finder, longest: longest, waiting: make(map[job.Kind]*atomic.Int64)}
+func newBacklog(finder *queue.Finder, settings config.Settings, payments func(context.Context) (time.Duration, error), registry prometheus.Registerer) *backlog {
+	b := &backlog{finder: finder, longest: make(map[job.Kind]time.Duration), waiting: make(map[job.Kind]*atomic.Int64)}
 	for _, kind := range job.QueueKinds {
+		b.longest[kind] = settings.Accept.LongestWait
+	}
+	if settings.Payments.Stripe.Enabled() {
+		b.payments, b.longest[job.KindPayment] = payments, settings.Payments.Reservation/10*9
+	}
+	for kind := range b.longest {
 		waiting := &atomic.Int64{}
 		b.waiting[kind] = waiting
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_queue_wait_seconds",
@@ -56,6 +69,9 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 			if err != nil {
 				logger.Debug("a queue cannot be read", "kind", kind, "error", err)
 			}
+			if kind == job.KindPayment {
+				wait = max(wait, b.unpaid(ctx, logger))
+			}
 			waiting.Store(int64(wait))
 		}
 		select {
@@ -64,6 +80,17 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// unpaid returns how long payments have waited that nobody has begun.
+func (b *backlog) unpaid(ctx context.Context, logger *slog.Logger) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, backlogInterval)
+	defer cancel()
+	wait, err := b.payments(ctx)
+	if err != nil {
+		logger.Debug("the wait of payments cannot be read", "error", err)
+	}
+	return wait
 }
 
 // wait returns how long jobs of a kind have to wait, and 0 for kinds without a queue.
@@ -83,10 +110,13 @@ type overloaded struct {
 func (o *overloaded) Error() string { return o.refusal.Error() }
 func (o *overloaded) Unwrap() error { return o.refusal }
 
-// admit returns an overloaded error when a job of a kind would have to wait too long.
-func (b *backlog) admit(kind job.Kind) error {
-	if wait := b.wait(kind); wait > b.longest {
-		return &overloaded{fault.New(fault.Overloaded, "jobs of this kind (%s) wait for %s; retry later with the same Idempotency-Key", kind, wait.Round(time.Second)), kind}
+// admit returns an overloaded error when a job would have to wait too long in one of the
+// queues of these kinds.
+func (b *backlog) admit(kinds ...job.Kind) error {
+	for _, kind := range kinds {
+		if wait := b.wait(kind); wait > b.longest[kind] {
+			return &overloaded{fault.New(fault.Overloaded, "jobs of this kind (%s) wait for %s; retry later with the same Idempotency-Key", kind, wait.Round(time.Second)), kind}
+		}
 	}
 	return nil
 }

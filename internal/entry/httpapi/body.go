@@ -45,8 +45,8 @@ type bodies struct {
 	turn *semaphore.Weighted // long bodies that are checked at once: half of the processors is for others
 }
 
-func newBodies(wait time.Duration) bodies {
-	return bodies{wait: wait, room: semaphore.NewWeighted(roomForBodies), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
+func newBodies(wait time.Duration, room int64) bodies {
+	return bodies{wait: wait, room: semaphore.NewWeighted(room), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
 }
 
 // bounds are those of the body of an operation: what the contract says, or less where

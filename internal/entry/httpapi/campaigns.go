@@ -31,7 +31,7 @@ func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignReq
 	if err != nil {
 		return nil, err
 	}
-	return contract.PatchCampaign200JSONResponse{Body: campaignJSON(changed)}, nil
+	return contract.PatchCampaign200JSONResponse{Body: campaignJSON(changed, true)}, nil
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
@@ -69,7 +69,7 @@ func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequest
 	}
 	var found taggedAnswer
 	if c.role == operator {
-		found, err = readCampaign(ctx, s.db, r.Campaign)
+		found, err = readCampaign(ctx, s.db, r.Campaign, true)
 	} else {
 		found, err = s.read.campaign(ctx, r.Campaign)
 	}
@@ -94,7 +94,7 @@ func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsReq
 	}
 	var found taggedAnswer
 	if c.role == operator || r.Params.Cursor != nil { // only the first page is read by crowds
-		found, err = readCampaigns(ctx, s.db, page)
+		found, err = readCampaigns(ctx, s.db, page, c.role == operator)
 	} else {
 		found, err = s.read.list(ctx, page)
 	}

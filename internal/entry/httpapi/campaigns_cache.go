@@ -33,10 +33,10 @@ func newCampaignsCache(db postgres.DB, timeout time.Duration, changedAt func(uui
 	return &campaignsCache{
 		changedAt: changedAt,
 		campaigns: readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, id uuid.UUID) (taggedAnswer, error) {
-			return readCampaign(ctx, db, id)
+			return readCampaign(ctx, db, id, false)
 		}, size),
 		lists: readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, page campaign.Page) (taggedAnswer, error) {
-			return readCampaigns(ctx, db, page)
+			return readCampaigns(ctx, db, page, false)
 		}, size),
 	}
 }
@@ -60,22 +60,22 @@ func (c *campaignsCache) forget(id uuid.UUID) {
 	c.lists.Clear()
 }
 
-func readCampaign(ctx context.Context, db postgres.DB, id uuid.UUID) (taggedAnswer, error) {
+func readCampaign(ctx context.Context, db postgres.DB, id uuid.UUID, forOperator bool) (taggedAnswer, error) {
 	found, err := lifecycle.Get(ctx, db, id)
 	if err != nil {
 		return taggedAnswer{}, err
 	}
-	return tagged(campaignJSON(found), nil)
+	return tagged(campaignJSON(found, forOperator), nil)
 }
 
-func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page) (taggedAnswer, error) {
+func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, forOperator bool) (taggedAnswer, error) {
 	list, err := campaign.List(ctx, db, page)
 	if err != nil {
 		return taggedAnswer{}, err
 	}
 	answer := contract.CampaignPage{Campaigns: make([]contract.CampaignSummary, len(list))}
 	for i, one := range list {
-		answer.Campaigns[i] = summaryJSON(one)
+		answer.Campaigns[i] = summaryJSON(one, forOperator)
 	}
 	answer.NextCursor = nextCursor(len(list), page.Limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return tagged(answer, nil)

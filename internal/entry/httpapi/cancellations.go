@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/calloff"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -32,6 +33,28 @@ func (s handlers) CancelPurchase(ctx context.Context, r contract.CancelPurchaseR
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases})
+}
+
+// CancelCampaign accepts the end of a campaign as a job. The job checks whether the
+// campaign can be cancelled.
+func (s handlers) CancelCampaign(ctx context.Context, r contract.CancelCampaignRequestObject) (contract.CancelCampaignResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(r.Body.Reason) == "" {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})
+	}
+	if err := s.known.require(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(calloff.Order{By: who.signature(), Reason: r.Body.Reason})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: r.Campaign, Payload: payload, Keep: s.settings.Retention.Purchases})
+	s.read.forget(r.Campaign)
+	return answer, err
 }
 
 // signature names the caller in the records of its actions: role:client, and /user

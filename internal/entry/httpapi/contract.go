@@ -11,6 +11,8 @@ import (
 var patterns = map[string]string{
 	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
 	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
+	"^pm_[A-Za-z0-9_]+$":         "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
+	"^https?://[!-~]+$":          "must be the address of a page: https://…",
 	`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
 }
 

@@ -36,6 +36,9 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"transfer":             func() any { return new(contract.TransferDraft) },
 		"requestPurchase":      func() any { return new(contract.PurchaseRequest) },
 		"cancelPurchase":       func() any { return new(contract.CancellationRequest) },
+		"cancelCampaign":       func() any { return new(contract.CampaignCancellation) },
+		"settleRefund":         func() any { return new(contract.RefundSettlement) },
+		"stripeWebhook":        func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {
 		if o := document.Operations[i]; o.HasBody && targets[o.ID] == nil {
@@ -120,13 +123,17 @@ func printable(text string) bool {
 
 // Whatever stands in the header: the wait is none, or whole seconds, or the longest.
 func FuzzAPreferredWaitIsBounded(f *testing.F) {
-	for _, text := range []string{"", "wait", "wait=", "wait=1", "WAIT=30", `wait="5"`, "wait=-1", "wait=1e9", "wait=99999999999999999999", "respond-async, wait=2", "wait=0, wait=3", ",,=,", "wait = 4 ; a=b", "\xff=1"} {
+	for _, text := range []string{"", "wait", "wait=", "wait=1", "WAIT=30", `wait="5"`, "wait=-1", "wait=1e9", "wait=99999999999999999999", "respond-async, wait=2", "wait=0, wait=3", ",,=,", "wait = 4 ; a=b", "wait=4;until=final", `wait=4 ; UNTIL="Final"`, "until=final; wait=3", "\xff=1"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		const longest = 30 * time.Second
-		if wait := preferredWait(text, longest); wait < 0 || wait > longest || wait%time.Second != 0 || wait > 0 && !strings.Contains(strings.ToLower(text), "wait") {
+		w := waitIn(text, longest)
+		if wait := w.longest; wait < 0 || wait > longest || wait%time.Second != 0 || wait > 0 && !strings.Contains(strings.ToLower(text), "wait") {
 			t.Errorf("%q asks for %s", text, wait)
+		}
+		if w.untilFinal && (w.longest == 0 || !strings.Contains(strings.ToLower(text), "final")) {
+			t.Errorf("%q asks for the end", text)
 		}
 	})
 }

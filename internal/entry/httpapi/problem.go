@@ -38,7 +38,8 @@ var statuses = map[fault.Kind]int{
 // problemOf describes an error; in an answer the caller adds instance and request id.
 func problemOf(f *fault.Error) contract.Problem {
 	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
-		Detail: f.Message, Code: string(f.Code), About: f.About}
+		Detail: f.Message, Code: string(f.Code), About: f.About,
+		DeclineCode: f.DeclineCode, Advice: f.Advice}
 	if !f.RetryAt.IsZero() {
 		p.RetryAt = &f.RetryAt
 	}

@@ -16,6 +16,9 @@ var notInAnExample = map[fault.Code]string{
 	fault.HeadersTooLarge:  "framework",
 	fault.LengthRequired:   "framework",
 
+	fault.PaymentDeclined:    "job",
+	fault.PaymentRefused:     "job",
+	fault.PurchaseCancelled:  "job",
 	fault.NotSoldOut:         "job", // named in the description of the operation that asks for the job
 	fault.ReservationExpired: "job",
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 
 	"github.com/google/uuid"
@@ -32,17 +31,26 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err != nil {
 		return nil, err
 	}
+	payment, err := paymentOf(body.Payment)
+	if err != nil {
+		return nil, err
+	}
+	var also []job.Kind
+	if payment.Method == purchase.Card {
+		if !s.settings.Payments.Stripe.Enabled() {
+			return nil, errNoCards
+		}
+		also = []job.Kind{job.KindPayment}
+	}
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	order := sale.Order{UserID: body.UserID, Selection: selection,
-		Payment: sale.Payment{Method: purchase.PaymentMethod(body.Payment.Method), Reference: body.Payment.Reference}}
-	payload, err := json.Marshal(order)
+	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment})
 	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases})
+		Keep: s.settings.Retention.Purchases}, also...)
 }
 
 // selectionOf checks the selection of a purchase. The sale checks what depends on
@@ -67,28 +75,6 @@ func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection,
 	return selection, s.checkSelection(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
 }
 
-func purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
-	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: string(p.State),
-		Amount: int64(p.Amount), Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
-		Payment: contract.Payment{Method: string(p.PaymentMethod), Reference: p.PaymentReference},
-		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: []contract.TimelineEntry{{At: p.CreatedAt, Event: "created"}}}
-	if p.Failure != nil {
-		code := string(*p.Failure)
-		d.Failure = &code
-	}
-	for i, item := range p.Items {
-		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: int64(item.Price)}
-	}
-	if p.CompletedAt != nil {
-		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: "completed"})
-	}
-	if c := p.Cancellation; c != nil {
-		d.Cancellation = cancellationJSON(*c, who)
-		d.Timeline = append(d.Timeline, contract.TimelineEntry{At: c.At, Event: "cancelled"})
-	}
-	return d
-}
-
 // GetPurchase answers with a purchase that the caller may see.
 func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequestObject) (contract.GetPurchaseResponseObject, error) {
 	who, err := callOf(ctx)
@@ -102,7 +88,11 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 	if !who.mayActFor(p.UserID) {
 		return nil, fault.New(fault.NotFound, "there is no purchase %s", r.Purchase)
 	}
-	return contract.GetPurchase200JSONResponse{Body: purchaseJSON(p, who.caller)}, nil
+	details, err := readDetails(ctx, s.db, p)
+	if err != nil {
+		return nil, err
+	}
+	return contract.GetPurchase200JSONResponse{Body: details.purchaseJSON(p, who.caller)}, nil
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
@@ -123,9 +113,13 @@ func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesReq
 	if err != nil {
 		return nil, err
 	}
+	details, err := readDetails(ctx, s.db, list...)
+	if err != nil {
+		return nil, err
+	}
 	answer := contract.PurchasePage{Purchases: make([]contract.Purchase, len(list))}
 	for i, p := range list {
-		answer.Purchases[i] = purchaseJSON(p, who.caller)
+		answer.Purchases[i] = details.purchaseJSON(p, who.caller)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListPurchases200JSONResponse{Body: answer}, nil

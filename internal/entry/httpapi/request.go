@@ -3,9 +3,7 @@ package httpapi
 import (
 	"crypto/sha256"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -38,22 +36,6 @@ func fingerprint(operation string, target []string, canonical []byte) [sha256.Si
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// preferredWait returns how long the client wants to wait (Prefer: wait=N), at most
-// longest.
-func preferredWait(prefer string, longest time.Duration) time.Duration {
-	for preference := range strings.SplitSeq(prefer, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(preference), "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
-		}
-		seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
-		if err == nil && seconds > 0 {
-			return min(time.Duration(min(seconds, 1<<20))*time.Second, longest)
-		}
-	}
-	return 0
 }
 
 // defaultPage is the size of a page when the client does not say.

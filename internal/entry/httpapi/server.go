@@ -24,16 +24,21 @@ import (
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/seal"
 	"triprize/internal/platform/slots"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/payments"
+	"triprize/internal/service/refunds"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/outbox"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
 )
 
 // Server is the HTTP API.
@@ -61,6 +66,10 @@ type Server struct {
 	lifecycle  *lifecycle.Service
 	holds      *holds.Service
 	wallets    *wallets.Batcher
+	refunds    *refunds.Service
+	webhooks   *webhooks // nil, and the next two: no cards
+	provider   *stripe.Client
+	tasks      *payments.Dispatcher
 	acceptor   *acceptor
 	dispatcher *outbox.Dispatcher
 	jobs       *watch.Jobs
@@ -98,17 +107,18 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
 		tokens:    tokens,
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
-		bodies:    newBodies(settings.API.RequestTimeout),
+		bodies:    newBodies(settings.API.RequestTimeout, roomForBodies),
 		known:     newKnownCampaigns(db),
-		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings.Accept.LongestWait, registry),
+		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings, func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		streams:   slots.New("event streams", settings.Streams.MaxOpen),
 		waits:     slots.New("waiting requests", settings.API.MaxConnections),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(gate, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
-			func(c lifecycle.Details) any { return campaignJSON(c) }),
+			func(c lifecycle.Details) any { return campaignJSON(c, true) }),
 		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
 		wallets: wallets.NewBatcher(executor, settings.Wallets),
+		refunds: refunds.NewService(gate.Patient(0), func(r refund.Refund) any { return refundJSON(r, caller{role: operator}) }),
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
@@ -119,6 +129,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	s.openPayments(rdb, registry)
 	s.app = fiber.New(fiber.Config{
 		AppName:                  "Triprize",
 		DisableStartupMessage:    true,
@@ -146,6 +157,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err := s.mountDashboard(s.app, rdb); err != nil {
 		return nil, err
 	}
+	s.mountWebhooks(s.app)
 	s.mount(s.app)
 	return s, nil
 }
@@ -171,6 +183,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.acceptor.close()
 		s.holds.Close()
 		s.wallets.Close()
+		s.closePayments()
 		s.limiter.Close()
 		s.tokens.Close()
 		s.keys.Close()

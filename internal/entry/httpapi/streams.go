@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/stream"
+	"triprize/internal/service/watch"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -65,7 +66,11 @@ func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignR
 	if r.Params.LastEventID != nil {
 		seen, board = seenOf(*r.Params.LastEventID)
 	}
-	if now := campaign.ProgressOf(found); over(now) && now.Version == seen {
+	now, err := watch.ProgressOf(ctx, s.db, found)
+	if err != nil {
+		return nil, err
+	}
+	if now.Over() && now.Version == seen {
 		return streamAnswer{over: true}, nil
 	}
 	release, err := s.streams.Acquire(who.client, s.mostStreams(who.caller))
@@ -90,33 +95,34 @@ func (s *Server) mostStreams(who caller) int {
 	return s.settings.Streams.MaxPerClient
 }
 
-func over(p campaign.Progress) bool {
-	return p.State == campaign.Completed || p.State == campaign.Cancelled
-}
-
 func campaignEvent(now campaign.Progress) stream.Event {
 	data, _ := json.Marshal(progressJSON(now)) // cannot fail
-	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: over(now)}
+	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: now.Over()}
 }
 
 func progressJSON(now campaign.Progress) contract.CampaignEvent {
-	return contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
+	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
 		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
+	if g := now.GivingBack; g != nil {
+		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
+	}
+	return e
 }
 
-// StreamJob follows a job: as it is now, then when it is final.
+// StreamJob follows a job: as it is now, then whenever it changes, until it is final.
 func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObject) (contract.StreamJobResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that its end cannot be missed
+	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that nothing can be missed
 	now, err := s.visibleJob(ctx, r.Job)
 	if err != nil {
 		waiter.Stop()
 		return nil, err
 	}
-	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == string(now.State)
+	waiter.Has(now)
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == watch.VersionOf(now)
 	if seen && now.State.Final() {
 		waiter.Stop()
 		return streamAnswer{over: true}, nil
@@ -131,11 +137,11 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 		first = nil
 	}
 	return streamAnswer{call: who, draining: s.draining, stop: func() { waiter.Stop(); release() }, run: func(w *bufio.Writer, end <-chan struct{}) {
-		_ = stream.Relay(w, s.settings.Streams, waiter.Final(), jobEvent, end, first...) // the client is gone
+		_ = stream.Relay(w, s.settings.Streams, waiter.Changes(), jobEvent, end, first...) // the client is gone
 	}}, nil
 }
 
 func jobEvent(j job.Job) stream.Event {
 	data, _ := json.Marshal(jobJSON(j)) // its result is valid JSON: it is from a json column
-	return stream.Event{ID: string(j.State), Name: "job", Data: data, Last: j.State.Final()}
+	return stream.Event{ID: watch.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }

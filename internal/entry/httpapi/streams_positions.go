@@ -21,7 +21,7 @@ type boardFollower struct {
 // that is too much, or the board cannot be read, the client has to read it, as of the
 // progress at least: the next event goes on from there.
 func (f *boardFollower) event(now campaign.Progress) stream.Event {
-	e := stream.Event{Name: "campaign", Last: over(now)}
+	e := stream.Event{Name: "campaign", Last: now.Over()}
 	ctx, cancel := f.server.context()
 	defer cancel()
 	isWhole := false

@@ -8,7 +8,7 @@ import (
 )
 
 // Announcements is the channel in Redis on which workers and sweeps say which jobs are
-// final. A message is a list of ids, 16 bytes each. It only wakes waiters early: they
+// final, or have something new to say. A message is a list of ids, 16 bytes each. It only wakes waiters early: they
 // read the job in Postgres, and poll in case they miss a message.
 type Announcements struct {
 	rdb     redis.UniversalClient
@@ -20,7 +20,7 @@ func NewAnnouncements(rdb redis.UniversalClient, namespace string) *Announcement
 	return &Announcements{rdb: rdb, channel: namespace + ":jobs-final"}
 }
 
-// Publish adds to the caller's pipeline a message that jobs are final.
+// Publish adds to the caller's pipeline a message that jobs are final or have changed.
 func (a *Announcements) Publish(ctx context.Context, pipe redis.Pipeliner, ids []uuid.UUID) {
 	message := make([]byte, 0, len(ids)*len(uuid.UUID{}))
 	for _, id := range ids {

@@ -172,7 +172,7 @@ func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
-	list, err := campaign.ReadProgress(limited, w.db, ids)
+	list, err := ReadProgress(limited, w.db, ids)
 	if err != nil {
 		if !w.failing && ctx.Err() == nil {
 			w.failing = true

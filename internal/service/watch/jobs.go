@@ -2,6 +2,9 @@ package watch
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -16,7 +19,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Jobs lets any number of clients of one process wait for jobs. It has one subscription
+// Jobs lets any number of clients of one process follow jobs. It has one subscription
 // in Redis, and reads the announced jobs that have waiters. In case an announcement was
 // lost it also reads all jobs that have waiters: at every interval while Redis is down,
 // otherwise at every eighth.
@@ -40,11 +43,23 @@ const readTimeout = 5 * time.Second
 // listenTimeout is how long the subscription may be silent before it is checked.
 const listenTimeout = 5 * time.Second
 
-// Waiter waits for one job. Call Stop when done.
+// Waiter follows one job. Call Stop when done.
 type Waiter struct {
-	watch *Jobs
-	id    uuid.UUID
-	final chan job.Job
+	watch   *Jobs
+	id      uuid.UUID
+	changes chan job.Job // has room for one: the newest, until the waiter takes it
+	known   string       // the version last put into changes, or that the waiter has; guarded by the lock of Jobs
+}
+
+// VersionOf is a short name for what clients see of a job that changes: its state, and
+// what it says of itself while it is not final.
+func VersionOf(j job.Job) string {
+	if j.State.Final() || j.Progress == nil || *j.Progress == (job.Progress{}) {
+		return string(j.State)
+	}
+	text, _ := json.Marshal(j.Progress) // cannot fail
+	sum := sha256.Sum256(text)
+	return string(j.State) + "." + base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // NewJobs returns a Jobs; Run must run for it to notice anything.
@@ -52,18 +67,52 @@ func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duratio
 	return &Jobs{db: db, announcements: announcements, interval: interval, logger: logger, waiters: make(map[uuid.UUID][]*Waiter)}
 }
 
-// Waiter registers a waiter for a job. Call it before the job can become final, or read
-// the job once after the call: then no announcement is missed.
+// Waiter registers a waiter for a job. Call it before the job can change, or read
+// the job once after the call: then no announcement is missed. The waiter is told when the
+// job is anything but newly queued; see Has.
 func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
-	waiter := &Waiter{watch: w, id: id, final: make(chan job.Job, 1)}
+	waiter := &Waiter{watch: w, id: id, changes: make(chan job.Job, 1), known: string(job.Queued)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters[id] = append(w.waiters[id], waiter)
 	return waiter
 }
 
-// Final delivers the job once it is final.
-func (w *Waiter) Final() <-chan job.Job { return w.final }
+// Changes delivers the job whenever it differs from what was delivered before, until it is
+// final. A newer one replaces one that is not taken yet.
+func (w *Waiter) Changes() <-chan job.Job { return w.changes }
+
+// Has says what the waiter has read by itself after it was registered: it is told of what
+// differs from that. What was put into Changes before may be older and is withdrawn,
+// unless it is final.
+func (w *Waiter) Has(j job.Job) {
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	select {
+	case earlier := <-w.changes:
+		if earlier.State.Final() {
+			w.changes <- earlier
+			return
+		}
+	default:
+	}
+	w.known = VersionOf(j)
+}
+
+// offer puts a job into changes, if that is news. It never blocks, because all that send
+// hold the lock of Jobs, and empty the channel first.
+func (w *Waiter) offer(j job.Job) {
+	version := VersionOf(j)
+	if version == w.known {
+		return
+	}
+	select {
+	case <-w.changes: // not taken
+	default:
+	}
+	w.known = version
+	w.changes <- j
+}
 
 // Stop removes the waiter.
 func (w *Waiter) Stop() {
@@ -185,7 +234,7 @@ func (w *Jobs) all() []uuid.UUID {
 	return ids
 }
 
-// deliver reads jobs and hands the final ones to their waiters.
+// deliver reads jobs and tells their waiters what has changed.
 func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
@@ -202,14 +251,8 @@ func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range jobs {
-		if !j.State.Final() {
-			continue
-		}
 		for _, waiter := range w.waiters[j.ID] {
-			select {
-			case waiter.final <- j:
-			default: // it has the job already
-			}
+			waiter.offer(j)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *watch.Announcem
 func await(t *testing.T, w *watch.Waiter) job.Job {
 	t.Helper()
 	select {
-	case j := <-w.Final():
+	case j := <-w.Changes():
 		return j
 	case <-time.After(fixture.Patience):
 		t.Fatal("not told")
@@ -91,7 +91,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	close(stop)
 	announcing.Wait()
 	select {
-	case j := <-waiters[2].Final():
+	case j := <-waiters[2].Changes():
 		t.Errorf("told of a job that is not final: %+v", j)
 	default:
 	}

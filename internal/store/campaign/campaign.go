@@ -41,6 +41,9 @@ type Campaign struct {
 	PublishedAt     *time.Time
 	DrawStartedAt   *time.Time
 	DrawCompletedAt *time.Time
+	CancelledAt     *time.Time
+	CancelledBy     *string // role:client, or job.System
+	CancelReason    *string
 	BoardVersion    int64 // grows with every change of a position
 }
 

@@ -18,11 +18,33 @@ type Progress struct {
 	State      State
 	Paused     bool
 	Counts     Counts
-	Board      int64 // the API's board_version: grows with every change of a position
+	Board      int64       // the API's board_version: grows with every change of a position
+	GivingBack *GivingBack // of a cancelled campaign; see WithGivingBack
 
 	// Version is a short hash of the other fields. Equal fields give an equal
 	// Version, in every process and at any time.
 	Version string
+}
+
+// GivingBack is how far the cancellation of a campaign is, in purchases. A store cannot
+// read it: it is what the job says that cancels the campaign.
+type GivingBack struct {
+	Total   int
+	Done    int // given back, or listed for an app to do
+	Waiting int // for an operator
+	Over    bool
+}
+
+// WithGivingBack returns the progress with how far the cancellation is.
+func (s Progress) WithGivingBack(g GivingBack) Progress {
+	s.GivingBack = &g
+	s.Version = s.hash()
+	return s
+}
+
+// Over reports whether nothing will change any more.
+func (s Progress) Over() bool {
+	return s.State == Completed || s.State == Cancelled && (s.GivingBack == nil || s.GivingBack.Over)
 }
 
 // ProgressOf returns the progress of a campaign that has been read.
@@ -50,9 +72,14 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 }
 
 // hash returns 72 bits in 12 characters. The number at the front changes with the
-// list of fields, so that two releases never give different fields the same hash.
+// list of fields, so that two releases never give different fields the same hash; only
+// cancelled campaigns have more fields.
 func (s Progress) hash() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
-		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board))
+	text := fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
+		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)
+	if g := s.GivingBack; g != nil {
+		text = fmt.Appendf(text, " %d %d %d %t", g.Total, g.Done, g.Waiting, g.Over)
+	}
+	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }

@@ -127,19 +127,21 @@ type Problem struct {
 	Fields []fault.Field `json:"fields,omitempty"`
 	About  string        `json:"about,omitempty"` // see fault.Error
 
-	RetryAt time.Time `json:"retry_at,omitzero"` // see fault.Error
+	RetryAt     time.Time `json:"retry_at,omitzero"`      // see fault.Error
+	DeclineCode string    `json:"decline_code,omitempty"` // see fault.Error
+	Advice      string    `json:"advice,omitempty"`       // see fault.Error
 }
 
 // ProblemOf returns the part of an error that is stored. Of an internal error that
 // is only the code; the rest belongs in the log.
 func ProblemOf(err error) Problem {
 	f := fault.From(err)
-	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About, RetryAt: f.RetryAt}
+	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About, RetryAt: f.RetryAt, DeclineCode: f.DeclineCode, Advice: f.Advice}
 }
 
 // Err returns the problem as the error it came from.
 func (p Problem) Err() *fault.Error {
-	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About, RetryAt: p.RetryAt}
+	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About, RetryAt: p.RetryAt, DeclineCode: p.DeclineCode, Advice: p.Advice}
 }
 
 // Request is what a job is made from.

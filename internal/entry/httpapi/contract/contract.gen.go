@@ -47,14 +47,27 @@ const (
 
 // Defines values for JobState.
 const (
-	AwaitingAction JobState = "awaiting_action"
-	Failed         JobState = "failed"
-	Queued         JobState = "queued"
-	Succeeded      JobState = "succeeded"
+	JobStateAwaitingAction JobState = "awaiting_action"
+	JobStateFailed         JobState = "failed"
+	JobStateQueued         JobState = "queued"
+	JobStateSucceeded      JobState = "succeeded"
+)
+
+// Defines values for NextActionType.
+const (
+	Redirect NextActionType = "redirect"
+)
+
+// Defines values for PaymentMethod.
+const (
+	PaymentMethodCard     PaymentMethod = "card"
+	PaymentMethodExternal PaymentMethod = "external"
+	PaymentMethodWallet   PaymentMethod = "wallet"
 )
 
 // Defines values for PaymentDraftMethod.
 const (
+	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
 )
@@ -74,10 +87,21 @@ const (
 
 // Defines values for PositionState.
 const (
-	Available PositionState = "available"
-	Held      PositionState = "held"
-	Reserved  PositionState = "reserved"
-	Sold      PositionState = "sold"
+	PositionStateAvailable PositionState = "available"
+	PositionStateHeld      PositionState = "held"
+	PositionStateReserved  PositionState = "reserved"
+	PositionStateSold      PositionState = "sold"
+)
+
+// Defines values for PurchaseState.
+const (
+	PurchaseStateAwaitingAction PurchaseState = "awaiting_action"
+	PurchaseStateCancelled      PurchaseState = "cancelled"
+	PurchaseStateCompleted      PurchaseState = "completed"
+	PurchaseStateFailed         PurchaseState = "failed"
+	PurchaseStatePending        PurchaseState = "pending"
+	PurchaseStateRefunded       PurchaseState = "refunded"
+	PurchaseStateRefunding      PurchaseState = "refunding"
 )
 
 // Defines values for ReadinessStatus.
@@ -100,11 +124,65 @@ const (
 	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
 
+// Defines values for RefundMethod.
+const (
+	RefundMethodCard     RefundMethod = "card"
+	RefundMethodExternal RefundMethod = "external"
+	RefundMethodWallet   RefundMethod = "wallet"
+)
+
+// Defines values for RefundReason.
+const (
+	RefundReasonCampaignCancelled RefundReason = "campaign-cancelled"
+	RefundReasonCancelled         RefundReason = "cancelled"
+	RefundReasonLatePayment       RefundReason = "late-payment"
+)
+
+// Defines values for RefundState.
+const (
+	RefundStateCanceled       RefundState = "canceled"
+	RefundStateFailed         RefundState = "failed"
+	RefundStateListed         RefundState = "listed"
+	RefundStateOpen           RefundState = "open"
+	RefundStatePending        RefundState = "pending"
+	RefundStateRequiresAction RefundState = "requires_action"
+	RefundStateSettled        RefundState = "settled"
+	RefundStateSucceeded      RefundState = "succeeded"
+)
+
 // Defines values for StreamEndReason.
 const (
 	Age      StreamEndReason = "age"
 	Over     StreamEndReason = "over"
 	Shutdown StreamEndReason = "shutdown"
+)
+
+// Defines values for TimelineEntryEvent.
+const (
+	TimelineEntryEventActionDone           TimelineEntryEvent = "action-done"
+	TimelineEntryEventActionRequired       TimelineEntryEvent = "action-required"
+	TimelineEntryEventAuthorized           TimelineEntryEvent = "authorized"
+	TimelineEntryEventCancelled            TimelineEntryEvent = "cancelled"
+	TimelineEntryEventCaptured             TimelineEntryEvent = "captured"
+	TimelineEntryEventCompleted            TimelineEntryEvent = "completed"
+	TimelineEntryEventCreated              TimelineEntryEvent = "created"
+	TimelineEntryEventDeclined             TimelineEntryEvent = "declined"
+	TimelineEntryEventDisputeClosed        TimelineEntryEvent = "dispute-closed"
+	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
+	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
+	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
+	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
+	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
+	TimelineEntryEventRefundFailed         TimelineEntryEvent = "refund-failed"
+	TimelineEntryEventRefundPending        TimelineEntryEvent = "refund-pending"
+	TimelineEntryEventRefundRequested      TimelineEntryEvent = "refund-requested"
+	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
+	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
+	TimelineEntryEventReleased             TimelineEntryEvent = "released"
+	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
+	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
 )
 
 // Defines values for WalletEventKind.
@@ -181,9 +259,14 @@ type Campaign struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State      CampaignState `json:"state"`
-	Paused     bool          `json:"paused"`
-	BaseLength int           `json:"base_length"`
+	State        CampaignState `json:"state"`
+	Paused       bool          `json:"paused"`
+	BaseLength   int           `json:"base_length"`
+	CancelReason *string       `json:"cancel_reason"`
+	CancelledAt  *time.Time    `json:"cancelled_at"`
+
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	CancelledBy string `json:"cancelled_by,omitempty"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment *string `json:"commitment"`
@@ -207,6 +290,12 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
+}
+
+// CampaignCancellation Why a campaign is cancelled.
+type CampaignCancellation struct {
+	// Reason For the records; everybody can read it.
+	Reason string `json:"reason"`
 }
 
 // CampaignDraft A campaign to be created.
@@ -246,6 +335,9 @@ type CampaignEvent struct {
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
+
+	// Refunds How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun.
+	Refunds *RefundProgress `json:"refunds"`
 }
 
 // CampaignPage defines model for CampaignPage.
@@ -282,9 +374,14 @@ type CampaignSummary struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State      CampaignState `json:"state"`
-	Paused     bool          `json:"paused"`
-	BaseLength int           `json:"base_length"`
+	State        CampaignState `json:"state"`
+	Paused       bool          `json:"paused"`
+	BaseLength   int           `json:"base_length"`
+	CancelReason *string       `json:"cancel_reason"`
+	CancelledAt  *time.Time    `json:"cancelled_at"`
+
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	CancelledBy string `json:"cancelled_by,omitempty"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
@@ -344,8 +441,37 @@ type Counts struct {
 // Currency An ISO 4217 code.
 type Currency = string
 
+// Decline Why a card was declined, in the provider's words.
+type Decline struct {
+	// Code Such as `card_declined`.
+	Code string `json:"code"`
+
+	// DeclineCode Such as `insufficient_funds`.
+	DeclineCode string `json:"decline_code,omitempty"`
+
+	// Advice What the buyer can do, such as `try_again_later`.
+	Advice string `json:"advice,omitempty"`
+
+	// Message A sentence for the buyer.
+	Message string `json:"message,omitempty"`
+}
+
 // Description What the money is for; kept with the entry.
 type Description = string
+
+// Dispute A dispute of a card payment, as the provider has it.
+type Dispute struct {
+	ID string `json:"id"`
+
+	// Status Such as `needs_response`, `won`, `lost`.
+	Status string `json:"status"`
+
+	// Reason Such as `fraudulent`.
+	Reason string `json:"reason"`
+
+	// At When it became known here.
+	At time.Time `json:"at"`
+}
 
 // Draw defines model for Draw.
 type Draw struct {
@@ -446,25 +572,34 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, cancellation, draw, or the name of a command.
+	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
 	Kind       string              `json:"kind"`
 	State      JobState            `json:"state"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
+
+	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
+	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
 	// AcceptedAt RFC 3339.
 	AcceptedAt Time       `json:"accepted_at"`
 	Attempts   int        `json:"attempts"`
 	FinishedAt *time.Time `json:"finished_at"`
 
-	// NextAction What a payment needs from the buyer.
-	NextAction json.RawMessage `json:"next_action"`
-	Problem    *Problem        `json:"problem"`
+	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
+	NextAction *NextAction `json:"next_action"`
+	Problem    *Problem    `json:"problem"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled. Of a draw: the draw.
+	// Refunds Of a campaign-cancellation that has begun, how far it is.
+	Refunds *RefundProgress `json:"refunds"`
+
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded, waiting. Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
-	// RetryAt When a payment is tried again.
+	// RetryAt When a payment is tried again; as in `waiting`.
 	RetryAt *time.Time `json:"retry_at"`
+
+	// Waiting Why it waits and until when, for instance while the payment provider is away; null if it does not.
+	Waiting *Waiting `json:"waiting"`
 }
 
 // JobState defines model for Job.State.
@@ -509,22 +644,57 @@ type Movement struct {
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
+// NextAction What the buyer has to do.
+type NextAction struct {
+	// Type `redirect`: send the buyer's browser to `url`.
+	Type NextActionType `json:"type"`
+
+	// URL A page of the buyer's bank, or of the provider.
+	URL string `json:"url"`
+
+	// ExpiresAt Until when the positions are reserved.
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// NextActionType `redirect`: send the buyer's browser to `url`.
+type NextActionType string
+
 // Payment defines model for Payment.
 type Payment struct {
-	Method    string  `json:"method"`
+	Method PaymentMethod `json:"method"`
+
+	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
 	Reference *string `json:"reference"`
+
+	// PaymentMethod Card: the id of the payment method at the provider.
+	PaymentMethod *string `json:"payment_method"`
+
+	// ExpiresAt Card: until when its positions are reserved; null when it is not waiting for the payment any more.
+	ExpiresAt *time.Time `json:"expires_at"`
+
+	// Decline Card: why it was declined; null if it was not.
+	Decline *Decline `json:"decline"`
 }
+
+// PaymentMethod defines model for Payment.Method.
+type PaymentMethod string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 	Method PaymentDraftMethod `json:"method"`
 
-	// Reference The app's own reference of the payment.
+	// PaymentMethod With `card`, and only then: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
+	PaymentMethod string `json:"payment_method,omitempty"`
+
+	// Reference The app's own reference of the payment; not with `card`.
 	Reference string `json:"reference,omitempty"`
+
+	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Left out: the server's own.
+	ReturnURL string `json:"return_url,omitempty"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
 
 // PlaceDraft A position by its place.
@@ -636,6 +806,12 @@ type Problem struct {
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
+
+	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
+	DeclineCode string `json:"decline_code,omitempty"`
+
+	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
+	Advice string `json:"advice,omitempty"`
 }
 
 // Purchase defines model for Purchase.
@@ -647,8 +823,8 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State pending, awaiting_action, completed, failed, cancelled, refunding or refunded.
-	State string `json:"state"`
+	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+	State PurchaseState `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
@@ -659,6 +835,9 @@ type Purchase struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
+	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
+	Dispute *Dispute `json:"dispute"`
+
 	// Failure The code of the problem that ended it.
 	Failure *string        `json:"failure"`
 	Items   []PurchaseItem `json:"items"`
@@ -667,10 +846,18 @@ type Purchase struct {
 	JobID ID `json:"job_id"`
 
 	// Nonce Proves the owner's leaf in the published list; in hex.
-	Nonce    string          `json:"nonce"`
-	Payment  Payment         `json:"payment"`
+	Nonce   string  `json:"nonce"`
+	Payment Payment `json:"payment"`
+
+	// Refund What goes back to the buyer; null if nothing does, or your app does it by itself.
+	Refund *Refund `json:"refund"`
+
+	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
 }
+
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+type PurchaseState string
 
 // PurchaseItem defines model for PurchaseItem.
 type PurchaseItem struct {
@@ -720,6 +907,79 @@ type ReadinessChecks string
 // Reference Your own reference; a client can use each only once.
 type Reference = string
 
+// Refund Money that goes back to a buyer. A purchase has one at most.
+type Refund struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// CampaignID A UUID.
+	CampaignID ID           `json:"campaign_id"`
+	UserID     string       `json:"user_id"`
+	Method     RefundMethod `json:"method"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+	Reason RefundReason `json:"reason"`
+
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+	State RefundState `json:"state"`
+
+	// Reference The id of a card refund at the provider, `re_…`.
+	Reference *string `json:"reference"`
+
+	// Failure Why the provider has refused it.
+	Failure *string `json:"failure"`
+
+	// Settlement Who settled it by hand and why; null if nobody did.
+	Settlement *Settlement `json:"settlement"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// FinishedAt When it succeeded or was settled.
+	FinishedAt *time.Time `json:"finished_at"`
+}
+
+// RefundMethod defines model for Refund.Method.
+type RefundMethod string
+
+// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+type RefundReason string
+
+// RefundPage defines model for RefundPage.
+type RefundPage struct {
+	Refunds    []Refund            `json:"refunds"`
+	NextCursor *openapi_types.UUID `json:"next_cursor"`
+}
+
+// RefundProgress How far the cancellation of a campaign is, in purchases.
+type RefundProgress struct {
+	Total int `json:"total"`
+
+	// Done Given back, or listed for an app to do.
+	Done int `json:"done"`
+
+	// Waiting For an operator: the provider has refused them.
+	Waiting int `json:"waiting"`
+}
+
+// RefundSettlement How the money was given back.
+type RefundSettlement struct {
+	// Reason For the records; the buyer can read it.
+	Reason string `json:"reason"`
+}
+
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+type RefundState string
+
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
@@ -735,6 +995,13 @@ type Selection struct {
 	Quantity int `json:"quantity,omitempty"`
 }
 
+// Settlement What somebody says about a refund that was made by hand.
+type Settlement struct {
+	// By `role:client`. Users see only the role.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
 	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
@@ -743,6 +1010,18 @@ type StreamEnd struct {
 
 // StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
 type StreamEndReason string
+
+// StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.
+type StripeEvent struct {
+	ID                   string                 `json:"id"`
+	Type                 string                 `json:"type"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// StripeReceipt The event is stored.
+type StripeReceipt struct {
+	Received bool `json:"received"`
+}
 
 // Sweep defines model for Sweep.
 type Sweep struct {
@@ -783,11 +1062,15 @@ type Time = time.Time
 // TimelineEntry defines model for TimelineEntry.
 type TimelineEntry struct {
 	// At RFC 3339.
-	At Time `json:"at"`
+	At    Time               `json:"at"`
+	Event TimelineEntryEvent `json:"event"`
 
-	// Event created, completed, cancelled.
-	Event string `json:"event"`
+	// Detail For people; left out when the event says it all.
+	Detail string `json:"detail,omitempty"`
 }
+
+// TimelineEntryEvent defines model for TimelineEntry.Event.
+type TimelineEntryEvent string
 
 // Transfer defines model for Transfer.
 type Transfer struct {
@@ -842,6 +1125,15 @@ type Voiding struct {
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
+}
+
+// Waiting Why a job waits.
+type Waiting struct {
+	// Reason For people.
+	Reason string `json:"reason"`
+
+	// RetryAt When it goes on.
+	RetryAt time.Time `json:"retry_at"`
 }
 
 // Wallet defines model for Wallet.
@@ -981,6 +1273,9 @@ type Prefer = string
 // PurchaseID A UUID.
 type PurchaseID = ID
 
+// RefundID A UUID.
+type RefundID = ID
+
 // SweepName defines model for SweepName.
 type SweepName = string
 
@@ -995,6 +1290,9 @@ type AuthorizationOver = Problem
 
 // BodyTooLarge RFC 9457.
 type BodyTooLarge = Problem
+
+// CardsNotAccepted RFC 9457.
+type CardsNotAccepted = Problem
 
 // ExtensionRefused RFC 9457.
 type ExtensionRefused = Problem
@@ -1050,6 +1348,9 @@ type VersionMismatch = Problem
 // WalletExists RFC 9457.
 type WalletExists = Problem
 
+// WebhookInvalid RFC 9457.
+type WebhookInvalid = Problem
+
 // ListCampaignsParams defines parameters for ListCampaigns.
 type ListCampaignsParams struct {
 	// State Only campaigns in this state.
@@ -1077,12 +1378,21 @@ type GetCampaignParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// CancelCampaignParams defines parameters for CancelCampaign.
+type CancelCampaignParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
 // RequestDrawParams defines parameters for RequestDraw.
 type RequestDrawParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
@@ -1136,8 +1446,20 @@ type RequestPurchaseParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
+// ListRefundsParams defines parameters for ListRefunds.
+type ListRefundsParams struct {
+	// State Only refunds in this state.
+	State *RefundState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ResumeCampaignParams defines parameters for ResumeCampaign.
@@ -1154,7 +1476,7 @@ type ExtendHoldParams struct {
 
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
-	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
@@ -1169,8 +1491,20 @@ type CancelPurchaseParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or after N seconds (the server may allow fewer, 30 by default).
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
+// RetryRefundParams defines parameters for RetryRefund.
+type RetryRefundParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// SettleRefundParams defines parameters for SettleRefund.
+type SettleRefundParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // TransferParams defines parameters for Transfer.
@@ -1269,6 +1603,9 @@ type CreateCampaignJSONRequestBody = CampaignDraft
 // PatchCampaignJSONRequestBody defines body for PatchCampaign for application/json ContentType.
 type PatchCampaignJSONRequestBody = CampaignPatch
 
+// CancelCampaignJSONRequestBody defines body for CancelCampaign for application/json ContentType.
+type CancelCampaignJSONRequestBody = CampaignCancellation
+
 // CreateHoldJSONRequestBody defines body for CreateHold for application/json ContentType.
 type CreateHoldJSONRequestBody = HoldRequest
 
@@ -1280,6 +1617,9 @@ type ExtendHoldJSONRequestBody = HoldExtension
 
 // CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
 type CancelPurchaseJSONRequestBody = CancellationRequest
+
+// SettleRefundJSONRequestBody defines body for SettleRefund for application/json ContentType.
+type SettleRefundJSONRequestBody = RefundSettlement
 
 // TransferJSONRequestBody defines body for Transfer for application/json ContentType.
 type TransferJSONRequestBody = TransferDraft
@@ -1302,6 +1642,85 @@ type CreditWalletJSONRequestBody = Movement
 // DebitWalletJSONRequestBody defines body for DebitWallet for application/json ContentType.
 type DebitWalletJSONRequestBody = Movement
 
+// Getter for additional properties for StripeEvent. Returns the specified
+// element and whether it was found
+func (a StripeEvent) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for StripeEvent
+func (a *StripeEvent) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for StripeEvent to handle AdditionalProperties
+func (a *StripeEvent) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["id"]; found {
+		err = json.Unmarshal(raw, &a.ID)
+		if err != nil {
+			return fmt.Errorf("error reading 'id': %w", err)
+		}
+		delete(object, "id")
+	}
+
+	if raw, found := object["type"]; found {
+		err = json.Unmarshal(raw, &a.Type)
+		if err != nil {
+			return fmt.Errorf("error reading 'type': %w", err)
+		}
+		delete(object, "type")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for StripeEvent to handle AdditionalProperties
+func (a StripeEvent) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["id"], err = json.Marshal(a.ID)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'id': %w", err)
+	}
+
+	object["type"], err = json.Marshal(a.Type)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'type': %w", err)
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListCampaigns List campaigns, newest first
@@ -1316,6 +1735,9 @@ type ServerInterface interface {
 	// PatchCampaign Change a campaign
 	// (PATCH /v1/campaigns/{campaign})
 	PatchCampaign(c *fiber.Ctx, campaign CampaignID) error
+	// CancelCampaign Cancel a campaign
+	// (POST /v1/campaigns/{campaign}/cancel)
+	CancelCampaign(c *fiber.Ctx, campaign CampaignID, params CancelCampaignParams) error
 	// GetDraw Read the draw
 	// (GET /v1/campaigns/{campaign}/draw)
 	GetDraw(c *fiber.Ctx, campaign CampaignID) error
@@ -1343,6 +1765,9 @@ type ServerInterface interface {
 	// RequestPurchase Buy positions
 	// (POST /v1/campaigns/{campaign}/purchases)
 	RequestPurchase(c *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error
+	// ListRefunds List the refunds of a campaign
+	// (GET /v1/campaigns/{campaign}/refunds)
+	ListRefunds(c *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(c *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error
@@ -1367,6 +1792,15 @@ type ServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
+	// GetRefund Read a refund
+	// (GET /v1/refunds/{refund})
+	GetRefund(c *fiber.Ctx, refund RefundID) error
+	// RetryRefund Try a refund again
+	// (POST /v1/refunds/{refund}/retry)
+	RetryRefund(c *fiber.Ctx, refund RefundID, params RetryRefundParams) error
+	// SettleRefund Say that a refund was made by hand
+	// (POST /v1/refunds/{refund}/settle)
+	SettleRefund(c *fiber.Ctx, refund RefundID, params SettleRefundParams) error
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(c *fiber.Ctx) error
@@ -1602,6 +2036,76 @@ func (siw *ServerInterfaceWrapper) PatchCampaign(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.PatchCampaign(c, campaign)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CancelCampaign operation middleware
+func (siw *ServerInterfaceWrapper) CancelCampaign(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelCampaignParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
+		}
+
+		params.Prefer = &Prefer
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelCampaign(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2145,6 +2649,65 @@ func (siw *ServerInterfaceWrapper) RequestPurchase(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListRefunds operation middleware
+func (siw *ServerInterfaceWrapper) ListRefunds(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRefundsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListRefunds(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ResumeCampaign operation middleware
 func (siw *ServerInterfaceWrapper) ResumeCampaign(c *fiber.Ctx) error {
 
@@ -2497,6 +3060,141 @@ func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.CancelPurchase(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetRefund operation middleware
+func (siw *ServerInterfaceWrapper) GetRefund(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "refund" -------------
+	var refund RefundID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetRefund(c, refund)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RetryRefund operation middleware
+func (siw *ServerInterfaceWrapper) RetryRefund(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "refund" -------------
+	var refund RefundID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryRefundParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RetryRefund(c, refund, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SettleRefund operation middleware
+func (siw *ServerInterfaceWrapper) SettleRefund(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "refund" -------------
+	var refund RefundID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SettleRefundParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SettleRefund(c, refund, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3288,6 +3986,16 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/resume", wrapper.ResumeCampaign)
 
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/cancel", wrapper.CancelCampaign)
+
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/refunds", wrapper.ListRefunds)
+
+	router.Get(options.BaseURL+"/v1/refunds/:refund", wrapper.GetRefund)
+
+	router.Post(options.BaseURL+"/v1/refunds/:refund/retry", wrapper.RetryRefund)
+
+	router.Post(options.BaseURL+"/v1/refunds/:refund/settle", wrapper.SettleRefund)
+
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.RequestPurchase)
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/holds", wrapper.CreateHold)
@@ -3362,6 +4070,15 @@ type BodyTooLargeApplicationProblemPlusJSONResponse struct {
 	Body Problem
 
 	Headers BodyTooLargeResponseHeaders
+}
+
+type CardsNotAcceptedResponseHeaders struct {
+	XRequestID *string
+}
+type CardsNotAcceptedApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers CardsNotAcceptedResponseHeaders
 }
 
 type ExtensionRefusedResponseHeaders struct {
@@ -3537,6 +4254,15 @@ type WalletExistsApplicationProblemPlusJSONResponse struct {
 	Body Problem
 
 	Headers WalletExistsResponseHeaders
+}
+
+type WebhookInvalidResponseHeaders struct {
+	XRequestID *string
+}
+type WebhookInvalidApplicationProblemPlusJSONResponse struct {
+	Body Problem
+
+	Headers WebhookInvalidResponseHeaders
 }
 
 type ListCampaignsRequestObject struct {
@@ -4150,6 +4876,237 @@ type PatchCampaign503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PatchCampaign503ApplicationProblemPlusJSONResponse) VisitPatchCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaignRequestObject struct {
+	Campaign CampaignID `json:"campaign"`
+	Params   CancelCampaignParams
+	Body     *CancelCampaignJSONRequestBody
+}
+
+type CancelCampaignResponseObject interface {
+	VisitCancelCampaignResponse(ctx *fiber.Ctx) error
+}
+
+type CancelCampaign200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	PreferenceApplied  *string
+	XRequestID         *string
+}
+
+type CancelCampaign200JSONResponse struct {
+	Body    Job
+	Headers CancelCampaign200ResponseHeaders
+}
+
+func (response CancelCampaign200JSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign202ResponseHeaders struct {
+	IdempotentReplayed *bool
+	Location           *string
+	PreferenceApplied  *string
+	RetryAfter         *int
+	XRequestID         *string
+}
+
+type CancelCampaign202JSONResponse struct {
+	Body    Job
+	Headers CancelCampaign202ResponseHeaders
+}
+
+func (response CancelCampaign202JSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.Location != nil {
+		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign400ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign401ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign403ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign404ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign413ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign415ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign422ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign429ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign500ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelCampaign503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response CancelCampaign503ApplicationProblemPlusJSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -5670,6 +6627,20 @@ func (response RequestPurchase404ApplicationProblemPlusJSONResponse) VisitReques
 	return ctx.JSON(&response.Body)
 }
 
+type RequestPurchase409ApplicationProblemPlusJSONResponse struct {
+	CardsNotAcceptedApplicationProblemPlusJSONResponse
+}
+
+func (response RequestPurchase409ApplicationProblemPlusJSONResponse) VisitRequestPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RequestPurchase413ApplicationProblemPlusJSONResponse struct {
 	BodyTooLargeApplicationProblemPlusJSONResponse
 }
@@ -5754,6 +6725,124 @@ type RequestPurchase503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RequestPurchase503ApplicationProblemPlusJSONResponse) VisitRequestPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefundsRequestObject struct {
+	Campaign CampaignID `json:"campaign"`
+	Params   ListRefundsParams
+}
+
+type ListRefundsResponseObject interface {
+	VisitListRefundsResponse(ctx *fiber.Ctx) error
+}
+
+type ListRefunds200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListRefunds200JSONResponse struct {
+	Body    RefundPage
+	Headers ListRefunds200ResponseHeaders
+}
+
+func (response ListRefunds200JSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds400ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds401ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds403ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds404ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds500ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListRefunds503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListRefunds503ApplicationProblemPlusJSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -7109,6 +8198,498 @@ type CancelPurchase503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CancelPurchase503ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefundRequestObject struct {
+	Refund RefundID `json:"refund"`
+}
+
+type GetRefundResponseObject interface {
+	VisitGetRefundResponse(ctx *fiber.Ctx) error
+}
+
+type GetRefund200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type GetRefund200JSONResponse struct {
+	Body    Refund
+	Headers GetRefund200ResponseHeaders
+}
+
+func (response GetRefund200JSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefund401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetRefund401ApplicationProblemPlusJSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefund403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetRefund403ApplicationProblemPlusJSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefund404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetRefund404ApplicationProblemPlusJSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefund500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetRefund500ApplicationProblemPlusJSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetRefund503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetRefund503ApplicationProblemPlusJSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefundRequestObject struct {
+	Refund RefundID `json:"refund"`
+	Params RetryRefundParams
+}
+
+type RetryRefundResponseObject interface {
+	VisitRetryRefundResponse(ctx *fiber.Ctx) error
+}
+
+type RetryRefund200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type RetryRefund200JSONResponse struct {
+	Body    Refund
+	Headers RetryRefund200ResponseHeaders
+}
+
+func (response RetryRefund200JSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund400ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund401ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund403ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund404ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund409ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund413ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund422ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund429ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund500ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryRefund503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response RetryRefund503ApplicationProblemPlusJSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefundRequestObject struct {
+	Refund RefundID `json:"refund"`
+	Params SettleRefundParams
+	Body   *SettleRefundJSONRequestBody
+}
+
+type SettleRefundResponseObject interface {
+	VisitSettleRefundResponse(ctx *fiber.Ctx) error
+}
+
+type SettleRefund200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type SettleRefund200JSONResponse struct {
+	Body    Refund
+	Headers SettleRefund200ResponseHeaders
+}
+
+func (response SettleRefund200JSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund400ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund401ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund403ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund404ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund409ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund413ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund415ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund422ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund429ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund500ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettleRefund503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response SettleRefund503ApplicationProblemPlusJSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -9441,6 +11022,9 @@ type StrictServerInterface interface {
 	// PatchCampaign Change a campaign
 	// (PATCH /v1/campaigns/{campaign})
 	PatchCampaign(ctx context.Context, request PatchCampaignRequestObject) (PatchCampaignResponseObject, error)
+	// CancelCampaign Cancel a campaign
+	// (POST /v1/campaigns/{campaign}/cancel)
+	CancelCampaign(ctx context.Context, request CancelCampaignRequestObject) (CancelCampaignResponseObject, error)
 	// GetDraw Read the draw
 	// (GET /v1/campaigns/{campaign}/draw)
 	GetDraw(ctx context.Context, request GetDrawRequestObject) (GetDrawResponseObject, error)
@@ -9468,6 +11052,9 @@ type StrictServerInterface interface {
 	// RequestPurchase Buy positions
 	// (POST /v1/campaigns/{campaign}/purchases)
 	RequestPurchase(ctx context.Context, request RequestPurchaseRequestObject) (RequestPurchaseResponseObject, error)
+	// ListRefunds List the refunds of a campaign
+	// (GET /v1/campaigns/{campaign}/refunds)
+	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (ListRefundsResponseObject, error)
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (ResumeCampaignResponseObject, error)
@@ -9492,6 +11079,15 @@ type StrictServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
+	// GetRefund Read a refund
+	// (GET /v1/refunds/{refund})
+	GetRefund(ctx context.Context, request GetRefundRequestObject) (GetRefundResponseObject, error)
+	// RetryRefund Try a refund again
+	// (POST /v1/refunds/{refund}/retry)
+	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (RetryRefundResponseObject, error)
+	// SettleRefund Say that a refund was made by hand
+	// (POST /v1/refunds/{refund}/settle)
+	SettleRefund(ctx context.Context, request SettleRefundRequestObject) (SettleRefundResponseObject, error)
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (ListSweepsResponseObject, error)
@@ -9683,6 +11279,48 @@ func (sh *strictHandler) PatchCampaign(ctx *fiber.Ctx, campaign CampaignID) erro
 		return err
 	} else if validResponse, ok := response.(PatchCampaignResponseObject); ok {
 		if err := validResponse.VisitPatchCampaignResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelCampaign operation middleware
+func (sh *strictHandler) CancelCampaign(ctx *fiber.Ctx, campaign CampaignID, params CancelCampaignParams) error {
+	var request CancelCampaignRequestObject
+
+	request.Campaign = campaign
+	request.Params = params
+
+	var body CancelCampaignJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelCampaign(ctx.UserContext(), request.(CancelCampaignRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelCampaign")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelCampaignResponseObject); ok {
+		if err := validResponse.VisitCancelCampaignResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -9972,6 +11610,34 @@ func (sh *strictHandler) RequestPurchase(ctx *fiber.Ctx, campaign CampaignID, pa
 	return nil
 }
 
+// ListRefunds operation middleware
+func (sh *strictHandler) ListRefunds(ctx *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error {
+	var request ListRefundsRequestObject
+
+	request.Campaign = campaign
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRefunds(ctx.UserContext(), request.(ListRefundsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRefunds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRefundsResponseObject); ok {
+		if err := validResponse.VisitListRefundsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ResumeCampaign operation middleware
 func (sh *strictHandler) ResumeCampaign(ctx *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error {
 	var request ResumeCampaignRequestObject
@@ -10219,6 +11885,103 @@ func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, par
 		return err
 	} else if validResponse, ok := response.(CancelPurchaseResponseObject); ok {
 		if err := validResponse.VisitCancelPurchaseResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetRefund operation middleware
+func (sh *strictHandler) GetRefund(ctx *fiber.Ctx, refund RefundID) error {
+	var request GetRefundRequestObject
+
+	request.Refund = refund
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRefund(ctx.UserContext(), request.(GetRefundRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRefund")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetRefundResponseObject); ok {
+		if err := validResponse.VisitGetRefundResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RetryRefund operation middleware
+func (sh *strictHandler) RetryRefund(ctx *fiber.Ctx, refund RefundID, params RetryRefundParams) error {
+	var request RetryRefundRequestObject
+
+	request.Refund = refund
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryRefund(ctx.UserContext(), request.(RetryRefundRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryRefund")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RetryRefundResponseObject); ok {
+		if err := validResponse.VisitRetryRefundResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SettleRefund operation middleware
+func (sh *strictHandler) SettleRefund(ctx *fiber.Ctx, refund RefundID, params SettleRefundParams) error {
+	var request SettleRefundRequestObject
+
+	request.Refund = refund
+	request.Params = params
+
+	var body SettleRefundJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.SettleRefund(ctx.UserContext(), request.(SettleRefundRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SettleRefund")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SettleRefundResponseObject); ok {
+		if err := validResponse.VisitSettleRefundResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -191,6 +191,8 @@ var explanations = map[fault.Code]Explanation{
 			"While `pending`, a campaign can be changed in every way, and published.",
 			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later.",
 			"Afterwards, only its name may change.",
+			"While `pending` or `active`, a campaign can be cancelled as a whole. That is final.",
+			"A refund can be tried again or settled by hand when the provider has refused it; one that is `listed`, when your app has made it.",
 			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
 	},
 	fault.VersionMismatch: {
@@ -228,18 +230,49 @@ var explanations = map[fault.Code]Explanation{
 	},
 	fault.Overloaded: {
 		"More requests are waiting than the server can promise to serve in time, or it has as many event streams open as it may. " +
-			"It refused this request; treat its outcome as unknown.",
+			"It refused this request; treat its outcome as unknown. A purchase by card is also refused while cards wait for longer than a reservation lasts; wallets and `external` are not affected by that.",
 		retrySameKey,
 		steps("Send exactly the same request again, with the same key; a retry never does a thing twice.",
 			"Double the pause each time, up to 30 seconds, and vary it a little, so that clients do not all come back at once.",
 			"Send fewer requests at the same time. If this lasts, the operator needs more API processes or a faster database."),
+	},
+	fault.PaymentDeclined: {
+		"The buyer's bank, or the payment provider, has declined the card. `decline_code` says why and `advice` what the buyer can do, both in the provider's words; " +
+			"`detail` is a sentence for the buyer. Nothing was charged. The purchase has failed, and its positions are free again.",
+		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
+		steps("Show the buyer `detail`. Do not say more than that of a card that was reported as lost or stolen.",
+			"With `insufficient_funds`, or the advice `try_again_later`: offer to try again, later or with another card.",
+			"With the advice `confirm_card_data` (`expired_card`, `incorrect_cvc`): have the card entered again, which gives another payment method.",
+			"With the advice `do_not_try_again`: ask for another card.",
+			"To try on the sandbox how your app takes it, see the guide's page on test cards."),
+	},
+	fault.PaymentRefused: {
+		"The payment provider refuses the payment as it was asked for: the payment method is unknown, used up or of another account, say, or the amount is too small. " +
+			"No bank was asked. Nothing was charged. The purchase has failed, and its positions are free again.",
+		"Not as it is: with another payment method, as a new purchase, with a fresh `Idempotency-Key`.",
+		steps("Read what the provider says in `detail`.",
+			"Make the payment method in the same account of the provider, and in the same mode (live or test), as this installation uses.",
+			"Use a payment method once, or attach it to a customer of yours: a second purchase needs another one."),
+	},
+	fault.PurchaseCancelled: {
+		"The purchase was cancelled before it was paid: by somebody with `POST /v1/purchases/{id}/cancel`. Its positions are free again. If the money was taken meanwhile, it is refunded.",
+		"As a new purchase, if the buyer still wants it, with a fresh `Idempotency-Key`.",
+		steps("Read `cancellation` and `refund` in `GET /v1/purchases/{id}`: the job has the `purchase_id`.",
+			"If the buyer wants positions after all, send a new purchase. It may get other ones."),
+	},
+	fault.CardsNotAccepted: {
+		"The purchase is to be paid by card, or a payment provider has called, and this installation has no account with one. Nothing was done.",
+		"Not until an operator has set up the provider. The key of the request is unused.",
+		steps("Pay with `external` or `wallet`.",
+			"An operator sets `payments.stripe.key` and `payments.stripe.webhook_secret`, and restarts the processes.",
+			"To try cards without an account, run `triprize dev`: it has a sandbox."),
 	},
 	fault.ReservationExpired: {
 		"Positions were reserved for this purchase, and its payment did not arrive in time. The purchase has failed; its positions are free again, " +
 			"and no longer count towards the user's limit.",
 		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
 		steps("If the buyer still wants positions, send a new purchase. It may get other positions than before.",
-			"If the buyer has paid after all, wait: the campaign's `policies.late_payment` says whether the payment is refunded or gets other positions."),
+			"If the buyer has authenticated or paid too late, read `state` and `refund` in `GET /v1/purchases/{id}`: the campaign's `policies.late_payment` says whether late money gets other positions or goes back."),
 	},
 	fault.InternalError: {
 		"Something is broken on our side; the request may be perfectly good. The error is in the server's log. If this is the problem of a job, the job was tried " +

@@ -43,6 +43,13 @@ type example struct {
 	detail  string
 	headers []string // of the answer, besides those of every problem
 	fields  []fault.Field
+	decline decline
+}
+
+// decline has the members of a problem that only payment-declined has.
+type decline struct {
+	DeclineCode string `json:"decline_code,omitempty"`
+	Advice      string `json:"advice,omitempty"`
 }
 
 // sample is an example as it is shown.
@@ -64,10 +71,11 @@ type document struct {
 	Code      fault.Code    `json:"code"`
 	RequestID string        `json:"request_id,omitempty"`
 	Errors    []fault.Field `json:"errors,omitempty"`
+	decline
 }
 
 func (e example) sample(code fault.Code, status int) (sample, error) {
-	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields}
+	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields, decline: e.decline}
 	var shown sample
 	if e.where != inJob { // the problem of a job belongs to no request
 		d.Instance, d.RequestID = e.path, exampleRequestID

@@ -48,8 +48,13 @@ var examples = map[fault.Code]example{
 	fault.RateLimited:           {path: purchases, detail: "too many requests; retry after 1 s with the same Idempotency-Key", headers: retryAfter},
 	fault.Unavailable:           {path: purchases, detail: "the outcome is unknown; retry with the same Idempotency-Key", headers: retryAfter},
 	fault.Overloaded:            {path: purchases, detail: "too many requests are waiting; retry with the same Idempotency-Key", headers: retryAfter},
-	fault.ReservationExpired:    {where: inJob, detail: "the payment did not arrive in time; the positions are free again"},
-	fault.InternalError:         {where: inEither, path: purchases, detail: "an unexpected error; it has been recorded"},
+	fault.PaymentDeclined: {where: inJob, detail: "Your card has insufficient funds.",
+		decline: decline{DeclineCode: "insufficient_funds", Advice: "try_again_later"}},
+	fault.PaymentRefused:     {where: inJob, detail: "the payment provider refuses this payment: No such PaymentMethod: 'pm_1'"},
+	fault.PurchaseCancelled:  {where: inJob, detail: "the purchase was cancelled before it was paid"},
+	fault.CardsNotAccepted:   {path: purchases, detail: "cards are not accepted here: this installation has no payment provider (payments.stripe.key)"},
+	fault.ReservationExpired: {where: inJob, detail: "the payment did not arrive in time; the positions are free again"},
+	fault.InternalError:      {where: inEither, path: purchases, detail: "an unexpected error; it has been recorded"},
 }
 
 // exampleOf returns the example of a code.

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fleet"
+)
+
+// aboutCards takes the chapter about cards out of the guide: it needs a sandbox.
+func aboutCards(t *testing.T) (rest, chapter string) {
+	t.Helper()
+	before, after, found := strings.Cut(document(t, guide), "\n## Cards\n")
+	chapter, behind, ends := strings.Cut(after, "\n## ")
+	if !found || !ends {
+		t.Fatal("the chapter about cards is gone")
+	}
+	return before + "\n## " + behind, chapter
+}
+
+func TestTheChapterAboutCardsWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	_, chapter := aboutCards(t)
+	_, dev := startDev(t, openDir(t))
+	out := paste(t, blocks(chapter), "API="+dev.APIURL, "OPERATOR="+dev.OperatorKey, "APP="+dev.AppKey, "CAMPAIGN="+publishedAt(t, dev, 5))
+	inOrder(t, out,
+		`"state":"succeeded"`, `"state":"completed"`, `"payment_method":"pm_card_visa"`, `"event":"reserved"`, `"event":"captured"`, // paid,
+		`"state":"awaiting_action"`, `"next_action":{"type":"redirect"`, `"state":"succeeded"`, // authenticated,
+		`"state":"failed"`, `"code":"payment-declined"`, `"decline_code":"insufficient_funds"`, // declined,
+		`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded
+		`"kind":"campaign-cancellation","state":"succeeded"`, `"refunds":{"total":`, `"reason":"campaign-cancelled"`, `"refunds":[]`) // and over.
+}
+
+// publishedAt makes a campaign on sale at a running dev.
+func publishedAt(t *testing.T, dev about, baseLength int) (id string) {
+	t.Helper()
+	s := &fleet.System{T: t, URLs: []string{dev.APIURL}, Operator: dev.OperatorKey}
+	var made struct{ ID uuid.UUID }
+	a := s.Post("/v1/campaigns", fleet.CampaignBody(baseLength))
+	if err := json.Unmarshal(a.Body, &made); err != nil || a.Status != http.StatusCreated {
+		t.Fatalf("%v %s", err, a.Body)
+	}
+	if a := s.Post("/v1/campaigns/"+made.ID.String()+"/publish", nil); a.Status != http.StatusOK {
+		t.Fatalf("%s", a.Body)
+	}
+	return made.ID.String()
+}

@@ -1,0 +1,115 @@
+package httpapi_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/domain/uuidv7"
+	announce "triprize/internal/service/watch"
+	"triprize/internal/testkit/fleet"
+)
+
+// webhookSecret signs the webhooks of systems that take cards.
+const webhookSecret = "whsec_of_the_tests_of_this_package"
+
+// takingCards are the settings of systems that take cards. Nothing answers at the
+// provider's address: an api never calls it.
+var takingCards = []string{"TRIPRIZE_PAYMENTS_STRIPE_KEY=sk_test_nobody", "TRIPRIZE_PAYMENTS_STRIPE_URL=http://127.0.0.1:1",
+	"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + webhookSecret}
+
+// exec changes rows behind the back of a system.
+func exec(s *fleet.System, sql string, args ...any) {
+	s.T.Helper()
+	if _, err := s.DB.Exec(context.Background(), sql, args...); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// orderByCard sends a purchase by card and does not wait for it.
+func orderByCard(s *fleet.System, credential string, campaign uuid.UUID, user, key string, header ...string) fleet.Answer {
+	headers := map[string]string{"Idempotency-Key": key}
+	for i := 0; i+1 < len(header); i += 2 {
+		headers[header[i]] = header[i+1]
+	}
+	return s.Do(0, credential, http.MethodPost, "/v1/campaigns/"+campaign.String()+"/purchases", headers, map[string]any{
+		"user_id": user, "selection": map[string]any{"quantity": 1}, "payment": map[string]any{"method": "card", "payment_method": "pm_card_visa"}})
+}
+
+// progress sets what a job says of itself, and tells those who wait for it.
+func progress(s *fleet.System, job uuid.UUID, state, progress string) {
+	s.T.Helper()
+	exec(s, `UPDATE jobs SET state = $2, progress = $3, finished_at = CASE WHEN $2 IN ('succeeded', 'failed') THEN clock_timestamp() END,
+		problem = CASE WHEN $2 = 'failed' THEN '{"code":"payment-declined","detail":"Your card has insufficient funds.","decline_code":"insufficient_funds","advice":"try_again_later"}'::json END
+		WHERE id = $1`, job, state, progress)
+	announcements := announce.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
+	if _, err := s.Redis.Pipelined(s.T.Context(), func(pipe redis.Pipeliner) error {
+		announcements.Publish(s.T.Context(), pipe, []uuid.UUID{job})
+		return nil
+	}); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// insertRefund inserts a refund of a purchase. It is taken away before the system is
+// audited: nothing else fits it.
+func insertRefund(s *fleet.System, purchase uuid.UUID, method, state string) (id uuid.UUID) {
+	s.T.Helper()
+	id = uuidv7.New()
+	s.T.Cleanup(func() {
+		exec(s, `DELETE FROM refunds WHERE id = $1`, id)
+		exec(s, `DELETE FROM payment_steps WHERE purchase_id = $1`, purchase)
+	})
+	exec(s, `
+		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, attempt, attempt_at, provider_id, failure)
+		SELECT $1, id, campaign_id, user_id, $3, amount, currency, 'campaign-cancelled', $4, c.n, CASE WHEN c.n > 0 THEN clock_timestamp() END,
+		       CASE WHEN c.n > 0 THEN 're_' || id END, CASE WHEN c.n > 0 THEN 'expired_or_canceled_card' END
+		FROM purchases, (SELECT CASE $3 WHEN 'card' THEN 1 ELSE 0 END AS n) c WHERE id = $2`, id, purchase, method, state)
+	return id
+}
+
+// event is an event of the provider.
+func event(id string) string {
+	return fmt.Sprintf(`{"id":%q,"object":"event","type":"payment_intent.succeeded","api_version":"2026-03-25.dahlia","created":%d,"livemode":false,`+
+		`"data":{"object":{"id":"pi_1","object":"payment_intent","status":"succeeded","metadata":{}}}}`, id, time.Now().Unix())
+}
+
+// signed is the header of a webhook, as the provider makes it.
+func signed(body, secret string, at time.Time) map[string]string {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(stamp + "." + body))
+	return map[string]string{"Stripe-Signature": "t=" + stamp + ",v1=" + hex.EncodeToString(mac.Sum(nil))}
+}
+
+// webhook sends an event as the provider does.
+func webhook(s *fleet.System, body string, header map[string]string) fleet.Answer {
+	return s.Do(0, "", http.MethodPost, "/webhooks/stripe", header, fleet.RawJSON(body))
+}
+
+// count returns the result of a query for a number.
+func count(s *fleet.System, sql string, args ...any) (n int) {
+	s.T.Helper()
+	if err := s.DB.QueryRow(s.T.Context(), sql, args...).Scan(&n); err != nil {
+		s.T.Fatal(err)
+	}
+	return n
+}
+
+// decoded decodes the body of an answer.
+func decoded[T any](s *fleet.System, a fleet.Answer) (v T) {
+	s.T.Helper()
+	if err := json.Unmarshal(a.Body, &v); err != nil {
+		s.T.Fatalf("%v: %s", err, a.Body)
+	}
+	return v
+}

@@ -1,0 +1,312 @@
+package httpapi_test
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+func TestAPaymentHasWhatItsMethodNeedsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	path := "/v1/campaigns/" + s.Campaign(3).String() + "/purchases"
+	for payment, says := range map[string]string{
+		`{"method":"card"}`:                                                                                    "/payment/payment_method",
+		`{"method":"card","payment_method":""}`:                                                                "/payment/payment_method",
+		`{"method":"card","payment_method":null}`:                                                              "/payment/payment_method",
+		`{"method":"card","payment_method":"4242424242424242"}`:                                                "such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
+		`{"method":"card","payment_method":"pm_a b"}`:                                                          "/payment/payment_method",
+		`{"method":"card","payment_method":"pm_` + strings.Repeat("a", 253) + `"}`:                             "/payment/payment_method",
+		`{"method":"card","payment_method":"pm_1","reference":"order-1"}`:                                      "/payment/reference",
+		`{"method":"card","payment_method":"pm_1","return_url":"shop.example"}`:                                "/payment/return_url",
+		`{"method":"card","payment_method":"pm_1","return_url":"javascript:alert(1)"}`:                         "/payment/return_url",
+		`{"method":"card","payment_method":"pm_1","return_url":"https:///x"}`:                                  "/payment/return_url",
+		`{"method":"card","payment_method":"pm_1","return_url":"https://me:secret@shop.example"}`:              "/payment/return_url",
+		`{"method":"card","payment_method":"pm_1","return_url":"https://a/` + strings.Repeat("a", 2000) + `"}`: "/payment/return_url",
+		`{"method":"card","payment_method":"pm_1","card_number":"4242424242424242"}`:                           "card_number",
+		`{"method":"external","payment_method":"pm_1"}`:                                                        "/payment/payment_method",
+		`{"method":"wallet","payment_method":"pm_1"}`:                                                          "/payment/payment_method",
+		`{"method":"wallet","return_url":"https://shop.example"}`:                                              "/payment/return_url",
+	} {
+		a := s.Do(0, s.App, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()},
+			fleet.RawJSON(`{"user_id":"u","selection":{"quantity":1},"payment":`+payment+`}`))
+		if a.Status != http.StatusBadRequest || a.Refusal() != "invalid-request" || !strings.Contains(string(a.Body), says) {
+			t.Errorf("%s: %v %s", payment, a, a.Body)
+		}
+	}
+	a := s.Do(0, s.App, http.MethodPost, path, map[string]string{"Idempotency-Key": "good"},
+		fleet.RawJSON(`{"user_id":"u","selection":{"quantity":1},"payment":{"method":"card","payment_method":"pm_1","return_url":"https://shop.example/a?b=c"}}`))
+	if a.Status != http.StatusAccepted {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	var payload string
+	if err := s.DB.QueryRow(t.Context(), `SELECT payload -> 'payment' FROM jobs WHERE id = $1`, a.ID).Scan(&payload); err != nil ||
+		payload != `{"method":"card","payment_method":"pm_1","return_url":"https://shop.example/a?b=c"}` {
+		t.Errorf("the worker reads %s, %v", payload, err)
+	}
+	if n := count(s, `SELECT count(*) FROM jobs WHERE kind = 'purchase'`); n != 1 {
+		t.Errorf("%d jobs", n)
+	}
+}
+
+func TestWithoutAProviderCardsAreRefusedAtTheDoorAndTheKeyStaysFree(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id := s.Campaign(3)
+	a := orderByCard(s, s.App, id, "u", "a key")
+	if a.Status != http.StatusConflict || a.Refusal() != "cards-not-accepted" {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	fleet.CheckProblem(t, a)
+	if a := webhook(s, event("evt_1"), signed(event("evt_1"), webhookSecret, time.Now())); a.Status != http.StatusConflict || a.Refusal() != "cards-not-accepted" {
+		t.Errorf("a webhook: %v %s", a, a.Body)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "u", Key: "a key", Wait: true}); a.State != job.Succeeded {
+		t.Errorf("the same key with money that the app has: %v", a)
+	}
+}
+
+func TestAUserWithATokenMayPayByCard(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(takingCards, fleet.Trusting.Env)})
+	id := s.Campaign(3)
+	mina := fleet.TokenFor(t, "mina", "")
+	if a := orderByCard(s, mina, id, "mina", "k1"); a.Status != http.StatusAccepted {
+		t.Errorf("%v %s", a, a.Body)
+	}
+	if a := orderByCard(s, mina, id, "otto", "k2"); a.Status != http.StatusForbidden {
+		t.Errorf("for somebody else: %v", a)
+	}
+	if a := orderByCard(s, fleet.TokenFor(t, "v", "viewer"), id, "v", "k3"); a.Status != http.StatusForbidden {
+		t.Errorf("as a viewer: %v", a)
+	}
+}
+
+const redirect = `{"next_action":{"type":"redirect","url":"https://bank.example/3ds?a=b&c=d","expires_at":"2030-01-01T00:00:00Z"}}`
+
+type nextAction struct{ Type, URL string }
+
+type jobView struct {
+	State      string
+	PurchaseID *uuid.UUID  `json:"purchase_id"`
+	NextAction *nextAction `json:"next_action"`
+	RetryAt    *time.Time  `json:"retry_at"`
+	Waiting    *struct {
+		Reason  string
+		RetryAt time.Time `json:"retry_at"`
+	}
+	Refunds *struct{ Total, Done, Waiting int }
+	Problem *struct {
+		Code, Advice string
+		DeclineCode  string `json:"decline_code"`
+	}
+}
+
+// The wait of a request would last for minutes: an answer before is because of the state.
+func TestWhoWaitsIsToldAtOnceThatTheBuyerHasToAct(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	id := s.Campaign(3)
+	accepted := orderByCard(s, s.App, id, "u", "k")
+	waiting := make(chan fleet.Answer, 2)
+	wait := func(prefer string) {
+		before := s.Metric(0, "triprize_http_requests_in_flight")
+		go func() {
+			waiting <- s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+accepted.ID.String(), map[string]string{"Prefer": prefer}, nil)
+		}()
+		s.AwaitMetric(0, "triprize_http_requests_in_flight", before+1)
+		s.AwaitMetric(0, "triprize_jobs_waited_for", 1)
+	}
+	check := func(what string, a fleet.Answer, status int, applied string) {
+		t.Helper()
+		j := decoded[jobView](s, a)
+		if a.Status != status || j.State != "awaiting_action" || j.NextAction == nil || j.NextAction.Type != "redirect" || j.NextAction.URL != "https://bank.example/3ds?a=b&c=d" ||
+			a.Header.Get("Preference-Applied") != applied || a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v %s, %v", what, a, a.Body, a.Header)
+		}
+	}
+	wait("wait=170")
+	progress(s, accepted.ID, "awaiting_action", redirect)
+	check("who waited", <-waiting, http.StatusAccepted, "wait=170")
+	check("who waits now", s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+accepted.ID.String(), map[string]string{"Prefer": "wait=170"}, nil), http.StatusAccepted, "wait=170")
+	check("who only asks", s.Job(accepted.ID), http.StatusOK, "")
+	check("who repeats the request", orderByCard(s, s.App, id, "u", "k", "Prefer", "wait=170; until=final"), http.StatusAccepted, "wait=170")
+
+	wait("wait=170; until=final")
+	progress(s, accepted.ID, "awaiting_action", strings.Replace(redirect, "3ds", "again", 1)) // no end
+	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
+	progress(s, accepted.ID, "failed", redirect)
+	a := <-waiting
+	j := decoded[jobView](s, a)
+	if a.Status != http.StatusOK || j.State != "failed" || j.NextAction != nil || a.Header.Get("Preference-Applied") != "wait=170; until=final" {
+		t.Errorf("who waited for the end: %v %s", a, a.Body)
+	}
+	if p := j.Problem; p == nil || p.Code != "payment-declined" || p.DeclineCode != "insufficient_funds" || p.Advice != "try_again_later" {
+		t.Errorf("the problem is %s", a.Body)
+	}
+}
+
+func TestAPurchaseRequestThatWaitsEndsWithTheAction(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	id := s.Campaign(3)
+	bought := make(chan fleet.Answer)
+	go func() { bought <- orderByCard(s, s.App, id, "u", "k", "Prefer", "wait=170") }()
+	var accepted uuid.UUID
+	fixture.Eventually(t, "the job is there", func() bool {
+		return s.DB.QueryRow(t.Context(), `SELECT id FROM jobs WHERE idempotency_key = 'k'`).Scan(&accepted) == nil
+	})
+	progress(s, accepted, "awaiting_action", redirect)
+	if a := <-bought; a.Status != http.StatusAccepted || a.State != job.AwaitingAction || a.ID != accepted {
+		t.Errorf("%v %s", a, a.Body)
+	}
+	progress(s, accepted, "failed", "null")
+}
+
+func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{fleet.Lively}, takingCards...)})
+	accepted := orderByCard(s, s.App, s.Campaign(3), "u", "k")
+	l := s.Listen(0, s.App, fleet.JobEvents(accepted.ID), "")
+	want := func(l *fleet.Listener, what, state, part string) fleet.Frame {
+		t.Helper()
+		f := l.WantEvent()
+		if !strings.Contains(f.Data, `"state":"`+state+`"`) || !strings.Contains(f.Data, part) {
+			t.Errorf("%s: %+v", what, f)
+		}
+		return f
+	}
+	want(l, "first", "queued", `"waiting":null`)
+	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
+	want(l, "it waits", "queued", `"retry_at":"2030-01-01T00:00:00Z","waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}`)
+	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-02T00:00:00Z"}}`)
+	again := want(l, "it waits for longer", "queued", `"reason":"the provider is away"`)
+	l.WantSilence(2)
+	progress(s, accepted.ID, "awaiting_action", redirect)
+	seen := want(l, "the buyer has to act", "awaiting_action", `"type":"redirect"`)
+	if seen.ID == again.ID || again.ID == "queued" {
+		t.Errorf("the events have the ids %s and %s", again.ID, seen.ID)
+	}
+	l.HangUp()
+
+	back := s.Listen(0, s.App, fleet.JobEvents(accepted.ID), seen.ID)
+	back.WantSilence(2)
+	late := s.Listen(0, s.App, fleet.JobEvents(accepted.ID), again.ID)
+	want(late, "what was missed", "awaiting_action", `"type":"redirect"`)
+	progress(s, accepted.ID, "failed", redirect)
+	for _, l := range []*fleet.Listener{back, late} {
+		want(l, "the end", "failed", `"next_action":null`)
+		l.WantEnd()
+	}
+}
+
+// The queue of payments is judged for cards only, and the others for all.
+func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	id := s.Campaign(3)
+	before := orderByCard(s, s.App, id, "u", "before")
+	if before.Status != http.StatusAccepted {
+		t.Fatal(before)
+	}
+	purchase := uuid.New()
+	t.Cleanup(func() { exec(s, `DELETE FROM payments WHERE purchase_id = $1`, purchase) }) // before the audit: there is no such purchase
+	exec(s, `INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, deadline, latest, created_at)
+		VALUES ($1, $2, $3, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, uuid.New(), id)
+	fixture.Eventually(t, "the wait is known", func() bool { return s.Metric(0, `triprize_queue_wait_seconds{kind="payment"}`) > 3000 })
+	a := orderByCard(s, s.App, id, "u", "after")
+	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "overloaded" || a.Header.Get("Retry-After") != "60" {
+		t.Errorf("by card: %v %s", a, a.Body)
+	}
+	if a := orderByCard(s, s.App, id, "u", "before"); a.Status != http.StatusAccepted || a.ID != before.ID {
+		t.Errorf("an earlier request again: %v", a)
+	}
+	for _, byWallet := range []bool{false, true} {
+		if a := s.Buy(fleet.Order{Campaign: id, User: "u", ByWallet: byWallet}); a.Status != http.StatusAccepted {
+			t.Errorf("by wallet %t: %v", byWallet, a)
+		}
+	}
+	exec(s, `DELETE FROM payments WHERE purchase_id = $1`, purchase)
+	s.AwaitMetric(0, `triprize_queue_wait_seconds{kind="payment"}`, 0)
+	if a := orderByCard(s, s.App, id, "u", "after"); a.Status != http.StatusAccepted {
+		t.Errorf("the same request later: %v", a)
+	}
+}
+
+func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(takingCards, fleet.Trusting.Env)})
+	id := fixture.BuyByCard(t, s.DB, s.Campaign(3), "mina", 3, 1)
+	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
+	refund := insertRefund(s, id, "card", "failed")
+	exec(s, `INSERT INTO payment_steps (purchase_id, at, event, detail) SELECT id, created_at + interval '1 us', 'reserved', NULL FROM purchases WHERE id = $1`, id)
+	exec(s, `INSERT INTO payment_steps (purchase_id, event, detail) VALUES ($1, 'refund-failed', 'expired_or_canceled_card')`, id)
+	type view struct {
+		Payment struct {
+			Method, Reference string
+			PaymentMethod     string     `json:"payment_method"`
+			ExpiresAt         *time.Time `json:"expires_at"`
+		}
+		Refund *struct {
+			ID        uuid.UUID
+			State     string
+			Reference string
+			Failure   *string
+		}
+		Dispute  *struct{ ID, Status, Reason string }
+		Timeline []struct{ Event, Detail string }
+	}
+	for who, credential := range map[string]string{"operator": s.Operator, "user": fleet.TokenFor(t, "mina", "")} {
+		one := decoded[view](s, s.Do(0, credential, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))
+		list := decoded[struct{ Purchases []view }](s, s.Do(0, credential, http.MethodGet, "/v1/users/mina/purchases", nil, nil))
+		if len(list.Purchases) != 1 {
+			t.Fatalf("%s sees %d purchases", who, len(list.Purchases))
+		}
+		for _, p := range []view{one, list.Purchases[0]} {
+			if p.Payment.Method != "card" || p.Payment.Reference != fixture.IntentOf(id) || p.Payment.PaymentMethod != "pm_card_visa" || p.Payment.ExpiresAt != nil {
+				t.Errorf("%s: the payment is %+v", who, p.Payment)
+			}
+			if p.Refund == nil || p.Refund.ID != refund || p.Refund.State != "failed" || p.Refund.Reference == "" || (p.Refund.Failure == nil) != (who == "user") {
+				t.Errorf("%s: the refund is %+v", who, p.Refund)
+			}
+			if p.Dispute == nil || p.Dispute.ID != "dp_1" || p.Dispute.Status != "needs_response" {
+				t.Errorf("%s: the dispute is %+v", who, p.Dispute)
+			}
+			var events []string
+			for _, e := range p.Timeline {
+				events = append(events, e.Event)
+				if (e.Detail != "") != (who == "operator" && e.Event == "refund-failed") {
+					t.Errorf("%s: %s has the detail %q", who, e.Event, e.Detail)
+				}
+			}
+			if !slices.Equal(slices.DeleteFunc(events, func(e string) bool { return e == "completed" }), []string{"created", "reserved", "refund-failed"}) {
+				t.Errorf("%s: the timeline is %v", who, events)
+			}
+		}
+	}
+}
+
+// Every reason of a refusal at the door has its own test; here each wants its own code.
+func TestAPurchaseIsCheckedBeforeItIsAskedWhetherCardsAreTaken(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	path := "/v1/campaigns/" + s.Campaign(3).String() + "/purchases"
+	codes := make(map[string]bool)
+	for _, payment := range []string{`{"method":"card"}`, `{"method":"card","payment_method":"pm_1"}`} {
+		a := s.Do(0, s.App, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()},
+			fleet.RawJSON(`{"user_id":"u","selection":{"quantity":1},"payment":`+payment+`}`))
+		codes[a.Refusal()] = true
+	}
+	if got := slices.Sorted(maps.Keys(codes)); !slices.Equal(got, []string{"cards-not-accepted", "invalid-request"}) {
+		t.Errorf("refused with %v", got)
+	}
+}

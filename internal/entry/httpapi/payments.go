@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+)
+
+// openPayments makes what is needed where cards are accepted. The api never calls the
+// provider; it only knows whether an event is signed by it.
+func (s *Server) openPayments(rdb redis.UniversalClient, registry prometheus.Registerer) {
+	settings := s.settings.Payments.Stripe
+	if !settings.Enabled() {
+		return
+	}
+	s.provider = stripe.New(settings, rdb, s.settings.Redis.Namespace, s.logger, nil) // it has nothing to count
+	events := payments.NewEvents(s.db, settings.Live(), stripe.APIVersion, s.logger, registry)
+	s.tasks = payments.NewDispatcher(queue.NewClient(rdb, s.settings.Redis.Namespace, s.settings.Worker.TaskTimeout), s.logger, registry)
+	s.webhooks = newWebhooks(s.provider, events.Store, s.tasks.Events, s.settings, s.logger, registry)
+}
+
+// closePayments stores the events that wait, and then enqueues their tasks.
+func (s *Server) closePayments() {
+	if s.webhooks == nil {
+		return
+	}
+	s.webhooks.close()
+	s.tasks.Close()
+	s.provider.Close()
+}

@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+)
+
+// purchaseDetails are what other tables have of purchases, by purchase.
+type purchaseDetails struct {
+	payments map[uuid.UUID]*payment.Payment
+	refunds  map[uuid.UUID]refund.Refund
+	steps    map[uuid.UUID][]payment.Step
+}
+
+// readDetails reads what there is beside purchases: nothing, for those that are paid and
+// kept, and not by card.
+func readDetails(ctx context.Context, db postgres.DB, list ...purchase.Purchase) (purchaseDetails, error) {
+	d := purchaseDetails{payments: make(map[uuid.UUID]*payment.Payment), steps: make(map[uuid.UUID][]payment.Step)}
+	var cards, eventful []uuid.UUID
+	for _, p := range list {
+		if p.PaymentMethod == purchase.Card {
+			cards = append(cards, p.ID)
+		}
+		if p.PaymentMethod == purchase.Card || p.State != purchase.Completed {
+			eventful = append(eventful, p.ID)
+		}
+	}
+	if len(eventful) == 0 {
+		return d, nil
+	}
+	var b pgx.Batch
+	payment.QueueGet(&b, cards, d.payments)
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return d, err
+	}
+	steps, err := payment.StepsOf(ctx, db, eventful)
+	if err != nil {
+		return d, err
+	}
+	for _, step := range steps {
+		d.steps[step.PurchaseID] = append(d.steps[step.PurchaseID], step)
+	}
+	d.refunds, err = refund.OfPurchases(ctx, db, eventful)
+	return d, err
+}
+
+func (details purchaseDetails) purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
+	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: contract.PurchaseState(p.State),
+		Amount: int64(p.Amount), Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
+		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
+		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who)}
+	if p.Failure != nil {
+		code := string(*p.Failure)
+		d.Failure = &code
+	}
+	for i, item := range p.Items {
+		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: int64(item.Price)}
+	}
+	if c := p.Cancellation; c != nil {
+		d.Cancellation = cancellationJSON(*c, who)
+	}
+	if paid := details.payments[p.ID]; paid != nil {
+		addPayment(&d, paid)
+	}
+	if back, ok := details.refunds[p.ID]; ok {
+		document := refundJSON(back, who)
+		d.Refund = &document
+	}
+	return d
+}
+
+// addPayment adds what is known of a payment by card.
+func addPayment(d *contract.Purchase, p *payment.Payment) {
+	d.Payment.Reference, d.Payment.PaymentMethod = p.IntentID, &p.PaymentMethod
+	if p.Phase.BeforeCapture() {
+		d.Payment.ExpiresAt = &p.Deadline
+	}
+	if why := p.Decline; why != nil {
+		d.Payment.Decline = &contract.Decline{Code: why.Code, DeclineCode: why.DeclineCode, Advice: why.Advice, Message: why.Message}
+	}
+	if p.Dispute != nil && p.DisputedAt != nil {
+		d.Dispute = &contract.Dispute{ID: p.Dispute.ID, Status: p.Dispute.Status, Reason: p.Dispute.Reason, At: *p.DisputedAt}
+	}
+}
+
+// timelineJSON is what has happened to a purchase, the oldest first. Details are not for
+// users: they name clients and what has gone wrong at the provider.
+func timelineJSON(p purchase.Purchase, steps []payment.Step, who caller) []contract.TimelineEntry {
+	timeline := []contract.TimelineEntry{{At: p.CreatedAt, Event: contract.TimelineEntryEventCreated}}
+	for _, step := range steps {
+		entry := contract.TimelineEntry{At: step.At, Event: contract.TimelineEntryEvent(step.Event)}
+		if step.Detail != nil && who.role != user {
+			entry.Detail = *step.Detail
+		}
+		timeline = append(timeline, entry)
+	}
+	if p.CompletedAt != nil {
+		timeline = append(timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: contract.TimelineEntryEventCompleted})
+	}
+	if p.Cancellation != nil {
+		timeline = append(timeline, contract.TimelineEntry{At: p.Cancellation.At, Event: contract.TimelineEntryEventCancelled})
+	}
+	slices.SortStableFunc(timeline, func(a, b contract.TimelineEntry) int { return a.At.Compare(b.At) })
+	return timeline
+}

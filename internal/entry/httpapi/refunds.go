@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/store/job"
+	"triprize/internal/store/refund"
+)
+
+// ListRefunds answers with one page of a campaign's refunds, in the order of their making.
+func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequestObject) (contract.ListRefundsResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.known.require(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	var state refund.State
+	if r.Params.State != nil {
+		state = refund.State(*r.Params.State)
+	}
+	var after uuid.UUID
+	if r.Params.Cursor != nil {
+		after = *r.Params.Cursor
+	}
+	limit := pageSize(r.Params.Limit)
+	list, err := refund.OfCampaign(ctx, s.db, r.Campaign, state, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
+	for i, one := range list {
+		answer.Refunds[i] = refundJSON(one, who.caller)
+	}
+	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	return contract.ListRefunds200JSONResponse{Body: answer}, nil
+}
+
+// GetRefund answers with a refund that the caller may see.
+func (s handlers) GetRefund(ctx context.Context, r contract.GetRefundRequestObject) (contract.GetRefundResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := refund.Get(ctx, s.db, r.Refund)
+	if err != nil {
+		return nil, err
+	}
+	if !who.mayActFor(found.UserID) {
+		return nil, fault.New(fault.NotFound, "there is no refund %s", r.Refund)
+	}
+	return contract.GetRefund200JSONResponse{Body: refundJSON(found, who.caller)}, nil
+}
+
+// RetryRefund has a refund made again that the provider has refused.
+func (s handlers) RetryRefund(ctx context.Context, r contract.RetryRefundRequestObject) (contract.RetryRefundResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	request, err := s.command(ctx, job.KindRefundRetry, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.refunds.Retry(ctx, request, r.Refund, who.signature())
+	return s.commandDone(done, err, "")
+}
+
+// SettleRefund notes that a refund was made by hand.
+func (s handlers) SettleRefund(ctx context.Context, r contract.SettleRefundRequestObject) (contract.SettleRefundResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(r.Body.Reason) == "" {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
+	}
+	request, err := s.command(ctx, job.KindRefundSettle, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.refunds.Settle(ctx, request, r.Refund, who.signature(), r.Body.Reason, who.role == app)
+	return s.commandDone(done, err, "")
+}
+
+// refundJSON shows users only the role of whoever settled a refund, not the name of the
+// client, and not what the provider has told us of a fault.
+func refundJSON(r refund.Refund, who caller) contract.Refund {
+	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
+		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
+		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
+	if who.role == user {
+		d.Failure = nil
+	}
+	if r.SettledBy != nil && r.SettleReason != nil { // the table allows both or neither
+		by := *r.SettledBy
+		if who.role == user {
+			by, _, _ = strings.Cut(by, ":")
+		}
+		d.Settlement = &contract.Settlement{By: by, Reason: *r.SettleReason}
+	}
+	return d
+}

@@ -1,0 +1,253 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+type refundView struct {
+	ID         uuid.UUID
+	State      string
+	Settlement *struct{ By, Reason string }
+}
+
+type refundPage struct {
+	Refunds    []refundView
+	NextCursor *uuid.UUID `json:"next_cursor"`
+}
+
+func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id, elsewhere := s.Campaign(4), s.Campaign(3)
+	var all []uuid.UUID
+	for _, state := range []string{"listed", "settled", "listed", "listed"} {
+		made := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed")
+		if state == "settled" {
+			exec(s, `UPDATE refunds SET state = 'settled', settled_by = 'app:shop', settle_reason = 'r', finished_at = clock_timestamp() WHERE id = $1`, made)
+		}
+		all = append(all, made)
+	}
+	insertRefund(s, fixture.Buy(t, s.DB, elsewhere, "mina", 0, 1), "external", "listed")
+	read := func(credential, query string) (ids []uuid.UUID, pages int) {
+		for cursor := ""; ; pages++ {
+			a := s.Do(0, credential, http.MethodGet, "/v1/campaigns/"+id.String()+"/refunds?limit=2"+query+cursor, nil, nil)
+			if a.Status != http.StatusOK {
+				t.Fatalf("%v %s", a, a.Body)
+			}
+			page := decoded[refundPage](s, a)
+			for _, r := range page.Refunds {
+				ids = append(ids, r.ID)
+			}
+			if page.NextCursor == nil {
+				return ids, pages + 1
+			}
+			cursor = "&cursor=" + page.NextCursor.String()
+		}
+	}
+	if ids, pages := read(s.Operator, ""); !slices.Equal(ids, all) || pages != 3 {
+		t.Errorf("%v on %d pages, want %v", ids, pages, all)
+	}
+	if ids, _ := read(s.App, "&state=listed"); !slices.Equal(ids, []uuid.UUID{all[0], all[2], all[3]}) {
+		t.Errorf("listed are %v", ids)
+	}
+	if ids, _ := read(s.App, "&state=failed"); len(ids) != 0 {
+		t.Errorf("failed are %v", ids)
+	}
+	for path, status := range map[string]int{"/v1/campaigns/" + uuid.NewString() + "/refunds": 404, "/v1/campaigns/" + id.String() + "/refunds?state=lost": 400} {
+		if a := s.Do(0, s.App, http.MethodGet, path, nil, nil); a.Status != status {
+			t.Errorf("%s: %v", path, a)
+		}
+	}
+}
+
+func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	id := s.Campaign(4)
+	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed").String()
+	card := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
+	failed := insertRefund(s, card, "card", "failed").String()
+	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, card)
+	t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, card) }) // before the audit
+	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
+	send := func(credential, path, key, body string) fleet.Answer {
+		var content any
+		if body != "" {
+			content = fleet.RawJSON(body)
+		}
+		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": key}, content)
+	}
+	reason := `{"reason":"paid back in cash"}`
+	for name, c := range map[string]struct {
+		credential, path, body string
+		status                 int
+		code                   string
+	}{
+		"an app tries again":               {s.App, failed + "/retry", "", 403, "forbidden"},
+		"one that is listed, again":        {s.Operator, listed + "/retry", "", 409, "state-conflict"},
+		"none, again":                      {s.Operator, uuid.NewString() + "/retry", "", 404, "not-found"},
+		"an app settles a card":            {s.App, failed + "/settle", reason, 403, "forbidden"},
+		"an operator settles for an app":   {s.Operator, listed + "/settle", reason, 403, "forbidden"},
+		"a user settles":                   {mina, listed + "/settle", reason, 403, "forbidden"},
+		"none is settled":                  {s.App, uuid.NewString() + "/settle", reason, 404, "not-found"},
+		"settled without a reason":         {s.App, listed + "/settle", "{}", 400, "invalid-request"},
+		"settled with an empty reason":     {s.App, listed + "/settle", `{"reason":""}`, 400, "invalid-request"},
+		"settled with a blank reason":      {s.App, listed + "/settle", `{"reason":"  "}`, 400, "invalid-request"},
+		"settled with a very long reason":  {s.App, listed + "/settle", `{"reason":"` + strings.Repeat("a", 501) + `"}`, 400, "invalid-request"},
+		"settled with something unknown":   {s.App, listed + "/settle", `{"reason":"a","amount":1}`, 400, "invalid-request"},
+		"settled with a control character": {s.App, listed + "/settle", `{"reason":"a\u0000"}`, 400, "invalid-request"},
+	} {
+		if a := send(c.credential, "/v1/refunds/"+c.path, uuid.NewString(), c.body); a.Status != c.status || a.Refusal() != c.code {
+			t.Errorf("%s: %v %s", name, a, a.Body)
+		}
+	}
+	for who, c := range map[string]struct {
+		credential string
+		status     int
+	}{"operator": {s.Operator, 200}, "app": {s.App, 200}, "mina": {mina, 200}, "otto": {otto, 404}, "viewer": {fleet.TokenFor(t, "v", "viewer"), 403}} {
+		if a := s.Do(0, c.credential, http.MethodGet, "/v1/refunds/"+listed, nil, nil); a.Status != c.status {
+			t.Errorf("%s reads it: %v", who, a)
+		}
+	}
+
+	first := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
+	again := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
+	if r := decoded[refundView](s, first); first.Status != http.StatusOK || r.State != "settled" || r.Settlement == nil || r.Settlement.By != "app:shop" || r.Settlement.Reason != "paid back in cash" {
+		t.Errorf("settled: %v %s", first, first.Body)
+	}
+	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("with the same key: %v %s", again, again.Body)
+	}
+	if a := send(s.App, "/v1/refunds/"+listed+"/settle", "k2", reason); a.Refusal() != "state-conflict" {
+		t.Errorf("settled twice: %v", a)
+	}
+	if r := decoded[refundView](s, s.Do(0, mina, http.MethodGet, "/v1/refunds/"+listed, nil, nil)); r.Settlement == nil || r.Settlement.By != "app" {
+		t.Errorf("a user sees %+v", r.Settlement)
+	}
+	if a := send(s.Operator, "/v1/refunds/"+failed+"/retry", "k3", ""); a.Status != http.StatusOK || decoded[refundView](s, a).State != "open" {
+		t.Errorf("tried again: %v %s", a, a.Body)
+	}
+	if a := send(s.Operator, "/v1/refunds/"+failed+"/settle", "k4", reason); a.Refusal() != "state-conflict" {
+		t.Errorf("settled while it is tried: %v", a)
+	}
+	exec(s, `UPDATE refunds SET state = 'failed' WHERE id = $1`, failed)
+	if a := send(s.Operator, "/v1/refunds/"+failed+"/settle", "k5", reason); a.Status != http.StatusOK || decoded[refundView](s, a).State != "settled" {
+		t.Errorf("settled by an operator: %v %s", a, a.Body)
+	}
+}
+
+func TestACampaignIsCancelledAsAJobWithAReason(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	path := "/v1/campaigns/" + s.Campaign(3).String() + "/cancel"
+	for _, body := range []string{``, `{}`, `{"reason":""}`, `{"reason":" "}`, `{"reason":null}`, `{"reason":"a","by":"me"}`, `{"reason":"` + strings.Repeat("a", 501) + `"}`} {
+		var content any
+		if body != "" {
+			content = fleet.RawJSON(body)
+		}
+		if a := s.Do(0, s.Operator, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()}, content); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("%s: %v", body, a)
+		}
+	}
+	a := s.Post(path, map[string]string{"reason": "the prizes were lost in a fire"})
+	if a.Status != http.StatusAccepted || !strings.Contains(string(a.Body), `"kind":"campaign-cancellation"`) || a.Header.Get("Location") != "/v1/jobs/"+a.ID.String() {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	var payload string
+	if err := s.DB.QueryRow(t.Context(), `SELECT payload FROM jobs WHERE id = $1`, a.ID).Scan(&payload); err != nil || payload != `{"by":"operator:ops","reason":"the prizes were lost in a fire"}` {
+		t.Errorf("the worker reads %s, %v", payload, err)
+	}
+	if a := s.Post("/v1/campaigns/"+uuid.NewString()+"/cancel", map[string]string{"reason": "r"}); a.Status != http.StatusNotFound {
+		t.Errorf("no campaign: %v", a)
+	}
+	exec(s, `DELETE FROM outbox_messages WHERE $1 = ANY(jobs)`, a.ID)
+	exec(s, `DELETE FROM jobs WHERE id = $1`, a.ID)
+}
+
+// cancelled cancels a campaign behind the back of the system. Its jobs are taken away before
+// the audit.
+func cancelled(s *fleet.System, id uuid.UUID) {
+	s.T.Helper()
+	exec(s, `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', cancel_reason = 'a fire' WHERE id = $1`, id)
+	s.T.Cleanup(func() {
+		exec(s, `DELETE FROM outbox_messages WHERE kind = 'campaign-cancellation'`)
+		exec(s, `DELETE FROM jobs WHERE kind = 'campaign-cancellation'`)
+	})
+}
+
+func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	id := s.Campaign(3)
+	j := s.Post("/v1/campaigns/"+id.String()+"/cancel", map[string]string{"reason": "a fire"})
+	s.Post("/v1/campaigns/"+id.String()+"/cancel", map[string]string{"reason": "again"}) // it will fail, and tells nothing
+	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	if f := l.WantEvent(); !strings.Contains(f.Data, `"state":"active"`) || !strings.Contains(f.Data, `"refunds":null`) {
+		t.Errorf("%+v", f)
+	}
+	cancelled(s, id)
+	if f := l.WantEvent(); !strings.Contains(f.Data, `"state":"cancelled"`) || !strings.Contains(f.Data, `"refunds":{"total":0,"done":0,"waiting":0}`) {
+		t.Errorf("%+v", f)
+	}
+	progress(s, j.ID, "queued", `{"refunds":{"total":3,"done":1,"waiting":0}}`)
+	seen := l.WantEvent()
+	if !strings.Contains(seen.Data, `"refunds":{"total":3,"done":1,"waiting":0}`) {
+		t.Errorf("%+v", seen)
+	}
+	l.WantSilence(2)
+	l.HangUp()
+	back := s.Listen(0, s.App, fleet.CampaignEvents(id), seen.ID)
+	back.WantSilence(2)
+	boards := s.Listen(0, s.App, fleet.CampaignEvents(id)+"?positions=true", "")
+	if f := boards.WantEvent(); !strings.Contains(f.Data, `"refunds":{"total":3,"done":1,"waiting":0}`) {
+		t.Errorf("with the board: %+v", f)
+	}
+	exec(s, `UPDATE jobs SET state = 'succeeded', finished_at = clock_timestamp(), result = '{}', progress = '{"refunds":{"total":3,"done":3,"waiting":1}}' WHERE id = $1`, j.ID)
+	for _, l := range []*fleet.Listener{back, boards} {
+		last := l.WantEvent()
+		if !strings.Contains(last.Data, `"refunds":{"total":3,"done":3,"waiting":1}`) {
+			t.Errorf("%+v", last)
+		}
+		l.WantEnd()
+		if l.Reason() != "over" {
+			t.Errorf("it ends because of %s", l.Reason())
+		}
+		if a := s.Listen(0, s.App, fleet.CampaignEvents(id), last.ID); l == back && a.Status != http.StatusNoContent {
+			t.Errorf("after the last event: %d", a.Status)
+		}
+	}
+	if r := decoded[jobView](s, s.Do(0, s.Operator, http.MethodGet, "/v1/jobs/"+j.ID.String(), nil, nil)).Refunds; r == nil || r.Done != 3 || r.Waiting != 1 {
+		t.Errorf("the job says %+v", r)
+	}
+	exec(s, `DELETE FROM jobs WHERE id = $1`, j.ID) // as the sweep old-records does long after
+	exec(s, `UPDATE jobs SET state = 'failed', problem = '{"code":"state-conflict"}', finished_at = clock_timestamp() WHERE kind = 'campaign-cancellation'`)
+	gone := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	if f := gone.WantEvent(); !strings.Contains(f.Data, `"refunds":null`) {
+		t.Errorf("long after: %+v", f)
+	}
+	gone.WantEnd()
+}
+
+func TestOnlyOperatorsSeeWhoCancelledACampaign(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id := s.Campaign(3)
+	cancelled(s, id)
+	for _, path := range []string{"/v1/campaigns/" + id.String(), "/v1/campaigns?state=cancelled"} {
+		for who, credential := range map[string]string{"operator": s.Operator, "app": s.App} {
+			a := s.Do(0, credential, http.MethodGet, path, nil, nil)
+			if body := string(a.Body); !strings.Contains(body, `"cancel_reason":"a fire"`) || !strings.Contains(body, `"cancelled_at":"2`) ||
+				strings.Contains(body, `"cancelled_by":"operator:ops"`) != (who == "operator") {
+				t.Errorf("%s, %s: %s", path, who, body)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+const events = `SELECT count(*) FROM payment_events`
+
+func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	good, now := event("evt_good"), time.Now()
+	big := strings.Replace(event("evt_big"), `"metadata":{}`, `"metadata":{"a":"`+strings.Repeat("a", 300<<10)+`"}`, 1)
+	live := strings.Replace(event("evt_live"), `"livemode":false`, `"livemode":true`, 1)
+	other := strings.Replace(event("evt_other"), `"livemode":false`, `"livemode":false,"account":"acct_1"`, 1)
+	with := func(header map[string]string, name, value string) map[string]string {
+		header[name] = value
+		return header
+	}
+	for name, c := range map[string]struct {
+		body   string
+		header map[string]string
+		status int
+		says   string
+	}{
+		"no signature":         {good, nil, 400, "is missing"},
+		"no form":              {good, map[string]string{"Stripe-Signature": "x"}, 400, "does not fit"},
+		"another secret":       {good, signed(good, "whsec_of_somebody_else_entirely", now), 400, "does not fit"},
+		"another body":         {strings.Replace(good, "succeeded", "canceled", 1), signed(good, webhookSecret, now), 400, "does not fit"},
+		"long ago":             {good, signed(good, webhookSecret, now.Add(-time.Hour)), 400, "too long ago"},
+		"not JSON":             {"{", signed("{", webhookSecret, now), 400, "no event"},
+		"no event":             {"{}", signed("{}", webhookSecret, now), 400, "no event"},
+		"nothing":              {"", signed("", webhookSecret, now), 400, "no event"},
+		"of another mode":      {live, signed(live, webhookSecret, now), 400, "no event for this system"},
+		"of another account":   {other, signed(other, webhookSecret, now), 400, "no event for this system"},
+		"too long":             {big, signed(big, webhookSecret, now), 413, "262144 bytes"},
+		"not JSON by its type": {good, with(signed(good, webhookSecret, now), "Content-Type", "text/plain"), 415, "application/json"},
+		"compressed":           {good, with(signed(good, webhookSecret, now), "Content-Encoding", "gzip"), 415, "Content-Encoding"},
+	} {
+		a := webhookRaw(s, c.body, c.header)
+		if a.Status != c.status || !strings.Contains(string(a.Body), c.says) {
+			t.Errorf("%s: %v %s", name, a, a.Body)
+		}
+		fleet.CheckProblem(t, a)
+	}
+	if n := count(s, events); n != 0 {
+		t.Fatalf("%d events are believed", n)
+	}
+	for range 3 {
+		if a := webhookRaw(s, good, signed(good, webhookSecret, now)); a.Status != http.StatusOK || string(a.Body) != `{"received":true}` {
+			t.Errorf("%v %s", a, a.Body)
+		}
+	}
+	if n := count(s, events+` WHERE id = 'evt_good' AND payload = $1`, good); n != 1 || count(s, events) != 1 {
+		t.Errorf("%d events are stored as they were sent, of %d", n, count(s, events))
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut} {
+		if a := s.Do(0, "", method, "/webhooks/stripe", nil, nil); a.Status != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %v", method, a)
+		}
+	}
+}
+
+// webhookRaw sends a body as it is, with nothing added to it.
+func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.Answer {
+	request, err := http.NewRequest(http.MethodPost, s.URLs[0]+"/webhooks/stripe", strings.NewReader(body))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json; charset=utf-8") // as the provider says it
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	return fleet.Send(request)
+}
+
+// While the table is locked the first batches wait for it, and all other events share the
+// next one or two.
+func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	s := fleet.Start(t, fleet.Options{APIs: 1, Workers: -1, Schedulers: -1, Env: takingCards})
+	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.URLs = nil
+	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tap.URL)
+	tx, err := s.DB.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan fleet.Answer, many)
+	for i := range many {
+		go func() {
+			body := event(fmt.Sprintf("evt_%d", i%(many/2))) // each twice
+			answers <- webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
+		}()
+	}
+	s.AwaitMetric(0, "triprize_http_requests_in_flight", many)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range many {
+		if a := <-answers; a.Status != http.StatusOK {
+			t.Errorf("%v %s", a, a.Body)
+		}
+	}
+	if n := count(s, events); n != many/2 {
+		t.Errorf("%d events are stored", n)
+	}
+	// Two that were alone or nearly, and then batches of up to a hundred.
+	if n := tap.Count("INSERT INTO payment_events"); n > 6 {
+		t.Errorf("%d events took %d statements", many, n)
+	}
+}
+
+func TestAnEventThatCannotBeStoredIsToComeAgain(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{"TRIPRIZE_ACCEPT_TIMEOUT=200ms"}, takingCards...)})
+	body := event("evt_1")
+	tx, err := s.DB.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`); err != nil {
+		t.Fatal(err)
+	}
+	a := webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
+	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "unavailable" || a.Header.Get("Retry-After") == "" {
+		t.Errorf("%v %s", a, a.Body)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "it is stored", func() bool {
+		return webhookRaw(s, body, signed(body, webhookSecret, time.Now())).Status == http.StatusOK
+	})
+	if n := count(s, events); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// Bad signatures ask nothing of Postgres, and nothing of anybody's rate limit.
+func TestAFloodOfBadSignaturesCostsNoQuery(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{"TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=1"}, takingCards...)})
+	body := event("evt_1")
+	fleet.Together(200, func(int) {
+		if a := webhookRaw(s, body, signed(body, "whsec_of_somebody_else_entirely", time.Now())); a.Status != http.StatusBadRequest {
+			t.Errorf("%v %s", a, a.Body)
+		}
+	})
+	if a := webhookRaw(s, body, signed(body, webhookSecret, time.Now())); a.Status != http.StatusOK {
+		t.Errorf("a good one after the flood: %v %s", a, a.Body)
+	}
+	if stored, refused := s.Metric(0, `triprize_webhooks_total{outcome="stored"}`), s.Metric(0, `triprize_webhooks_total{outcome="refused"}`); stored != 1 || refused != 200 {
+		t.Errorf("%v stored, %v refused", stored, refused)
+	}
+	if n := s.Metric(0, `triprize_payment_events_stored_total{source="webhook"}`); n != 1 || count(s, events) != 1 {
+		t.Errorf("%v events went to Postgres", n)
+	}
+}
