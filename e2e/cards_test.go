@@ -150,21 +150,21 @@ var cardCases = append(bought(
 	declined("pm_card_chargeDeclinedInsufficientFunds", "insufficient_funds"),
 	declined("pm_card_chargeDeclinedLostCard", "lost_card"),
 	declined("pm_card_chargeDeclinedStolenCard", "stolen_card"),
-	declined("pm_card_chargeDeclinedExpiredCard", ""),
-	declined("pm_card_chargeDeclinedIncorrectCvc", ""),
-	declined("pm_card_chargeDeclinedProcessingError", ""),
+	declined("pm_card_chargeDeclinedExpiredCard", "expired_card"),
+	declined("pm_card_chargeDeclinedIncorrectCvc", "incorrect_cvc"),
+	declined("pm_card_chargeDeclinedProcessingError", "processing_error"),
 	declined("pm_card_radarBlock", "fraudulent"),
 	cardCase{method: "pm_card_unheardOf", problem: "payment-refused", purchase: "failed"},
 	cardCase{method: "pm_card_authenticationRequired", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		authenticate(t, awaitAction(s, id).NextAction.URL, "succeed")
 	}},
-	cardCase{method: "pm_card_threeDSecureRequired", problem: "payment-declined", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+	cardCase{method: "pm_card_threeDSecureRequired", problem: "payment-declined", decline: "payment_intent_authentication_failure", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		authenticate(t, awaitAction(s, id).NextAction.URL, "fail")
 	}},
 	cardCase{method: "pm_sandbox_processing", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, true)
 	}},
-	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", decline: "payment_intent_payment_attempt_failed", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, false)
 	}},
 )

@@ -11,7 +11,7 @@ import (
 
 // Payments is how purchases wait for cards, and the provider of cards.
 type Payments struct {
-	Reservation    time.Duration `mapstructure:"reservation"     validate:"min=1m,max=24h"`
+	Reservation    time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
 	MaxExtension   time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
 	Concurrency    int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
 	Lease          time.Duration `mapstructure:"lease"           validate:"min=1s,max=1h"`

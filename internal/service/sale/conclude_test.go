@@ -278,8 +278,7 @@ func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 	fixture.EndAs(t, db, bought, payment.Declined)
 	fixture.Conclude(t, db, ref)
 	p := fixture.Job(t, db, ref.ID).Problem
-	want := []fault.Field{{Pointer: "code", Detail: "card_declined"}, {Pointer: "decline_code", Detail: "insufficient_funds"}, {Pointer: "advice", Detail: "try_again_later"}}
-	if p.Code != fault.PaymentDeclined || p.Detail != "Your card has insufficient funds." || fmt.Sprint(p.Fields) != fmt.Sprint(want) {
+	if p.Code != fault.PaymentDeclined || p.Detail != "Your card has insufficient funds." || p.DeclineCode != "insufficient_funds" || p.Advice != "try_again_later" {
 		t.Errorf("%+v", p)
 	}
 }

@@ -199,7 +199,7 @@ func (c *conclusion) whyEnded() *fault.Error {
 		return declined(c.Decline)
 	case payment.Refused:
 		why := declined(c.Decline)
-		why.Code = fault.PaymentRefused
+		why.Code, why.DeclineCode, why.Advice = fault.PaymentRefused, "", ""
 		return why
 	case payment.CampaignCancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign was cancelled before the purchase was paid")
@@ -217,10 +217,9 @@ func declined(d *payment.Decline) *fault.Error {
 	if d.Message != "" {
 		why.Message = d.Message
 	}
-	for _, f := range []fault.Field{{Pointer: "code", Detail: d.Code}, {Pointer: "decline_code", Detail: d.DeclineCode}, {Pointer: "advice", Detail: d.Advice}} {
-		if f.Detail != "" {
-			why.Fields = append(why.Fields, f)
-		}
+	why.DeclineCode, why.Advice = d.DeclineCode, d.Advice
+	if why.DeclineCode == "" { // the provider has codes that say it all, such as expired_card
+		why.DeclineCode = d.Code
 	}
 	return why
 }
