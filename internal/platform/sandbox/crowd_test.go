@@ -68,8 +68,8 @@ func (s *shop) chaos(seed uint64) {
 					case 3:
 						_, _ = s.refund(i.ID, 1+dice.Int64N(300))
 					case 4:
-						_ = s.server.Authenticate(i.ID, dice.IntN(2) == 0) //nolint:errcheck // most payments need no action
-						_ = s.server.Finish(i.ID, dice.IntN(2) == 0)       //nolint:errcheck // most are not processing
+						_ = s.server.Authenticate(i.ID, dice.IntN(2) == 0) // most payments need no action
+						_ = s.server.Finish(i.ID, dice.IntN(2) == 0)       // most are not processing
 						if dice.IntN(3) == 0 {
 							_, _ = s.sc.V1PaymentIntents.Cancel(s.t.Context(), i.ID, nil)
 						}

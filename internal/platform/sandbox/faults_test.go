@@ -34,6 +34,12 @@ func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
 		t.Fatalf("it was answered: %v", err)
 	default:
 	}
+	same := &stripe.PaymentIntentConfirmParams{}
+	same.SetIdempotencyKey("confirm:1")
+	until(t, "the key has its answer while the first request hangs", func() bool {
+		i, err := s.sc.V1PaymentIntents.Confirm(t.Context(), i.ID, same)
+		return err == nil && i.Status == "requires_capture"
+	})
 	giveUp()
 	if err := <-ended; !lost(err) {
 		t.Errorf("%v", err)
@@ -42,8 +48,6 @@ func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
 	if err == nil {
 		t.Errorf("another return_url is another request: %v", again)
 	}
-	same := &stripe.PaymentIntentConfirmParams{}
-	same.SetIdempotencyKey("confirm:1")
 	if again, err = s.sc.V1PaymentIntents.Confirm(t.Context(), i.ID, same); err != nil || again.Status != "requires_capture" {
 		t.Errorf("the key has no answer: %v, %v", again, err)
 	}

@@ -254,3 +254,15 @@ func TestADisputeBeginsLaterAndForbidsARefund(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestACaptureIsAtMostWhatIsHeldAndReleasesTheRest(t *testing.T) {
+	s := open(t, Settings{})
+	i := s.confirmed(s.create(held("pm_card_visa")).ID)
+	_, err := s.sc.V1PaymentIntents.Capture(t.Context(), i.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(501)})
+	problem(t, err, 400, "amount_too_large")
+	i, err = s.sc.V1PaymentIntents.Capture(t.Context(), i.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(300)})
+	if err != nil || i.Status != "succeeded" || i.AmountReceived != 300 || i.AmountCapturable != 0 {
+		t.Errorf("%v, %v", i, err)
+	}
+	problem(t, second(s.refund(i.ID, 301)), 400, "")
+}
