@@ -354,3 +354,13 @@ func eventuallyEnds(t *testing.T, a *actor, s syscall.Signal) {
 		t.Errorf("status %x", status)
 	}
 }
+
+func TestAnAPIWithAKeyOfStripeNeedsTheSecretOfItsWebhooks(t *testing.T) {
+	t.Parallel()
+	settings := fixture.Defaults(t)
+	settings.Payments.Stripe.Key = "sk_test_hunter2"
+	err := API(t.Context(), &Process{Name: "api", Settings: settings})
+	if err == nil || !strings.Contains(err.Error(), "setting payments.stripe.webhook_secret (TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET): is required") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -57,7 +57,7 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 		"502 of a proxy":              {answer{502, "<html>bad gateway</html>", nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
 		"a failed dependency":         {answer{424, invalid(""), nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, "invalid_request_error"},
 		"a page of a proxy":           {answer{404, "<html>no such page</html>", nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
-		"a redirect":                  {answer{302, "", map[string]string{"Location": "https://elsewhere.example/"}}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
+		"a redirect":                  {answer{302, "", map[string]string{"Location": "/v1/payment_intents/pi_2"}}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
 		"not JSON":                    {answer{200, "{", nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
 		"no object":                   {answer{200, "{}", nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
 		"an id only":                  {answer{200, `"pi_1"`, nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, ""},
