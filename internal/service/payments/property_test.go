@@ -200,4 +200,3 @@ func deref(s *string) string {
 	}
 	return *s
 }
-
