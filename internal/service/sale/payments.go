@@ -70,9 +70,13 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*u
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockPayments: %w", err)
 	}
-	var free []payment.Ref // campaigns that are locked by this transaction
+	var free []payment.Ref // of campaigns that this transaction has locked
+	seen := make(map[uuid.UUID]bool, len(found))
 	for _, ref := range found {
+		again := seen[ref.PurchaseID] // two tasks may ask for one payment
+		seen[ref.PurchaseID] = true
 		switch {
+		case again:
 		case in.campaigns[ref.CampaignID] == nil:
 			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
 		case !locked[ref.CampaignID]:
