@@ -55,7 +55,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string,
 		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
 		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
-	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background()) //nolint:gosec // Run calls it when it shuts down
+	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background())
 	for _, l := range w.lanes {
 		l.add(w.cards.conclusions)
 	}
@@ -72,7 +72,7 @@ func (w *Worker) settlePayment(ctx context.Context, task queue.Task, _ bool) err
 		w.logger.Error("a task of no payment was dropped", "error", err)
 		return nil
 	}
-	result, err := w.cards.runner.Run(w.cards.calls, ref)
+	result, err := w.cards.runner.Run(w.cards.calls, ref) //nolint:contextcheck // a call ends by its own timeout, and not with the task
 	if err != nil {
 		w.metrics.faults.Inc()
 		w.logger.Warn("a payment could not be led on; it is due again when its lease is over", "purchase", ref.PurchaseID, "error", err)
