@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/triangle"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -21,7 +25,10 @@ import (
 const (
 	newJobs = iota + 1
 	campaigns
+	payments
+	refunds
 	ofACampaign // only under the lock of its campaign
+	ofAPurchase // or under the lock of its payment or refund
 	wallets
 	ofAWallet
 	settledJobs
@@ -29,7 +36,8 @@ const (
 )
 
 var stepOf = map[string]int{
-	"campaigns": campaigns, "positions": ofACampaign, "holds": ofACampaign, "purchases": ofACampaign, "purchase_items": ofACampaign, "prizes": ofACampaign,
+	"campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
 	"jobs": settledJobs, "refused_jobs": settledJobs, "outbox_messages": outboxMessages,
@@ -50,12 +58,16 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 		tables = append(tables, []string{"", "SELECT", from[len(from)-1][1]})
 	}
 	for _, table := range append(tables, written.FindAllStringSubmatch(statement, -1)...) {
-		step := stepOf[table[2]]
-		if step == 0 {
+		step, isNew := stepOf[table[2]], table[1] == "INSERT INTO"
+		switch {
+		case table[2] == "payment_steps" && isNew: // nobody changes or locks one
+			continue
+		case step == 0:
 			t.Errorf("the lock order does not have the table %q: %s", table[2], statement)
-		}
-		if table[2] == "jobs" && table[1] == "INSERT INTO" {
+		case step == settledJobs && table[2] == "jobs" && isNew:
 			step = newJobs
+		case (step == payments || step == refunds) && isNew: // under the lock of the campaign
+			step = ofACampaign
 		}
 		steps = append(steps, step)
 	}
@@ -65,16 +77,18 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 
 // outOfOrder returns the first statement of a transaction that goes back in the
 // lock order. What is written later of campaigns and wallets was locked before, as
-// their versions show. Rows of a campaign, its draw's job among them, are free to
-// be written whenever the campaign is locked: nobody else can wait for them.
+// their versions show. Rows of a campaign, its draw's job and new payments and refunds
+// among them, are free to be written whenever the campaign is locked: nobody else can
+// wait for them. A purchase may also be written by whoever has locked its payment or its
+// refund.
 func outOfOrder(t *testing.T, transaction []string) string {
 	t.Helper()
 	last, taken := 0, make(map[int]bool)
 	for _, statement := range transaction {
 		for _, step := range lockSteps(t, statement) {
 			switch {
-			case taken[step], taken[campaigns] && (step == ofACampaign || step == newJobs):
-			case step < last, step == ofACampaign:
+			case taken[step], taken[campaigns] && (step == ofACampaign || step == ofAPurchase || step == newJobs):
+			case step < last, step == ofACampaign, step == ofAPurchase && !taken[payments] && !taken[refunds]:
 				return statement
 			default:
 				last, taken[step] = step, true
@@ -86,6 +100,7 @@ func outOfOrder(t *testing.T, transaction []string) string {
 
 func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 	t.Parallel()
+	take, buy, refund := "SELECT FROM payments ORDER BY purchase_id FOR NO KEY UPDATE", `UPDATE purchases SET x = 1`, `UPDATE refunds SET x = 1`
 	lock, sell, pay, settle := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
 	for _, c := range []struct {
 		transaction []string
@@ -93,6 +108,16 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 	}{
 		{[]string{lock, sell, pay, sell, `UPDATE campaigns c SET x = 1`, settle, `INSERT INTO outbox_messages (id)`}, true},
 		{[]string{`INSERT INTO jobs (id)`, lock, pay, settle}, true},
+		{[]string{lock, take, pay, `INSERT INTO payments (id)`, `INSERT INTO payment_steps (id)`, `INSERT INTO refunds (id)`, sell, buy, settle}, true},
+		{[]string{take, buy, settle}, true},
+		{[]string{refund, buy, settle}, true},
+		{[]string{take, sell}, false},
+		{[]string{take, lock}, false},
+		{[]string{refund, take}, false},
+		{[]string{lock, pay, take}, false},
+		{[]string{settle, take}, false},
+		{[]string{`INSERT INTO refunds (id)`}, false},
+		{[]string{buy}, false},
 		{[]string{sell, lock}, false},
 		{[]string{pay, lock}, false},
 		{[]string{settle, pay}, false},
@@ -119,6 +144,9 @@ func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 	s.RunWorker(env)
 	doEverything(s)
 	s.StopAll("worker")
+	settings := s.Settings
+	settings.Postgres.URL = tap.URL
+	payByCard(t, s, fixture.Pool(t, settings))
 	touched := make(map[int]int)
 	for _, transaction := range tap.Transactions() {
 		if found := outOfOrder(t, transaction); found != "" {
@@ -203,4 +231,49 @@ func doEverything(s *fleet.System) {
 		}
 	}
 	s.AwaitDrawn(soldOut)
+}
+
+// payByCard does everything that a sale does about cards, through a pool with a tap.
+func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
+	t.Helper()
+	campaign := s.Campaign(4)
+	fixture.Wallet(t, s.DB, "wally", 10_000)
+	seller := fixture.Seller(db)
+	sell := func(requests ...job.Request) (bought []uuid.UUID, refs []job.Ref) {
+		refs = fixture.Accept(t, s.DB, requests...)
+		report, err := seller.Sell(t.Context(), refs, sale.WaitForCampaign)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range report.Payments {
+			bought = append(bought, p.PurchaseID)
+		}
+		return bought, refs
+	}
+	card := func() job.Request { return fixture.CardRequest(t, campaign, "carl", 0, 1) }
+	bought, refs := sell(card(), card(), card(), fixture.WalletRequest(t, campaign, "wally", 0, 1))
+	byWallet, err := purchase.OfUser(t.Context(), s.DB, "wally", uuid.Nil, 1)
+	if err != nil || len(byWallet) != 1 || len(bought) != 3 {
+		t.Fatal(byWallet, bought, err)
+	}
+	cancel := func(purchases ...uuid.UUID) {
+		var requests []job.Request
+		for _, id := range purchases {
+			requests = append(requests, fixture.CancelRequest(t, campaign, id))
+		}
+		if _, err := seller.Cancel(t.Context(), fixture.Accept(t, s.DB, requests...), sale.WaitForCampaign); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range bought[:2] {
+		fixture.Advance(t, db, id, payment.Captured)
+	}
+	fixture.Conclude(t, db, refs[:1]...)
+	cancel(bought[0], bought[1], bought[2], byWallet[0].ID)
+	fixture.Advance(t, db, bought[2], payment.Ended)
+	fixture.Conclude(t, db, refs...)
+	fixture.ReserveFor(t, db, card(), -time.Second)
+	if n, err := sale.ExpireReservations(t.Context(), db, 10); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
 }

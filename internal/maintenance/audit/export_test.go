@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -9,4 +10,17 @@ import (
 // CheckLedger checks the invariants of money in a transaction that a test has made unsound.
 func CheckLedger(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 	return check(ctx, tx, ledger, 10)
+}
+
+// CheckCards checks everything but wallets and draws, as a transaction sees it.
+func CheckCards(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
+	return check(ctx, tx, slices.Concat(invariants, payments), 10)
+}
+
+// CardInvariants returns the names of the invariants of payments.
+func CardInvariants() (names []string) {
+	for _, i := range payments {
+		names = append(names, i.name)
+	}
+	return names
 }

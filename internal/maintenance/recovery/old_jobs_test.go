@@ -2,10 +2,12 @@ package recovery_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -96,10 +98,9 @@ func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	purchase, ref := fixture.Reserve(t, p.db, id, "a", 1, -1)
-	if got := p.sweep("expired-reservations"); got["expired"] != 1 {
-		t.Fatalf("got %v", got)
-	}
+	purchase, ref := fixture.Reserve(t, p.db, id, "a", 1, time.Hour)
+	fixture.EndAs(t, p.db, purchase, payment.Expired)
+	fixture.Conclude(t, p.db, ref)
 	refund := func(state string) {
 		if _, err := p.db.Exec(t.Context(), `UPDATE purchases SET state = $2, failure = NULL WHERE id = $1`, purchase, state); err != nil {
 			t.Fatal(err)

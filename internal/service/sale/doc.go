@@ -15,16 +15,26 @@
 //   - lock wallets: of the jobs that are paid by wallet.
 //   - allocate, in order of arrival: check limit and money, and give each job all it
 //     wants or nothing: the positions of its hold, chosen ones, or the first free ones
-//     by rank.
+//     by rank. A job that is paid by card gets them reserved, and stays open.
 //   - write: counters, positions, purchases, money and the outcomes of the jobs. When a
 //     statement does not change exactly its rows, everything is rolled back.
 //   - freeze: when the last position of a campaign is sold, move it to drawing, record
 //     the Merkle root of the sold list and insert the draw job.
 //
+// [Seller.Conclude] decides what becomes of payments at a provider whose end is known, with
+// the same steps: lock campaigns, lock payments, read, decide, write, freeze. A captured
+// payment is settled (sold), or returned (given back, with one refund row); one that has
+// ended frees what it kept; late money gets other positions or goes back.
+//
 // [Seller.Cancel] takes purchases back while their campaigns are active, as many jobs in
-// one transaction and with the same steps: lock campaigns, read, lock wallets, decide in
-// order of arrival, write. [Seller.Expire] gives back positions that were reserved and not
-// paid in time.
+// one transaction and with the same steps: lock campaigns, read, lock payments and wallets,
+// decide in order of arrival, write. What a card has paid gets a refund row. A purchase
+// that is being paid is given up before the capture, and refunded from then on; its
+// cancellation waits for the payment.
+//
+// No transaction here waits for a provider. Package payments leads a payment through its
+// phases and says when it can be concluded. [ExpireReservations] gives those up whose
+// deadline is over and that nobody leads.
 //
 // A job is final exactly when its effect is committed, no matter how often it is
 // delivered. The transactions are READ COMMITTED: the row lock of a campaign makes its

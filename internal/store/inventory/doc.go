@@ -10,7 +10,8 @@
 //	    ├─────────────────────────────────▶
 //	    └◀──────────── (a cancelled purchase)
 //
-// reserved is for payments by a provider: nothing reserves positions yet.
+// reserved is for purchases that wait for their payment at a provider. No deadline frees
+// such a position: its payment decides.
 //
 // A hold:
 //

@@ -64,7 +64,8 @@ func QueueRefundingLate(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'failed', 'cancelled'`, "ended purchases")
 }
 
-// QueueReassign replaces the items of open purchases. Each keeps its price.
+// QueueReassign replaces the items of purchases by as many others, at the same prices. It
+// belongs to QueueComplete, which makes sure that they were open.
 func QueueReassign(b *pgx.Batch, purchases []Purchase) {
 	var ids, owners []uuid.UUID
 	var layers, cols []int
