@@ -25,5 +25,9 @@
 // back all lanes. A draw that kills its worker may so cost a job that was tried alone one
 // attempt; from its own third delivery on it is alone itself.
 //
+// Payments at a provider are no jobs of messages: a payment is its own agenda, and a task
+// only makes it sooner (payments.go). They have slots and connections of their own, and
+// pass through the lanes only when their end is known.
+//
 // A worker keeps nothing that must not be lost: jobs and messages are in Postgres.
 package worker

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,6 +29,8 @@ type cards struct {
 	runner      *payments.Runner
 	events      *payments.Events
 	conclusions *settler
+	calls       context.Context // of calls of the provider: ends when the worker shuts down, and then no further one begins
+	endCalls    context.CancelFunc
 }
 
 // eventTasks is how many tasks about events a worker has in hand at once. Each works
@@ -54,6 +55,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string,
 		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
 		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
+	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background())
 	for _, l := range w.lanes {
 		l.add(w.cards.conclusions)
 	}
@@ -70,9 +72,7 @@ func (w *Worker) settlePayment(ctx context.Context, task queue.Task, _ bool) err
 		w.logger.Error("a task of no payment was dropped", "error", err)
 		return nil
 	}
-	calling, stop := w.untilDraining(ctx)
-	defer stop()
-	result, err := w.cards.runner.Run(calling, ref)
+	result, err := w.cards.runner.Run(w.cards.calls, ref) //nolint:contextcheck // a call ends by its own timeout, and not with the task
 	if err != nil {
 		w.metrics.faults.Inc()
 		w.logger.Warn("a payment could not be led on; it is due again when its lease is over", "purchase", ref.PurchaseID, "error", err)
@@ -85,20 +85,6 @@ func (w *Worker) settlePayment(ctx context.Context, task queue.Task, _ bool) err
 		w.conclude(ctx, result.Job())
 	}
 	return nil
-}
-
-// untilDraining ends a context when the worker shuts down: calls of the provider that
-// are under way go on, and no other one begins.
-func (w *Worker) untilDraining(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-w.draining:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, stop
 }
 
 // conclude takes a payment through its lane. When its campaign stays locked it gives up:
@@ -134,15 +120,11 @@ func (w *Worker) conclude(ctx context.Context, ref job.Ref) {
 
 // settleEvents works off events of the provider until there are none.
 func (w *Worker) settleEvents(ctx context.Context, _ queue.Task, _ bool) error {
-	ctx, stop := w.untilDraining(ctx)
-	defer stop()
-	for ctx.Err() == nil {
+	for w.cards.calls.Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {
-			if !errors.Is(ctx.Err(), context.Canceled) {
-				w.metrics.faults.Inc()
-				w.logger.Warn("events of the provider are not worked off; the sweep unsettled-payments will see to it", "error", err)
-			}
+			w.metrics.faults.Inc()
+			w.logger.Warn("events of the provider are not worked off; the sweep unsettled-payments will see to it", "error", err)
 			return nil
 		}
 		w.payments.Payments(done.Payments)

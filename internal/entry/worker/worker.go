@@ -100,6 +100,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err == nil {
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
+		if w.cards != nil {
+			w.cards.endCalls()
+		}
 		close(w.draining)
 		server.Shutdown()
 	}

@@ -5,6 +5,8 @@
 //	expired-holds           end holds that are over
 //	expired-authorizations  end authorizations that are over
 //	expired-reservations    free positions whose payment did not come in time
+//	unsettled-payments      enqueue tasks for payments that are due, and for events that wait
+//	missed-events           ask the provider for events whose webhooks did not come
 //	stale-locks             release execution locks that are no longer renewed
 //	stuck-draws             make a new draw job for sold-out campaigns that have none
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker

@@ -1,7 +1,6 @@
 package payments
 
 import (
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
@@ -54,7 +53,7 @@ func (w *eventWork) step(s *payment.Subject, what string, d payment.Dispute) {
 
 func (w *eventWork) queueDisputes(b *pgx.Batch) {
 	for id, d := range w.disputes {
-		payment.QueueDispute(b, uuid.UUID(id), d)
+		payment.QueueDispute(b, id, d)
 	}
 	if len(w.steps) > 0 {
 		payment.QueueSteps(b, w.steps...)

@@ -252,26 +252,37 @@ func TestAStoppedWorkerNeverConfirmsAPaymentThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A worker that is stopped between storing a phase and its call is fenced before the
-// call, if its lease is over by then.
+// A worker that was stopped after its fetch, while another one went on, does not confirm
+// when it comes back: its lease does not cover the call, and it cannot renew it.
 func TestAWorkerRenewsItsLeaseBeforeACallThatItMayNotCover(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.settings.CallTimeout = b.settings.Lease // no lease ever covers a call
 	b.runner = b.newRunner()
 	id := b.reserve("pm_card_visa")
-	b.want(id, payments.Conclude, payment.Captured)
-	id = b.reserve("pm_card_visa")
-	p := b.get(id)
+	b.sim.before = func(c, _ string) error {
+		if c == "confirm" {
+			panic(c)
+		}
+		return nil
+	}
+	b.dies(id)
+	b.sim.called()
+	b.sim.before = nil
 	b.sim.after = func(c, _ string) error {
-		if c == "create" {
+		if c == "fetch" {
 			b.exec(`UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, id)
 		}
 		return nil
 	}
-	if result, err := b.runner.Run(t.Context(), p.Ref()); err != nil || result.Outcome != payments.Fenced {
-		t.Fatalf("%+v %v", result, err)
+	if result := b.run(id); result.Outcome != payments.Fenced {
+		t.Fatalf("%+v", result)
 	}
+	if got := strings.Join(b.sim.called(), " "); got != "fetch" {
+		t.Errorf("called %s", got)
+	}
+	b.sim.after = nil
+	b.want(id, payments.Conclude, payment.Captured)
 }
 
 func TestAnOldReferenceDoesNothing(t *testing.T) {

@@ -1,0 +1,301 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/testkit/fixture"
+)
+
+// bank is a provider that takes every card. A method that begins with pm_action must be
+// authenticated. While it is closed, calls wait.
+type bank struct {
+	mu      sync.Mutex
+	intents map[string]*stripe.Intent
+	closed  chan struct{} // nil: it is open
+	waiting int
+}
+
+func newBank() *bank { return &bank{intents: make(map[string]*stripe.Intent)} }
+
+func (b *bank) answer(id string, change func(in *stripe.Intent)) (stripe.Intent, error) {
+	b.mu.Lock()
+	closed := b.closed
+	b.waiting++
+	b.mu.Unlock()
+	if closed != nil {
+		<-closed
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting--
+	in := b.intents[id]
+	change(in)
+	return *in, nil
+}
+
+func (b *bank) calls() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting
+}
+
+func (b *bank) CreateIntent(_ context.Context, n stripe.NewIntent) (stripe.Intent, error) {
+	b.mu.Lock()
+	b.intents["pi_"+n.Key] = &stripe.Intent{ID: "pi_" + n.Key, Status: stripe.RequiresConfirmation, Amount: n.Amount, Currency: n.Currency, Metadata: n.Metadata}
+	b.mu.Unlock()
+	return b.answer("pi_"+n.Key, func(*stripe.Intent) {})
+}
+
+func (b *bank) ConfirmIntent(_ context.Context, id, _, method, _ string) (stripe.Intent, error) {
+	return b.answer(id, func(in *stripe.Intent) {
+		in.Status = stripe.RequiresCapture
+		if method == "pm_action" {
+			in.Status, in.ActionURL = stripe.RequiresAction, "https://bank.example/"
+		}
+	})
+}
+
+func (b *bank) CaptureIntent(_ context.Context, id, _ string, amount money.Amount) (stripe.Intent, error) {
+	return b.answer(id, func(in *stripe.Intent) { in.Status, in.Received = stripe.Succeeded, amount })
+}
+
+func (b *bank) CancelIntent(_ context.Context, id, _ string) (stripe.Intent, error) {
+	return b.answer(id, func(in *stripe.Intent) { in.Status = stripe.Canceled })
+}
+
+func (b *bank) Intent(_ context.Context, id string) (stripe.Intent, error) {
+	return b.answer(id, func(*stripe.Intent) {})
+}
+
+// withCards returns a worker that leads payments at a bank.
+func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worker {
+	t.Helper()
+	settings := fixture.Patient(workerSettings(t))
+	settings.Payments.Stripe.Key, settings.Payments.Lease, settings.Payments.Stripe.Timeout = "sk_test_bank", time.Hour, fixture.Patience
+	for _, c := range change {
+		c(&settings)
+	}
+	registry := prometheus.NewRegistry()
+	w := newWorkerOn(t, settings, registry)
+	own := settings
+	own.Postgres.MaxConnections = settings.Payments.MaxConnections
+	w.TakeCards(Cards{Provider: b, DB: fixture.Pool(t, own)}, settings.Payments, "", registry)
+	return w
+}
+
+// runs runs a worker until the test ends.
+func runs(t *testing.T, w *Worker) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// buy accepts orders of one position each, and returns their jobs.
+func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (ids []uuid.UUID) {
+	t.Helper()
+	requests := make([]job.Request, n)
+	for i := range requests {
+		requests[i] = fixture.PurchaseRequest(t, campaignID, uuid.NewString(), 0, 1)
+		if method != "" {
+			requests[i] = fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: uuid.NewString(), Selection: sale.Random(0, 1),
+				Payment: sale.Payment{Method: purchase.Card, PaymentMethod: method}})
+		}
+		ids = append(ids, requests[i].ID)
+	}
+	_, messages, err := outbox.Accept(t.Context(), w.db, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.dispatcher.Dispatch(messages)
+	return ids
+}
+
+func awaitState(t *testing.T, w *Worker, state job.State, ids ...uuid.UUID) {
+	t.Helper()
+	for _, id := range ids {
+		fixture.Eventually(t, "job "+id.String()+" is "+string(state), func() bool { return fixture.Job(t, w.db, id).State == state })
+	}
+}
+
+func TestCardsArePaidAndConcludedByTheWorkersThatTookTheirOrders(t *testing.T) {
+	t.Parallel()
+	w := withCards(t, newBank())
+	stop := runs(t, w)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	jobs := buy(t, w, id, "pm_card_visa", 6)
+	awaitState(t, w, job.Succeeded, jobs...)
+	waiting := buy(t, w, id, "pm_action", 1)
+	awaitState(t, w, job.AwaitingAction, waiting...)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	fixture.Sound(t, w.db)
+}
+
+func TestAProviderThatAnswersNobodyDelaysNoOtherPurchase(t *testing.T) {
+	t.Parallel()
+	b := newBank()
+	b.closed = make(chan struct{})
+	w := withCards(t, b, func(s *config.Settings) { s.Payments.Concurrency, s.Payments.MaxConnections = 4, 2 })
+	runs(t, w)
+	id := fixture.Campaign(t, w.db, fixture.Draft(5))
+	cards := buy(t, w, id, "pm_card_visa", 8)
+	fixture.Eventually(t, "all slots of payments wait for the provider", func() bool { return b.calls() == 4 })
+	awaitState(t, w, job.Succeeded, buy(t, w, id, "", 5)...)
+	for _, card := range cards {
+		if state := fixture.Job(t, w.db, card).State; state != job.Queued {
+			t.Errorf("a card that nobody took is %s", state)
+		}
+	}
+	close(b.closed)
+	awaitState(t, w, job.Succeeded, cards...)
+	fixture.Sound(t, w.db)
+}
+
+func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	w := withCards(t, newBank())
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	ref := reserved(t, w, id)
+	unlock := fixture.LockCampaign(t, w.db, id)
+	for range 2 { // the second time at once: it is known
+		if err := w.settlePayment(t.Context(), taskOf(t, ref), false); err != nil {
+			t.Fatal(err)
+		}
+		p := paymentOf(t, w, ref)
+		if p.Phase != payment.Captured || p.DueAt == nil {
+			t.Fatalf("the payment is %s, due at %v", p.Phase, p.DueAt)
+		}
+		ref = p.Ref()
+	}
+	unlock()
+	awaitForgotten(t, w, id)
+	again := paymentOf(t, w, ref)
+	if _, err := w.db.Exec(t.Context(), `UPDATE payments SET lease_until = NULL WHERE purchase_id = $1`, ref.PurchaseID); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.settlePayment(t.Context(), taskOf(t, again.Ref()), false); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Job(t, w.db, ref.JobID); j.State != job.Succeeded {
+		t.Errorf("the job is %s", j.State)
+	}
+	fixture.Sound(t, w.db)
+}
+
+// awaitForgotten waits until the worker does not remember that a campaign was locked.
+func awaitForgotten(t *testing.T, w *Worker, campaignID uuid.UUID) {
+	t.Helper()
+	fixture.Eventually(t, "the lock is forgotten", func() bool {
+		return !w.cards.conclusions.locked.has([]job.Ref{{CampaignID: campaignID}}, time.Now())
+	})
+}
+
+// reserved sells a position by card, and returns its payment, which nobody has yet.
+func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
+	t.Helper()
+	request := fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: "buyer", Selection: sale.Random(0, 1),
+		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}})
+	report, err := w.seller.Sell(t.Context(), fixture.Accept(t, w.db, request), sale.WaitForCampaign)
+	if err != nil || len(report.Payments) != 1 {
+		t.Fatal(report, err)
+	}
+	return report.Payments[0]
+}
+
+func paymentOf(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
+	t.Helper()
+	p, ok, err := payment.Get(t.Context(), w.db, ref.PurchaseID)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	return p
+}
+
+func taskOf(t *testing.T, ref payment.Ref) queue.Task {
+	t.Helper()
+	task, err := payments.TaskOf(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
+	t.Parallel()
+	b := newBank()
+	b.closed = make(chan struct{})
+	w := withCards(t, b, func(s *config.Settings) { s.Worker.ShutdownTimeout = fixture.Patience })
+	stop := runs(t, w)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	card := buy(t, w, id, "pm_card_visa", 1)[0]
+	fixture.Eventually(t, "the provider is called", func() bool { return b.calls() == 1 })
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	<-w.draining
+	close(b.closed)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	var phase payment.Phase
+	var free bool
+	err := w.db.QueryRow(t.Context(), `SELECT phase, lease_until IS NULL AND due_at <= clock_timestamp() FROM payments WHERE job_id = $1`, card).Scan(&phase, &free)
+	if err != nil || phase != payment.Confirming || !free {
+		t.Errorf("the payment is %s, given back: %t, %v", phase, free, err)
+	}
+	fixture.Sound(t, w.db)
+}
+
+func TestATaskThatNamesNoPaymentIsDropped(t *testing.T) {
+	t.Parallel()
+	w := withCards(t, newBank())
+	for _, payload := range []string{"", "[]", "{}"} {
+		if err := w.settlePayment(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
+			t.Errorf("%q: %v", payload, err)
+		}
+	}
+}
+
+func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
+	t.Parallel()
+	b := newBank()
+	w := withCards(t, b)
+	runs(t, w)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	card := buy(t, w, id, "pm_action", 1)[0]
+	awaitState(t, w, job.AwaitingAction, card)
+	var intent string
+	b.mu.Lock()
+	for _, in := range b.intents {
+		intent, in.Status = in.ID, stripe.RequiresCapture
+	}
+	b.mu.Unlock()
+	fresh, err := w.cards.events.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intent, Status: "requires_capture"}})
+	if err != nil || fresh != 1 {
+		t.Fatal(fresh, err)
+	}
+	w.payments.Events()
+	awaitState(t, w, job.Succeeded, card)
+	fixture.Sound(t, w.db)
+}

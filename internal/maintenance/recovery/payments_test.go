@@ -1,0 +1,170 @@
+package recovery_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/redisx"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/testkit/fixture"
+)
+
+// withKey returns a setup with a provider of payments.
+func withKey(t *testing.T) *setup {
+	t.Helper()
+	p := newSetup(t)
+	p.settings.Payments.Stripe.Key, p.settings.Payments.Recheck = "sk_test_key", time.Hour
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	return p
+}
+
+// dueCards reserves positions by card, whose payments are due now.
+func (p *setup) dueCards(n int) (jobs []job.Ref) {
+	p.t.Helper()
+	id := fixture.Campaign(p.t, p.db, fixture.Draft(10))
+	for range n {
+		_, ref := fixture.Reserve(p.t, p.db, id, uuid.NewString(), 1, time.Hour)
+		jobs = append(jobs, ref)
+	}
+	p.exec(`UPDATE payments SET due_at = clock_timestamp()`)
+	return jobs
+}
+
+func (p *setup) exec(sql string) {
+	p.t.Helper()
+	if _, err := p.db.Exec(context.Background(), sql); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *setup) queued(kind job.Kind) int64 {
+	p.t.Helper()
+	n, err := p.rdb.LLen(context.Background(), "asynq:{"+queue.Name(p.settings.Redis.Namespace, string(kind))+"}:pending").Result()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+func TestDuePaymentsGetATaskEachAndOnlyOne(t *testing.T) {
+	t.Parallel()
+	p := withKey(t)
+	p.settings.Scheduler.BatchSize = 3
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.dueCards(7)
+	p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = (SELECT purchase_id FROM payments LIMIT 1)`)
+	if got := p.sweep("unsettled-payments"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
+		t.Errorf("%v", got)
+	}
+	if got := p.sweep("unsettled-payments"); got["payments_due"] != 0 || p.queued(job.KindPayment) != 6 {
+		t.Errorf("%v, %d tasks", got, p.queued(job.KindPayment))
+	}
+}
+
+func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
+	t.Parallel()
+	p := withKey(t)
+	p.dueCards(3)
+	server, _ := fixture.OwnRedis(t)
+	p.settings.Redis.URL = server.URL()
+	rdb, err := redisx.Open(p.settings.Redis, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = rdb.Close() // as if it were away
+	p.sweeper = recovery.New(p.settings, p.db, rdb, nil, fixture.Logger(t))
+	if _, err := p.run("unsettled-payments"); err == nil {
+		t.Fatal("nothing was enqueued, and the sweep says that all is well")
+	}
+	if due, err := payment.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
+		t.Errorf("%d are due, %v", len(due), err)
+	}
+}
+
+func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	jobs := p.dueCards(2)
+	if got := p.sweep("unsettled-payments"); got["payments_due"] != 2 || got["payments_waiting"] != 2 || got["payments_enqueued"] != 0 {
+		t.Errorf("%v", got)
+	}
+	for _, ref := range jobs {
+		if j := fixture.Job(t, p.db, ref.ID); j.Progress == nil || j.Progress.Waiting == nil || !strings.Contains(j.Progress.Waiting.Reason, "key") {
+			t.Errorf("the job says %+v", j.Progress)
+		}
+	}
+	if got := p.sweep("missed-events"); got["listed"] != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
+	t.Parallel()
+	p := withKey(t)
+	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
+	p.exec(`UPDATE payment_events SET received_at = received_at - interval '2 hours'`)
+	if got := p.sweep("unsettled-payments"); got["events_enqueued"] != 1 || p.queued(job.KindEvent) != 1 {
+		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
+	}
+	if _, err := e.Work(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("unsettled-payments"); got["events_enqueued"] != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// told is a provider that remembers one event.
+type told struct{ event stripe.Event }
+
+func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(stripe.Event) error) error {
+	if l.event.CreatedAt.Before(from) || !l.event.CreatedAt.Before(to) {
+		return nil
+	}
+	return yield(l.event)
+}
+
+func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
+	t.Parallel()
+	p := withKey(t)
+	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	p.sweeper.UseProvider(e, told{stripe.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
+	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
+		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
+	}
+	if got := p.sweep("missed-events"); got["stored"] != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestOldEventsOfTheProviderAreDeletedAfterTheirRetention(t *testing.T) {
+	t.Parallel()
+	p := withKey(t)
+	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Work(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("old-records"); got["events_deleted"] != 0 {
+		t.Errorf("%v", got)
+	}
+	p.exec(`UPDATE payment_events SET received_at = received_at - interval '31 days'`)
+	if got := p.sweep("old-records"); got["events_deleted"] != 1 {
+		t.Errorf("%v", got)
+	}
+}
