@@ -25,10 +25,11 @@ func put(t *testing.T, db *pgxpool.Pool, state campaign.State) uuid.UUID {
 	id := uuidv7.New()
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total, positions_sold,
-		                       published_at, draw_started_at, draw_completed_at)
+		                       published_at, draw_started_at, draw_completed_at, cancelled_at, cancelled_by)
 		SELECT $1, 'A campaign', 4, 'JPY', $2, '{}', 10, CASE WHEN $2 IN ('drawing', 'completed') THEN 10 ELSE 0 END,
 		       CASE WHEN $2 <> 'pending' THEN now() END, CASE WHEN $2 IN ('drawing', 'completed') THEN now() END,
-		       CASE WHEN $2 = 'completed' THEN now() END`, id, string(state))
+		       CASE WHEN $2 = 'completed' THEN now() END,
+		       CASE WHEN $2 = 'cancelled' THEN now() END, CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END`, id, string(state))
 	if err != nil {
 		t.Fatal(err)
 	}

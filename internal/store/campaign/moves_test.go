@@ -29,7 +29,8 @@ func TestTheDatabaseAllowsTheMovesOfTheDiagramAndNoOther(t *testing.T) {
 			id := put(t, db, from)
 			_, err := db.Exec(t.Context(), `
 				UPDATE campaigns SET state = $2, published_at = coalesce(published_at, now()),
-				                     draw_completed_at = CASE WHEN $2 = 'completed' THEN now() END
+				                     draw_completed_at = CASE WHEN $2 = 'completed' THEN now() END,
+				                     cancelled_at = CASE WHEN $2 = 'cancelled' THEN now() END, cancelled_by = CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END
 				WHERE id = $1`, id, string(to))
 			now := get(t, db, id).State
 			if from == to || slices.Contains(allowed[from], to) {
@@ -74,6 +75,16 @@ var moves = map[string]move{
 	"count": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		return count(t, tx, campaign.Changes{id: {Sold: -1, Reserved: 1}})
 	}, []campaign.State{campaign.Active}, fault.InternalError},
+	"count back": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		var b pgx.Batch
+		campaign.Changes{id: {Sold: -1}}.QueueBack(&b)
+		return tx.SendBatch(t.Context(), &b).Close()
+	}, []campaign.State{campaign.Active, campaign.Cancelled}, fault.InternalError},
+	"cancel": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		var b pgx.Batch
+		campaign.QueueCancel(&b, id, "operator:ops", "")
+		return tx.SendBatch(t.Context(), &b).Close()
+	}, []campaign.State{campaign.Pending, campaign.Active}, fault.InternalError},
 	"freeze": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		return campaign.Freeze(t.Context(), tx, id, [32]byte{1}, 10)
 	}, []campaign.State{campaign.Active}, fault.InternalError},
