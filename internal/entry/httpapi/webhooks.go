@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -43,6 +44,7 @@ type webhooks struct {
 	outcomes  *prometheus.CounterVec
 	logger    *slog.Logger
 	sometimes rate.Sometimes
+	storing   atomic.Int64 // events that are believed and not answered yet
 }
 
 // newWebhooks returns webhooks that store events with store, and call stored when there
@@ -53,7 +55,8 @@ func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, err
 	w := &webhooks{parser: p, logger: logger, bodies: newBodies(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_webhooks_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
-	registry.MustRegister(w.outcomes)
+	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_webhooks_storing",
+		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
 	for _, outcome := range []string{"stored", "refused", "failed"} {
 		w.outcomes.WithLabelValues(outcome)
 	}
@@ -95,6 +98,8 @@ func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.Accept.Timeout)
 	defer cancel()
+	w.storing.Add(1)
+	defer w.storing.Add(-1)
 	if _, err := w.events.Do(ctx, event); err != nil {
 		if errors.Is(err, payments.ErrEvent) {
 			err = fault.Wrap(fault.InvalidRequest, err, "the event is not for this system")
