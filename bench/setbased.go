@@ -36,7 +36,7 @@ func runSetBased(ctx context.Context, s *setup, measured time.Duration) (r resul
 		return r, err
 	}
 	defer pool.Close()
-	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs)
+	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs, sale.Reservations{})
 
 	var jobs []job.Ref
 	sell := func() (sold int, took time.Duration, err error) {

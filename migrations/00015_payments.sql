@@ -53,6 +53,7 @@ CREATE TABLE payments (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX payments_deadline ON payments (deadline) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'processing');
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
 
 -- What has happened to a payment, and to its refund: the dated steps of the timeline.

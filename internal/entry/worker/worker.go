@@ -61,9 +61,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w := &Worker{
 		id: uuid.NewString(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
-		seller:     sale.NewSeller(gate.Brief(0), settings.Retention.Jobs),
-		drawer:     draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
-		draining:   make(chan struct{}),
+		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension}),
+		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
+		draining: make(chan struct{}),
 	}
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)

@@ -39,10 +39,10 @@ var invariants = []invariant{
 		FROM holds h LEFT JOIN purchases p ON p.id = h.purchase_id
 		WHERE h.state = 'used'
 		  AND ((p.campaign_id, p.user_id) IS DISTINCT FROM (h.campaign_id, h.user_id)
-		       OR EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
+		       OR NOT EXISTS (SELECT FROM payment_steps s WHERE s.purchase_id = p.id AND s.event = 'reassigned') AND EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
 		                  EXCEPT SELECT layer, col FROM purchase_items WHERE purchase_id = p.id)
 		       OR h.size <> (SELECT count(*) FROM purchase_items WHERE purchase_id = p.id))`},
-	{"a reserved position belongs to a pending purchase of its owner", `
+	{"a reserved position belongs to an open purchase of its owner", `
 		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
 		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
 		WHERE s.state = 'reserved'
@@ -62,16 +62,19 @@ var invariants = []invariant{
 		WHERE j.kind = 'purchase' AND j.state = 'succeeded'
 		  AND NOT coalesce(p.id::text = j.result ->> 'purchase_id' AND p.completed_at IS NOT NULL
 		                   AND p.state IN ('completed', 'cancelled', 'refunding', 'refunded'), false)`},
-	{"a failed or queued purchase job has sold nothing", `
+	{"a purchase job that failed or is open has sold nothing", `
 		SELECT format('job %s is %s, its purchase %s is %s', j.id, j.state, p.id, p.state)
 		FROM jobs j JOIN purchases p ON p.job_id = j.id
-		WHERE j.state = 'failed' AND p.state <> 'failed' OR j.state = 'queued' AND p.completed_at IS NOT NULL`},
+		WHERE j.state <> 'succeeded' AND p.completed_at IS NOT NULL
+		   OR j.state = 'failed' AND p.state NOT IN ('failed', 'cancelled', 'refunding', 'refunded')
+		   OR j.state IN ('queued', 'awaiting_action') AND p.state NOT IN ('pending', 'awaiting_action')`},
 	{"a succeeded cancellation job has cancelled the purchase it was about", `
 		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
 		FROM jobs j LEFT JOIN purchases p ON p.id::text = j.payload ->> 'purchase_id'
 		WHERE j.kind = 'cancellation' AND j.state = 'succeeded'
-		  AND (p.state, p.campaign_id, p.id::text, p.amount::text)
-		      IS DISTINCT FROM ('cancelled', j.campaign_id, j.result ->> 'purchase_id', j.result ->> 'amount')`},
+		  AND ((p.campaign_id, p.id::text, p.amount::text)
+		       IS DISTINCT FROM (j.campaign_id, j.result ->> 'purchase_id', j.result ->> 'amount')
+		       OR p.cancelled_at IS NULL OR p.state NOT IN ('cancelled', 'refunding', 'refunded'))`},
 	{"a purchase is cancelled by one job", `
 		SELECT format('purchase %s, by %s jobs', payload ->> 'purchase_id', count(*))
 		FROM jobs WHERE kind = 'cancellation' AND state = 'succeeded'
@@ -93,7 +96,8 @@ var invariants = []invariant{
 		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
 	{"a queued job is in the outbox, or its payment goes on", `
 		SELECT format('job %s', j.id) FROM jobs j
-		WHERE j.state = 'queued' AND NOT EXISTS (SELECT FROM payments p WHERE p.purchase_id = j.purchase_id AND p.finished_at IS NULL) AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
+		WHERE j.state = 'queued' AND NOT EXISTS (SELECT FROM payments p WHERE p.purchase_id = j.purchase_id AND p.finished_at IS NULL)
+		  AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
 	{"what refers to a campaign refers to one that exists", `
 		SELECT format('%s of campaign %s', what, campaign_id)
 		FROM (SELECT DISTINCT 'positions' AS what, campaign_id FROM positions

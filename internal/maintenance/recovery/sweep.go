@@ -13,7 +13,6 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/inventory"
@@ -50,7 +49,6 @@ type Sweeper struct {
 	logger    *slog.Logger
 	client    *queue.Client
 	finder    *queue.Finder
-	seller    *sale.Seller
 	rdb       redis.UniversalClient
 	announced *watch.Announcements
 	holds     *inventory.HoldMetrics
@@ -69,7 +67,6 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:    queue.NewFinder(rdb, namespace),
-		seller:    sale.NewSeller(db, settings.Retention.Jobs),
 		announced: watch.NewAnnouncements(rdb, namespace),
 		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 	}

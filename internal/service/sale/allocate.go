@@ -15,11 +15,11 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// decision is the outcome of an order: it is sold, refused, or put off.
+// decision is the outcome of an order: it is sold, reserved, refused, or put off.
 type decision struct {
 	order   *order
-	bought  purchase.Purchase // when it is sold
-	picked  []*inventory.Free // the positions that are sold
+	bought  purchase.Purchase // when it is sold, or with the state pending when it is reserved
+	picked  []*inventory.Free // the positions that are sold or reserved
 	refusal error
 	putOff  bool // another transaction has locked its wallet
 }
@@ -83,7 +83,11 @@ func (a *allocation) decide(o *order) (decision, error) {
 	default:
 		return decision{}, refusal
 	}
-	a.stock.Sell(picked)
+	if bought.State == purchase.Pending {
+		a.stock.Hold(picked)
+	} else {
+		a.stock.Sell(picked)
+	}
 	if o.Selection.HoldID == uuid.Nil {
 		a.bought[o.buyer()] += len(picked)
 	} else {
@@ -124,7 +128,10 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 // purchaseOf makes the purchase of an order and its positions.
 func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Purchase {
 	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
-		Currency: currency, PaymentMethod: o.Payment.Method}
+		Currency: currency, PaymentMethod: o.Payment.Method, State: purchase.Completed}
+	if o.Payment.Method == purchase.Card {
+		p.State = purchase.Pending
+	}
 	if o.Payment.Reference != "" {
 		p.PaymentReference = &o.Payment.Reference
 	}

@@ -27,17 +27,22 @@ type Cancellation struct {
 // Cancelled is the result of a succeeded cancellation job.
 type Cancelled struct {
 	PurchaseID uuid.UUID        `json:"purchase_id"`
-	State      purchase.State   `json:"state"`
+	State      purchase.State   `json:"state"`     // cancelled, or refunding when a card was charged
 	Positions  []ResultPosition `json:"positions"` // free again
-	Amount     money.Amount     `json:"amount"`    // refunded to the wallet, or for the app to refund
+	Amount     money.Amount     `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
 	Currency   string           `json:"currency"`
 }
 
 // Cancel settles cancellation jobs in one transaction: it cancels the purchases, frees
 // their positions and refunds the wallets that paid. A job whose purchase cannot be
 // cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
-// that are final already or do not exist. A job is Busy when its campaign, or the wallet
-// that paid, is locked and wait says not to wait, or not longer.
+// that are final, wait for the end of a payment already, or do not exist. A job is Busy
+// when its campaign, the wallet that paid, or an open payment is locked and wait says not
+// to wait, or not longer.
+//
+// What a card has paid is refunded by a refund row of its own. A purchase that is being
+// paid is not cancelled here: its payment is given up, and its end settles the
+// cancellation (see [Seller.Conclude]).
 //
 // The campaign's lock makes cancellations and sales take turns. After a cancellation a
 // position is free, so the next sale may not sell out the campaign. After the sale that

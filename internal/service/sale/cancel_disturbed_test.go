@@ -25,7 +25,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		want    error
 	}{
 		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, postgres.ErrRows},
-		"the purchase": {`UPDATE purchases SET state = 'refunding' WHERE campaign_id = $1`, postgres.ErrRows},
+		"the purchase": {`UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, postgres.ErrRows},
 		"the campaign": {`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
 		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrSettled},
 	} {
@@ -35,7 +35,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		_, err := sale.NewSeller(disturbed{db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), c.disturb, id)
 			return err
-		}}, time.Hour).Cancel(t.Context(), []job.Ref{ref}, forAll)
+		}}, time.Hour, fixture.Reservations).Cancel(t.Context(), []job.Ref{ref}, forAll)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}

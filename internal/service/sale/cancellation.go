@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 )
 
@@ -23,6 +24,13 @@ type cancellation struct {
 	until    *time.Time         // the policy's deadline
 	late     bool               // it was accepted after the deadline
 	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
+	payment  *openPayment       // nil: no payment is open; shared like bought
+}
+
+// openPayment is the payment of a purchase that is not completed yet.
+type openPayment struct {
+	*payment.Payment
+	locked bool // otherwise another transaction has it
 }
 
 // cancellations is what a transaction of cancellations has locked and read.
@@ -42,8 +50,8 @@ func (in *cancellations) users() (users []string) {
 }
 
 // wantedSQL reads those of the jobs $1 uuid[] that are queued and do not wait for the end
-// of a payment, in order of arrival. The
-// deadline applies to the time of the request, not of this transaction.
+// of a payment, in order of arrival. The deadline applies to the time of the request, not
+// of this transaction.
 const wantedSQL = `
 	SELECT j.id, j.campaign_id, j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
 	FROM unnest($1::uuid[]) AS i (id)
@@ -53,7 +61,8 @@ const wantedSQL = `
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
 // lockCancellations locks the campaigns of jobs and reads, in later statements, what the
-// decisions need. A purchase that many jobs want to cancel is read once.
+// decisions need. A purchase that many jobs want to cancel is read once. It locks the
+// payments that are open.
 func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*cancellations, error) {
 	in := &cancellations{}
 	jobs, campaigns := idsOf(refs)
@@ -92,7 +101,33 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait
 			return nil, fmt.Errorf("job %s: purchase %s is of campaign %s, which is not locked", c.ID, c.PurchaseID, c.bought.CampaignID)
 		}
 	}
-	return in, nil
+	return in, in.lockOpen(ctx, tx, bought, wait)
+}
+
+// lockOpen locks the open payments of purchases and reads them. Without such purchases it
+// costs nothing.
+func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait Wait) error {
+	var ids []uuid.UUID
+	for id, p := range bought {
+		if p != nil && p.State.Open() {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	locked, payments := make(map[uuid.UUID]bool, len(ids)), make(map[uuid.UUID]*payment.Payment, len(ids))
+	var b pgx.Batch
+	wait.queueLockPayments(&b, ids, locked, payments)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("lockCancellations: %w", err)
+	}
+	for _, c := range in.wanted {
+		if p := payments[c.PurchaseID]; p != nil {
+			c.payment = &openPayment{p, locked[c.PurchaseID]}
+		}
+	}
+	return nil
 }
 
 func (in *cancellations) scan(rows pgx.Rows) error {
@@ -119,16 +154,30 @@ func (c *cancellation) check() error {
 		return fault.New(fault.NotFound, "there is no purchase %s", c.PurchaseID)
 	case c.bought.State == purchase.Cancelled:
 		return fault.New(fault.StateConflict, "the purchase is cancelled already")
-	case c.bought.State != purchase.Completed:
-		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one can be cancelled", c.bought.State)
+	case c.bought.State == purchase.Refunding, c.bought.State == purchase.Refunded:
+		return fault.New(fault.StateConflict, "the purchase is %s already", c.bought.State)
+	case c.bought.State != purchase.Completed && c.payment == nil:
+		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
 	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
 		return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and the list of buyers is frozen", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
+	case c.payment != nil:
+		return nil
 	case c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
-	case c.bought.PaymentMethod != purchase.External && c.bought.PaymentMethod != purchase.Wallet:
-		return fault.New(fault.StateConflict, "the purchase was paid by %s; only those paid external or by wallet can be cancelled", c.bought.PaymentMethod)
+	}
+	return nil
+}
+
+// checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It
+// needs the lock of the payment.
+func (c *cancellation) checkPayment() error {
+	switch p := c.payment; {
+	case p.CancelJob != nil:
+		return fault.New(fault.StateConflict, "the purchase is being cancelled already")
+	case !p.Phase.BeforeCapture() && p.Phase != payment.Capturing && p.Phase != payment.Captured:
+		return fault.New(fault.StateConflict, "the payment of the purchase is being given up already")
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 		_, err := sale.NewSeller(disturbed{db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), c.disturb, id)
 			return err
-		}}, time.Hour).Sell(t.Context(), refs, sale.SkipLocked)
+		}}, time.Hour, fixture.Reservations).Sell(t.Context(), refs, sale.SkipLocked)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}

@@ -21,13 +21,15 @@ type effects struct {
 	changes   campaign.Changes
 	sales     []inventory.Sale
 	purchases []purchase.Purchase
+	reserving reserving
 	book      *wallet.Book // nil: no money moves
 	report    Report
 }
 
 // effectsOf turns decisions into effects.
-func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, error) {
+func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Reservations) (*effects, error) {
 	e := &effects{changes: make(campaign.Changes), book: payers.book, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
+	e.reserving.Reservations = reservations
 	for _, h := range in.over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
 	}
@@ -37,6 +39,8 @@ func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, erro
 			e.report.Busy = append(e.report.Busy, d.order.ref())
 		case d.refusal != nil:
 			e.refuse(d)
+		case d.bought.State == purchase.Pending:
+			e.reserve(d)
 		default:
 			if err := e.sell(d); err != nil {
 				return nil, err
@@ -78,13 +82,17 @@ func (e *effects) sell(d decision) error {
 func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
 	e.changes.Queue(&b)
+	e.reserving.queue(&b)
 	if len(e.sales) > 0 {
 		inventory.QueueSell(&b, e.sales)
+	}
+	if len(e.purchases) > 0 {
 		purchase.QueueInsert(&b, e.purchases)
 	}
 	if e.book != nil {
 		e.book.Queue(&b)
 	}
+	e.reserving.queueBegun(&b, e.report.Settled)
 	if len(e.report.Settled) > 0 {
 		job.QueueSettle(&b, e.report.Settled)
 	}

@@ -20,11 +20,13 @@ import (
 // freeze ends the sale of every campaign whose last position this transaction sells:
 // it moves the campaign to drawing, records the root of the sold list and inserts the
 // draw job. It happens once per campaign, so its round trips do not matter.
-func (s *Seller) freeze(ctx context.Context, tx pgx.Tx, in *inputs, out *effects) ([]outbox.Message, error) {
+//
+// Reserved positions are not sold: while a payment is pending, nothing is frozen.
+func (s *Seller) freeze(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes) ([]outbox.Message, error) {
 	var messages []outbox.Message
-	for _, id := range slices.SortedFunc(maps.Keys(out.changes), uuidv7.Compare) {
-		counts, sold := in.campaigns[id].Counts, out.changes[id].Sold
-		if sold == 0 || counts.Sold+sold < counts.Total {
+	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
+		counts, sold := campaigns[id].Counts, changes[id].Sold
+		if sold <= 0 || counts.Sold+sold < counts.Total {
 			continue
 		}
 		made, err := freezeOne(ctx, tx, id, job.DrawRequest(id, "", s.keepJobs))

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
 // inputs is what a transaction has locked and read. Allocation does not change it.
@@ -192,6 +193,9 @@ func (in *inputs) check(o *order) error {
 		if err := o.Selection.Check(c.BaseLength, selectionAt); err != nil {
 			return err
 		}
+	}
+	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
+		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
 	return c.CheckOnSale()
 }

@@ -44,10 +44,12 @@ func FromHold(id uuid.UUID) Selection { return Selection{HoldID: id} }
 const selectionAt = "/selection"
 
 // Payment says how the purchase is paid. With purchase.External the app collects the
-// money.
+// money, with purchase.Card the provider does.
 type Payment struct {
-	Method    purchase.PaymentMethod `json:"method"`
-	Reference string                 `json:"reference,omitempty"`
+	Method        purchase.PaymentMethod `json:"method"`
+	Reference     string                 `json:"reference,omitempty"`      // of the app; for purchase.External
+	PaymentMethod string                 `json:"payment_method,omitempty"` // pm_… of the provider; for purchase.Card
+	ReturnURL     string                 `json:"return_url,omitempty"`     // where an authentication ends; for purchase.Card
 }
 
 // Result is the result of a succeeded purchase job.

@@ -83,11 +83,11 @@ func (m *model) settleBacks(refs []job.Ref, wait sale.Wait) {
 	}
 }
 
-// givenBack counts the positions of cancelled purchases.
+// givenBack counts the positions of cancelled purchases that had been completed.
 func (m *model) givenBack(rt *rapid.T) (n int) {
 	err := m.db.QueryRow(m.t.Context(), `
 		SELECT count(*) FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
-		WHERE p.campaign_id = $1 AND p.state = 'cancelled'`, m.id).Scan(&n)
+		WHERE p.campaign_id = $1 AND p.state IN ('cancelled', 'refunding') AND p.completed_at IS NOT NULL`, m.id).Scan(&n)
 	if err != nil {
 		rt.Fatal(err)
 	}

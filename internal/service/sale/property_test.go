@@ -24,25 +24,25 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 )
 
 // Invariants, checked after every step of random, concurrent purchases, some of
-// them paid by wallet, cancellations, reservations, expiries, repeated deliveries,
-// dying workers and draws:
+// them paid by wallet or card, cancellations, expiries, steps of payments, conclusions,
+// repeated deliveries, dying workers, draws, and now and then the end of the campaign:
 //
 //   - everything package audit checks: a position has at most one owner, the
 //     counters equal the rows, nobody is over the limit, a succeeded job has
 //     exactly its purchase and a failed one none, what wallets paid and got back
-//     is in the ledger once, a campaign is drawn only when every position is
-//     sold, and the draw can be redone;
+//     is in the ledger once, payments and their purchases agree, a campaign is drawn
+//     only when every position is sold, and the draw can be redone;
 //   - a final job never changes again: not its state, not its result;
 //   - sold shrinks by what was cancelled and by nothing else, and what a batch
 //     reports as settled is settled.
 //
-// And at the end, when every job was delivered once more without a death: every
-// job is final, and a sold-out campaign has one draw.
+// And at the end, when every job was delivered once more without a death, and every
+// payment led to its end: every job is final, a sold-out campaign has one draw, and what
+// the provider has captured has sold positions or one refund, and nothing else has.
 func TestRandomInterleavingsKeepTheInvariants(t *testing.T) {
 	t.Parallel()
 	db, cases := fixture.DB(t), 0
@@ -71,6 +71,8 @@ type model struct {
 	id     uuid.UUID
 	base   int
 	seller *sale.Seller
+	late   *sale.Seller // its reservations are over at once
+	bank   *bank
 
 	mu    sync.Mutex
 	jobs  []job.Ref // purchases
@@ -82,8 +84,9 @@ type model struct {
 
 func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
-		seller: fixture.Seller(db)}
+		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour}), bank: newBank()}
 	draft := fixture.Draft(m.base)
+	draft.Policies.LatePayment = rapid.SampledFrom([]string{campaign.LatePaymentRefund, campaign.LatePaymentReassign}).Draw(rt, "late payment")
 	if limit := rapid.IntRange(0, 4).Draw(rt, "limit"); limit > 0 {
 		draft.PurchaseLimit = &limit
 	}
@@ -105,7 +108,8 @@ func (o operation) String() string { return o.name }
 func (m *model) operations() []operation {
 	return []operation{
 		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
-		{"reserve", m.reserve}, {"expire", m.expire}, {"draw", m.draw},
+		{"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
+		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"conclude", m.conclude}, {"conclude", m.conclude}, {"conclude and die", m.concludeAndDie},
 		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
 	}
 }
@@ -115,7 +119,7 @@ func (m *model) order(rt *rapid.T) func() {
 	for range rapid.IntRange(1, 6).Draw(rt, "orders") {
 		user := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "user"))
 		layer := rapid.IntRange(0, m.base).Draw(rt, "layer")
-		request := rapid.SampledFrom([]func(testing.TB, uuid.UUID, string, int, int) job.Request{fixture.PurchaseRequest, fixture.WalletRequest}).Draw(rt, "paid")
+		request := rapid.SampledFrom([]func(testing.TB, uuid.UUID, string, int, int) job.Request{fixture.PurchaseRequest, fixture.WalletRequest, fixture.CardRequest, fixture.CardRequest}).Draw(rt, "paid")
 		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
 	}
 	return func() {
@@ -143,19 +147,25 @@ func (m *model) some(rt *rapid.T) []job.Ref {
 
 func (m *model) deliver(rt *rapid.T) func() {
 	refs, wait := m.some(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
-	return func() { m.sell(refs, wait) }
+	seller := rapid.SampledFrom([]*sale.Seller{m.seller, m.late}).Draw(rt, "seller")
+	return func() { m.sell(seller, refs, wait) }
 }
 
-func (m *model) sell(refs []job.Ref, wait sale.Wait) {
+func (m *model) sell(seller *sale.Seller, refs []job.Ref, wait sale.Wait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)
 		}
 	}()
-	report, err := m.seller.Sell(m.t.Context(), refs, wait)
+	report, err := seller.Sell(m.t.Context(), refs, wait)
+	m.after("sell", report, err)
+}
+
+// after notes what follows from a batch.
+func (m *model) after(what string, report sale.Report, err error) {
 	if err != nil {
 		if !postgres.IsTransient(err) {
-			m.t.Errorf("sell: %v", err)
+			m.t.Errorf("%s: %v", what, err)
 		}
 		return
 	}
@@ -176,34 +186,7 @@ func (m *model) deliverAndDie(rt *rapid.T) func() {
 	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
 		defer failpoint.Set("sale.commit", victim, func() { panic(errDies) })()
-		m.sell(refs, sale.WaitForCampaign)
-	}
-}
-
-func (m *model) reserve(rt *rapid.T) func() {
-	ttl := time.Duration(rapid.SampledFrom([]int{-1, 3600}).Draw(rt, "ttl")) * time.Second
-	return func() {
-		m.mu.Lock() // one at a time, so that what is free is not taken in between
-		defer m.mu.Unlock()
-		c, err := campaign.Get(m.t.Context(), m.db, m.id)
-		if err != nil || c.State != campaign.Active || c.Counts.Available() < 1 || c.PurchaseLimit != nil {
-			return
-		}
-		_, _, _ = fixture.TryReserve(m.t, m.db, m.id, "undecided", 1, ttl) // another may have been faster
-	}
-}
-
-func (m *model) expire(*rapid.T) func() {
-	return func() {
-		found, err := purchase.FindExpired(m.t.Context(), m.db, 100)
-		if err != nil {
-			m.t.Errorf("expire: %v", err)
-		}
-		for _, e := range found {
-			if _, _, err := m.seller.Expire(m.t.Context(), e); err != nil && !postgres.IsTransient(err) {
-				m.t.Errorf("expire: %v", err)
-			}
-		}
+		m.sell(m.seller, refs, sale.WaitForCampaign)
 	}
 }
 
@@ -258,11 +241,13 @@ func (m *model) check(rt *rapid.T) {
 // finish delivers every job once more, to a worker that lives.
 func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
-		m.sell(m.jobs, sale.WaitForCampaign)
+		m.sell(m.seller, m.jobs, sale.WaitForCampaign)
 	}
 	m.settleBacks(m.backs, forAll)
+	m.endPayments(rt)
 	m.draw(rt)()
 	m.check(rt)
+	m.balance(rt)
 	if want := len(m.jobs) + len(m.backs); len(m.final) != want {
 		rt.Errorf("%d of %d jobs are final", len(m.final), want)
 	}

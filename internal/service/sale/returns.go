@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
 	"triprize/internal/store/wallet"
 )
 
@@ -21,10 +22,13 @@ import (
 type returns struct {
 	changes   campaign.Changes
 	positions []inventory.Return
-	purchases []uuid.UUID
+	purchases []uuid.UUID // paid external or by wallet
 	by        []string
 	reasons   []string
 	payees    *wallet.Payees
+	cards     []purchase.End // of purchases that are paid by card
+	refunds   []refund.Refund
+	taking    taking
 	report    Report
 }
 
@@ -33,11 +37,17 @@ type returns struct {
 func (r *returns) decide(c *cancellation) error {
 	err := c.check()
 	byWallet := err == nil && c.bought.PaymentMethod == purchase.Wallet
-	if byWallet && r.payees.Busy(ownerOf(c.bought)) {
+	if byWallet && r.payees.Busy(ownerOf(c.bought)) || err == nil && c.payment != nil && !c.payment.locked {
 		r.report.Busy = append(r.report.Busy, c.Ref)
 		return nil
 	}
-	if byWallet {
+	if err == nil && c.payment != nil {
+		if err = c.checkPayment(); err == nil {
+			r.take(c)
+			return nil
+		}
+	}
+	if err == nil && byWallet {
 		err = r.payees.PayBack(payBackOf(c.bought))
 	}
 	switch {
@@ -55,12 +65,21 @@ func (r *returns) decide(c *cancellation) error {
 func (r *returns) cancel(c *cancellation) error {
 	p := c.bought
 	p.State = purchase.Cancelled // for further cancellations of it
+	if p.PaymentMethod == purchase.Card {
+		p.State = purchase.Refunding
+	}
 	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
 	r.report.Settled = append(r.report.Settled, job.Outcome{ID: c.ID, Result: answer})
-	r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)
+	if p.PaymentMethod == purchase.Card {
+		made := refundOf(p, refund.PurchaseCancelled)
+		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Ref())
+		r.cards = append(r.cards, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
+	} else {
+		r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)
+	}
 	for _, item := range p.Items {
 		r.positions = append(r.positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
 	}
@@ -75,17 +94,23 @@ func (r *returns) cancel(c *cancellation) error {
 // jobs, in one round trip and in the order of locks. Each statement fails when it does
 // not change exactly its rows.
 func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
-	if len(r.report.Settled) == 0 {
+	if len(r.report.Settled) == 0 && len(r.taking.begun) == 0 {
 		return nil
 	}
 	var b pgx.Batch
+	r.changes.Queue(&b)
+	r.taking.queuePayments(&b)
+	queueSome(&b, refundSteps(r.refunds), queueSteps)
+	queueSome(&b, r.refunds, refund.QueueInsert)
+	queueSome(&b, r.positions, inventory.QueueTakeBack)
 	if len(r.purchases) > 0 {
-		r.changes.Queue(&b)
-		inventory.QueueTakeBack(&b, r.positions)
 		purchase.QueueCancel(&b, r.purchases, r.by, r.reasons)
 	}
+	queueSome(&b, r.cards, purchase.QueueRefunding)
+	r.taking.queuePurchases(&b)
 	r.payees.Queue(&b)
-	job.QueueSettle(&b, r.report.Settled)
+	r.taking.queueBegun(&b, r.report.Settled)
+	queueSome(&b, r.report.Settled, job.QueueSettle)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

@@ -11,17 +11,27 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
 )
 
-// Seller settles purchase jobs and cancellation jobs, many in one transaction.
+// Seller settles purchase jobs and cancellation jobs, and concludes payments, many in
+// one transaction.
 type Seller struct {
-	db       postgres.Beginner
-	keepJobs time.Duration
+	db           postgres.Beginner
+	keepJobs     time.Duration
+	reservations Reservations
+}
+
+// Reservations says how long positions are reserved for payments.
+type Reservations struct {
+	For          time.Duration // from the reservation on
+	MaxExtension time.Duration // while the provider is away, beyond that
 }
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
-func NewSeller(db postgres.Beginner, keepJobs time.Duration) *Seller {
-	return &Seller{db: db, keepJobs: keepJobs}
+func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
+	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations}
 }
 
 // Wait says what a transaction waits for when another one has it locked.
@@ -70,13 +80,16 @@ type Report struct {
 	Messages []outbox.Message // of draw jobs, to be dispatched
 	Sold     int              // positions
 	Broken   []error          // of jobs that failed because a wallet is broken: an operator must look at it
+	Payments []payment.Ref    // that are due now: the worker dispatches tasks for them
+	Refunds  []refund.Ref     // that are due now: likewise
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
-// Sell settles purchase jobs in one transaction. It ignores jobs that are final already
-// or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
+// Sell settles purchase jobs in one transaction. An order that is paid by card is not
+// settled: its positions are reserved, and its payment begins. Sell ignores jobs that are
+// final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
 // to wait, or not longer.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
 	var report Report
@@ -112,14 +125,14 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err != nil {
 		return Report{}, err
 	}
-	out, err := effectsOf(in, payers, append(refused, decided...))
+	out, err := effectsOf(in, payers, append(refused, decided...), s.reservations)
 	if err != nil {
 		return Report{}, err
 	}
 	if err := out.write(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	if out.report.Messages, err = s.freeze(ctx, tx, in, out); err != nil {
+	if out.report.Messages, err = s.freeze(ctx, tx, in.campaigns, out.changes); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("sale.commit", in.users)

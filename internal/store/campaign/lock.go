@@ -49,6 +49,7 @@ type Status struct {
 	BaseLength    int
 	Currency      string
 	PurchaseLimit *int
+	LatePayment   string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
 	Counts        Counts
 }
 
@@ -73,7 +74,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
-		       base_length, currency, purchase_limit, positions_total, positions_reserved, positions_sold
+		       base_length, currency, purchase_limit, policies ->> 'late_payment', positions_total, positions_reserved, positions_sold
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, scanStatus)
@@ -86,6 +87,6 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
-		&s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
+		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
 	return s, err
 }

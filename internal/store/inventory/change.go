@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
 )
 
@@ -148,6 +147,11 @@ type Sale struct {
 // positions must still have the version at which they were found. It comes after
 // campaign.Changes.
 func QueueSell(b *pgx.Batch, sales []Sale) {
+	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`)
+}
+
+// queueTake gives positions to purchases, in the state that set says.
+func queueTake(b *pgx.Batch, sales []Sale, set string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
 	var owners []string
@@ -164,58 +168,18 @@ func QueueSell(b *pgx.Batch, sales []Sale) {
 	}
 	b.Queue(`
 		UPDATE positions p
-		SET state = 'sold', version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, sold_at = clock_timestamp(),
-		    hold_id = NULL, expires_at = NULL
+		SET version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, hold_id = NULL, `+set+`
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[])
 		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id)
 		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
 		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`,
-		campaigns, layers, cols, versions, owners, purchases, holds).Exec(postgres.Exactly(len(campaigns), "positions"))
+		append([]any{campaigns, layers, cols, versions, owners, purchases, holds}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
 	if len(used) > 0 {
 		b.Queue(`
 			UPDATE holds h SET state = 'used', purchase_id = u.purchase_id, ended_at = clock_timestamp()
 			FROM unnest($1::uuid[], $2::uuid[]) AS u (id, purchase_id)
 			WHERE h.id = u.id AND h.state = 'active'`, used, usedBy).Exec(postgres.Exactly(len(used), "active holds"))
 	}
-}
-
-// Return is a position that a cancelled purchase gives back.
-type Return struct {
-	CampaignID uuid.UUID
-	PurchaseID uuid.UUID
-	triangle.Position
-}
-
-// QueueTakeBack frees positions. Each must still be sold, and to the purchase that
-// gives it back: one that was freed before may have a new owner. It comes after
-// campaign.Changes.
-func QueueTakeBack(b *pgx.Batch, returns []Return) {
-	n := len(returns)
-	campaigns, purchases, layers, cols := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int, n), make([]int, n)
-	for i, r := range returns {
-		campaigns[i], purchases[i], layers[i], cols[i] = r.CampaignID, r.PurchaseID, r.Layer, r.Column
-	}
-	b.Queue(`
-		UPDATE positions p
-		SET state = 'available', version = p.version + 1, board_version = `+counted+`, user_id = NULL, purchase_id = NULL, sold_at = NULL
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[]) AS r (campaign_id, layer, col, purchase_id)
-		WHERE p.campaign_id = r.campaign_id AND p.layer = r.layer AND p.col = r.col
-		  AND p.purchase_id = r.purchase_id AND p.state = 'sold'`, campaigns, layers, cols, purchases).
-		Exec(postgres.Exactly(n, "sold positions"))
-}
-
-// FreeReserved frees the positions that a purchase has reserved and returns how many,
-// which campaign.Changes needs, so it comes before. It finds them by purchase, because a
-// position of an expired reservation may have a new owner.
-func FreeReserved(ctx context.Context, tx pgx.Tx, campaignID, purchaseID uuid.UUID) (int, error) {
-	tag, err := tx.Exec(ctx, `
-		UPDATE positions p
-		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, purchase_id = NULL, expires_at = NULL
-		WHERE campaign_id = $1 AND purchase_id = $2 AND state = 'reserved'`, campaignID, purchaseID)
-	if err != nil {
-		return 0, fmt.Errorf("inventory.FreeReserved(%s): %w", purchaseID, err)
-	}
-	return int(tag.RowsAffected()), nil
 }
 
 // DeleteEndedHolds deletes up to limit holds that ended longer ago than keep, the oldest

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -72,12 +73,12 @@ func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 	db := fixture.DB(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		id := fill(t, db, rapid.IntRange(3, 5).Draw(rt, "base length"))
-		reserved := make(map[uuid.UUID]int)
+		reserved := make(map[uuid.UUID][]inventory.Free)
 		counts := [3]int{len(all(t, db, id)), 0, 0}
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 				if rapid.Bool().Draw(rt, "release") {
-					release(t, rt, tx, id, reserved, &counts)
+					release(t, rt, tx, reserved, &counts)
 				} else {
 					take(t, rt, tx, id, reserved, &counts)
 				}
@@ -94,23 +95,31 @@ func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 	})
 }
 
-// release releases one of the reservations, if there are any.
-func release(t *testing.T, rt *rapid.T, tx pgx.Tx, id uuid.UUID, reserved map[uuid.UUID]int, counts *[3]int) {
-	purchases := slices.SortedFunc(maps.Keys(reserved), func(a, b uuid.UUID) int { return reserved[a] - reserved[b] })
+// release releases one of the reservations, or sells it, if there are any.
+func release(t *testing.T, rt *rapid.T, tx pgx.Tx, reserved map[uuid.UUID][]inventory.Free, counts *[3]int) {
+	purchases := slices.SortedFunc(maps.Keys(reserved), func(a, b uuid.UUID) int { return len(reserved[a]) - len(reserved[b]) })
 	if len(purchases) == 0 {
 		return
 	}
-	p := rapid.SampledFrom(purchases).Draw(rt, "purchase")
-	n, err := inventory.FreeReserved(t.Context(), tx, id, p)
-	if err != nil || n != reserved[p] {
-		rt.Fatalf("released %d of %d: %v", n, reserved[p], err)
+	p, pay := rapid.SampledFrom(purchases).Draw(rt, "purchase"), rapid.Bool().Draw(rt, "paid")
+	n := len(reserved[p])
+	var b pgx.Batch
+	if pay {
+		inventory.QueueSellReserved(&b, returns(p, reserved[p]...))
+		counts[2] += n
+	} else {
+		inventory.QueueFreeReserved(&b, returns(p, reserved[p]...))
+		counts[0] += n
 	}
-	counts[0], counts[1] = counts[0]+n, counts[1]-n
+	if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+		rt.Fatal(err)
+	}
+	counts[1] -= n
 	delete(reserved, p)
 }
 
 // take sells or reserves what is found for a random need.
-func take(t *testing.T, rt *rapid.T, tx pgx.Tx, id uuid.UUID, reserved map[uuid.UUID]int, counts *[3]int) {
+func take(t *testing.T, rt *rapid.T, tx pgx.Tx, id uuid.UUID, reserved map[uuid.UUID][]inventory.Free, counts *[3]int) {
 	need := needs(id, rapid.IntRange(0, 5).Draw(rt, "layer"), rapid.IntRange(1, 6).Draw(rt, "count"))
 	free := find(t, tx, need)
 	if len(free) > need.Count || len(free) > counts[0] {
@@ -119,9 +128,13 @@ func take(t *testing.T, rt *rapid.T, tx pgx.Tx, id uuid.UUID, reserved map[uuid.
 	purchase := uuid.New()
 	counts[0] -= len(free)
 	if rapid.Bool().Draw(rt, "reserve") {
-		set(t, tx, inventory.Reserved, purchase, free...)
+		var b pgx.Batch
+		inventory.QueueReserve(&b, []inventory.Sale{{UserID: "a", PurchaseID: purchase, Picked: pointers(free)}}, time.Hour)
+		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+			rt.Fatalf("not reserved: %v", err)
+		}
 		if len(free) > 0 {
-			reserved[purchase] = len(free)
+			reserved[purchase] = free
 		}
 		counts[1] += len(free)
 		return

@@ -101,6 +101,14 @@ func sell(t *testing.T, db postgres.Beginner, user string, purchase uuid.UUID, f
 	})
 }
 
+// returns is what a purchase gives back, or has reserved.
+func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Return) {
+	for _, f := range free {
+		list = append(list, inventory.Return{CampaignID: f.CampaignID, PurchaseID: purchase, Position: f.Position})
+	}
+	return list
+}
+
 // newHold is a hold of free positions by the user "holder" that ends so much from now.
 func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder",

@@ -11,12 +11,18 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// QueueLock locks jobs in the order of their ids. A transaction that does more than one
+// of the things below, or one of them and QueueSettle, locks all its jobs first.
+func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {
+	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, jobs)
+}
+
 // QueueBegun notes the purchases that queued jobs have begun, or wait for. From now on
 // the jobs are not delivered, counted or given up: the payments of the purchases lead
 // them to their ends. It takes the last locks of a transaction, as QueueSettle does, and
 // comes before it.
 func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
-	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, jobs) // the UPDATE alone has no order
+	QueueLock(b, jobs) // the UPDATE alone has no order
 	b.Queue(`
 		UPDATE jobs j SET purchase_id = b.purchase_id, attempts = greatest(j.attempts, 1)
 		FROM unnest($1::uuid[], $2::uuid[]) AS b (id, purchase_id)
@@ -56,4 +62,10 @@ func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, ex
 		return false, fmt.Errorf("job.OthersQueued: %w", err)
 	}
 	return queued, nil
+}
+
+// QueueNotAwaiting notes that open jobs do not wait for their buyers any more.
+func QueueNotAwaiting(b *pgx.Batch, jobs []uuid.UUID) {
+	QueueLock(b, jobs)
+	b.Queue(`UPDATE jobs SET state = 'queued', progress = NULL WHERE id = ANY($1) AND state = 'awaiting_action'`, jobs)
 }

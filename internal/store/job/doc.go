@@ -5,7 +5,8 @@
 //	queued ─┤──▶ awaiting_action ──┬▶
 //	        └──────────────────────┴▶ failed
 //
-// awaiting_action is for payments that need the buyer: nothing sets it yet.
+// awaiting_action is for payments that need the buyer. A job that has begun a purchase
+// ([QueueBegun]) is led to its end by the purchase's payment, and by nothing else.
 //
 // There are two ways to a job. An [Intake] makes queued jobs for workers; package
 // outbox stores them with the messages that deliver them, at least once. [Once]

@@ -47,7 +47,7 @@ func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
 	for i, o := range outcomes {
 		ids[i], states[i], results[i], problems[i] = o.ID, string(o.State()), o.Result, o.Problem
 	}
-	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids) // the UPDATE alone has no order
+	QueueLock(b, ids) // the UPDATE alone has no order
 	b.Queue(`
 		UPDATE jobs j
 		SET state = o.state, result = o.result, problem = o.problem,

@@ -10,28 +10,64 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// QueueGiveUpCampaign gives up the payments of a cancelled campaign that can still be
-// given up without a refund, as [Phase.BeforeCapture] says. Workers that have them are
-// fenced, and they are due at once. It adds their names to given. Call it under the
-// campaign's lock.
-func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
-	b.Queue(`SELECT FROM payments WHERE campaign_id = $1 AND finished_at IS NULL ORDER BY purchase_id FOR NO KEY UPDATE`, campaignID)
-	b.Queue(`
-		UPDATE payments
-		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp()
-		WHERE campaign_id = $1 AND finished_at IS NULL AND phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')
-		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
-		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
+// beforeCapture is Phase.BeforeCapture in SQL, and the condition of the index
+// payments_deadline.
+const beforeCapture = `phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')`
+
+// Taking is a cancellation that takes back a purchase whose payment is open.
+type Taking struct {
+	PurchaseID uuid.UUID
+	JobID      uuid.UUID // of the cancellation, which ends with the payment
+	By         string
+	Reason     string // may be empty
 }
 
-// CountOpen counts the payments of a campaign whose end is not known, without the late
-// ones: those have no positions any more, and may take as long as they like.
-func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM payments WHERE campaign_id = $1 AND finished_at IS NULL AND phase <> 'late'`, campaignID).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("payment.CountOpen(%s): %w", campaignID, err)
+// QueueGiveUp gives payments up that buyers take back before they are captured: they are
+// expiring, and due at once. A worker that has one of them is fenced, so it confirms and
+// captures nothing any more.
+func QueueGiveUp(b *pgx.Batch, taken []Taking) {
+	queueTaken(b, taken, `, phase = 'expiring', ending = 'cancelled', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
+		    next_action = NULL, faults = 0, waiting_for = NULL`, `p.`+beforeCapture, "payments before their capture")
+}
+
+// QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
+// They change no version: whoever captures goes on, and what was captured is returned
+// when the payment is concluded.
+func QueueTakeCaptured(b *pgx.Batch, taken []Taking) {
+	queueTaken(b, taken, ``, `p.phase IN ('capturing', 'captured')`, "payments that are captured")
+}
+
+func queueTaken(b *pgx.Batch, taken []Taking, set, where, what string) {
+	n := len(taken)
+	ids, jobs, by, reasons := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	for i, t := range taken {
+		ids[i], jobs[i], by[i], reasons[i] = t.PurchaseID, t.JobID, t.By, t.Reason
 	}
-	return n, nil
+	b.Queue(`
+		UPDATE payments p SET cancel_job = t.job, cancelled_by = t.by, cancel_reason = nullif(t.reason, '')`+set+`
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS t (id, job, by, reason)
+		WHERE p.purchase_id = t.id AND p.cancel_job IS NULL AND `+where, ids, jobs, by, reasons).Exec(postgres.Exactly(n, what))
+}
+
+// Expire gives up to limit payments up whose deadline is over, the oldest first: those
+// that no worker has, and whose capture was not begun. They are expiring, and due at once.
+// It skips what is locked.
+func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
+	expired, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Ref], `
+		WITH over AS (
+			SELECT purchase_id FROM payments
+			WHERE `+beforeCapture+` AND deadline <= (SELECT clock_timestamp()) AND (lease_until IS NULL OR lease_until <= clock_timestamp())
+			ORDER BY deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+		), steps AS (
+			INSERT INTO payment_steps (purchase_id, event) SELECT purchase_id, $2 FROM over
+		)
+		UPDATE payments p
+		SET phase = 'expiring', ending = 'expired', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
+		    next_action = NULL, faults = 0, waiting_for = NULL
+		FROM over o WHERE p.purchase_id = o.purchase_id
+		RETURNING p.purchase_id, p.campaign_id, p.job_id, p.version`, limit, StepExpired)
+	if err != nil {
+		return nil, fmt.Errorf("payment.Expire: %w", err)
+	}
+	return expired, nil
 }

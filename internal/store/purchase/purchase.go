@@ -25,6 +25,9 @@ const (
 	Refunded       State = "refunded"
 )
 
+// Open reports whether a purchase in this state is not paid yet and may still be.
+func (s State) Open() bool { return s == Pending || s == AwaitingAction }
+
 // PaymentMethod is how a purchase is paid.
 type PaymentMethod string
 

@@ -14,28 +14,31 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// QueueInsert stores completed purchases with their items, in two statements.
+// QueueInsert stores purchases with their items, in two statements. They are completed,
+// or with the state Pending they wait for their payments.
 func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	n := len(purchases)
 	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
-	references, nonces := make([]*string, n), make([][]byte, n)
+	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
 	var owners []uuid.UUID
 	var layers, cols []int
 	var prices []int64
 	for i, p := range purchases {
 		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
 		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
-		references[i], nonces[i] = p.PaymentReference, p.Nonce[:]
+		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
 		for _, item := range p.Items {
 			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
 		}
 	}
 	b.Queue(`
 		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at)
-		SELECT p.*, 'completed', clock_timestamp()
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[]) AS p`,
-		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces)
+		SELECT id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce,
+		       CASE WHEN waits THEN 'pending' ELSE 'completed' END, CASE WHEN NOT waits THEN clock_timestamp() END
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bool[])
+		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits)`,
+		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits)
 	b.Queue(`
 		INSERT INTO purchase_items (purchase_id, layer, col, price)
 		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
@@ -113,20 +116,6 @@ func SoldList(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]fair
 		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
 	}
 	return sold, nil
-}
-
-// Fail makes a pending purchase failed and returns its job. ok is false when
-// the purchase is no longer pending.
-func Fail(ctx context.Context, tx pgx.Tx, id uuid.UUID, code fault.Code) (jobID uuid.UUID, ok bool, err error) {
-	err = tx.QueryRow(ctx, `
-		UPDATE purchases SET state = 'failed', failure = $2 WHERE id = $1 AND state = 'pending' RETURNING job_id`, id, code).Scan(&jobID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return uuid.Nil, false, nil
-	}
-	if err != nil {
-		return uuid.Nil, false, fmt.Errorf("purchase.Fail(%s): %w", id, err)
-	}
-	return jobID, true, nil
 }
 
 // QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It

@@ -1,0 +1,90 @@
+package audit
+
+// payments is the invariants of purchases by card: payments and refunds here, whatever the
+// provider says. The comparison with the provider's own list is another matter.
+var payments = []invariant{
+	{"a purchase by card has its payment, and no other purchase has one", `
+		SELECT format('purchase %s of job %s by %s: %s %s; payment of job %s: %s %s', coalesce(p.id, y.purchase_id), p.job_id, p.payment_method,
+		              p.amount, p.currency, y.job_id, y.amount, y.currency)
+		FROM (SELECT * FROM purchases WHERE payment_method = 'card') p FULL JOIN payments y ON y.purchase_id = p.id
+		WHERE (p.id, p.job_id, p.campaign_id, p.amount, p.currency)
+		      IS DISTINCT FROM (y.purchase_id, y.job_id, y.campaign_id, y.amount, y.currency)`},
+	{"a purchase that waits for its payment is paid by card", `
+		SELECT format('purchase %s is %s, by %s', id, state, payment_method)
+		FROM purchases WHERE state IN ('pending', 'awaiting_action') AND payment_method <> 'card'`},
+	{"an open payment keeps the positions of its purchase until they are released, and a finished one keeps none", `
+		SELECT format('payment %s is %s and keeps %s of %s', y.purchase_id, y.phase, k.n, i.n)
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id
+		CROSS JOIN LATERAL (SELECT count(*) AS n FROM purchase_items WHERE purchase_id = y.purchase_id) i
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS n, count(*) FILTER (WHERE w.layer IS NOT NULL) AS listed
+			FROM positions s LEFT JOIN purchase_items w ON w.purchase_id = s.purchase_id AND w.layer = s.layer AND w.col = s.col
+			WHERE s.campaign_id = y.campaign_id AND s.user_id = p.user_id AND s.purchase_id = y.purchase_id AND s.state = 'reserved') k
+		CROSS JOIN LATERAL (
+			SELECT y.finished_at IS NOT NULL OR EXISTS (SELECT FROM payment_steps t WHERE t.purchase_id = y.purchase_id AND t.event = 'released') AS gone) r
+		WHERE (k.n, k.listed) IS DISTINCT FROM (CASE WHEN r.gone THEN 0 ELSE i.n END, CASE WHEN r.gone THEN 0 ELSE i.n END)
+		   OR y.phase = 'late' AND NOT r.gone`},
+	{"a reserved position belongs to an open payment", `
+		SELECT format('position %s/%s/%s, payment %s', s.campaign_id, s.layer, s.col, y.phase)
+		FROM positions s LEFT JOIN payments y ON y.purchase_id = s.purchase_id
+		WHERE s.state = 'reserved' AND (y.finished_at IS NOT NULL OR y.purchase_id IS NULL)`},
+	{"a purchase is what its payment has made of it", `
+		SELECT format('payment %s is %s, its purchase is %s, completed at %s', y.purchase_id, y.phase, p.state, p.completed_at)
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id
+		WHERE NOT CASE y.phase
+			WHEN 'settled' THEN p.state IN ('completed', 'refunding', 'refunded') AND p.completed_at IS NOT NULL
+			WHEN 'returned' THEN p.state IN ('refunding', 'refunded') AND p.completed_at IS NULL
+			WHEN 'cancelled' THEN p.state IN ('failed', 'cancelled') AND p.completed_at IS NULL
+			WHEN 'captured' THEN p.state <> 'completed' AND p.completed_at IS NULL
+			ELSE p.state IN ('pending', 'awaiting_action') AND p.completed_at IS NULL END`},
+	{"a purchase that waits for its buyer says how to go on, and so does its job", `
+		SELECT format('payment %s is %s with %s; purchase %s, job %s with %s', y.purchase_id, y.phase, y.next_action, p.state, j.state, j.progress)
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id LEFT JOIN jobs j ON j.id = y.job_id
+		WHERE y.phase = 'action' AND (y.next_action IS NULL OR p.state <> 'awaiting_action' OR j.state IS DISTINCT FROM 'awaiting_action')
+		   OR (p.state = 'awaiting_action') <> (coalesce(j.state, '') = 'awaiting_action')
+		   OR j.state = 'awaiting_action' AND j.progress -> 'next_action' ->> 'url' IS NULL`},
+	{"only a job whose payment is open waits for a buyer", `
+		SELECT format('job %s, payment %s', j.id, y.phase)
+		FROM jobs j LEFT JOIN payments y ON y.job_id = j.id
+		WHERE j.state = 'awaiting_action' AND (y.purchase_id IS NULL OR y.finished_at IS NOT NULL)`},
+	{"the job of a payment is open as long as its purchase, and ends with it", `
+		SELECT format('payment %s is %s, its purchase %s, its job %s is %s', y.purchase_id, y.phase, p.state, j.id, j.state)
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.job_id
+		WHERE j.purchase_id IS DISTINCT FROM y.purchase_id OR j.kind <> 'purchase'
+		   OR (j.state IN ('queued', 'awaiting_action')) <> (p.state IN ('pending', 'awaiting_action'))
+		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('returned', 'cancelled') AND j.state <> 'failed'`},
+	{"a purchase that waits for its payment has its job", `
+		SELECT format('purchase %s', p.id) FROM purchases p
+		WHERE p.state IN ('pending', 'awaiting_action') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = p.job_id)`},
+	{"a cancellation waits for the open payment that ends with it, and for no other", `
+		SELECT format('cancellation %s is %s, for purchase %s; payment %s is %s and ends with %s', j.id, j.state, j.purchase_id, y.purchase_id, y.phase, y.cancel_job)
+		FROM (SELECT * FROM jobs WHERE kind = 'cancellation' AND purchase_id IS NOT NULL) j
+		FULL JOIN (SELECT * FROM payments WHERE cancel_job IS NOT NULL) y ON y.cancel_job = j.id
+		LEFT JOIN purchases p ON p.id = y.purchase_id
+		WHERE j.id IS NOT NULL AND (y.purchase_id IS DISTINCT FROM j.purchase_id OR j.payload ->> 'purchase_id' <> j.purchase_id::text)
+		   OR j.id IS NOT NULL AND (j.state = 'queued') <> coalesce(p.state IN ('pending', 'awaiting_action'), false)
+		   OR j.id IS NULL AND p.state IN ('pending', 'awaiting_action')
+		   OR j.state = 'failed'`},
+	{"a card purchase that is given back has one refund, of all its money to its buyer", `
+		SELECT format('purchase %s of %s over %s %s is %s; refund %s to %s over %s %s', coalesce(p.id, r.purchase_id), p.user_id, p.amount, p.currency, p.state,
+		              r.id, r.user_id, r.amount, r.currency)
+		FROM (SELECT * FROM purchases WHERE state IN ('refunding', 'refunded')) p
+		FULL JOIN (SELECT * FROM refunds WHERE method = 'card') r ON r.purchase_id = p.id
+		WHERE (p.id, p.campaign_id, p.user_id, p.amount, p.currency)
+		      IS DISTINCT FROM (r.purchase_id, r.campaign_id, r.user_id, r.amount, r.currency)`},
+	{"a purchase is refunded when its refund is finished, and not before", `
+		SELECT format('purchase %s is %s, its refund %s is %s', p.id, p.state, r.id, r.state)
+		FROM refunds r JOIN purchases p ON p.id = r.purchase_id
+		WHERE r.method = 'card' AND (p.state = 'refunded') <> (r.finished_at IS NOT NULL)`},
+	{"only captured money is refunded by card", `
+		SELECT format('refund %s of purchase %s: its payment is %s', r.id, r.purchase_id, y.phase)
+		FROM refunds r LEFT JOIN payments y ON y.purchase_id = r.purchase_id
+		WHERE r.method = 'card' AND NOT coalesce(y.phase IN ('settled', 'returned') OR y.phase = 'captured' AND y.received = y.amount, false)`},
+	{"an open payment and an open card refund are due sometime", `
+		SELECT format('payment %s is %s', purchase_id, phase) FROM payments WHERE finished_at IS NULL AND due_at IS NULL
+		UNION ALL SELECT format('refund %s is %s', id, state) FROM refunds
+		WHERE method = 'card' AND state IN ('open', 'pending', 'requires_action') AND due_at IS NULL`},
+	{"a payment whose buyer took it back is given up or captured", `
+		SELECT format('payment %s is %s', purchase_id, phase) FROM payments
+		WHERE cancel_job IS NOT NULL AND phase NOT IN ('expiring', 'late', 'ended', 'cancelled', 'capturing', 'captured', 'returned')`},
+}

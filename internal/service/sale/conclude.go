@@ -1,0 +1,70 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// Conclude decides, in one transaction, what becomes of payments whose end is known: those
+// of purchase jobs, in any number of campaigns.
+//
+//   - captured: the positions are sold; or they are given back and the money is refunded,
+//     because the campaign or the purchase was cancelled meanwhile. Late money, whose
+//     positions are free again, gets others where the campaign says so.
+//   - ended: the positions are free again, and the job fails or is cancelled.
+//   - expiring, over, and not to be cancelled: the positions are free again, and the
+//     payment is late. Its job stays open.
+//
+// It does nothing about other payments. A job is Busy when the campaign or the row of its
+// payment is locked and wait says not to wait, or not longer.
+func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+	var report Report
+	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		report, err = s.conclude(ctx, tx, refs, wait)
+		return err
+	})
+	switch {
+	case wait.gaveUp(err):
+		return Report{Busy: refs, GaveUp: true}, nil
+	case err != nil:
+		return Report{}, fmt.Errorf("sale.Conclude: %w", err)
+	}
+	failpoint.Hit("conclusion.committed", nil)
+	return report, nil
+}
+
+// conclude is the transaction.
+func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+	in, err := lockPayments(ctx, tx, refs, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	out := newConclusions(in.busy)
+	var late []*conclusion
+	for _, c := range in.payments {
+		isLate, err := out.decide(c)
+		if err != nil {
+			return Report{}, err
+		}
+		if isLate {
+			late = append(late, c)
+		}
+	}
+	if err := out.reassign(ctx, tx, in, late); err != nil {
+		return Report{}, err
+	}
+	if err := out.write(ctx, tx); err != nil {
+		return Report{}, err
+	}
+	if out.report.Messages, err = s.freeze(ctx, tx, in.campaigns, out.changes); err != nil {
+		return Report{}, err
+	}
+	failpoint.Hit("conclusion.commit", in.users)
+	return out.report, nil
+}
