@@ -120,6 +120,7 @@ func (w *world) sql(statement string) {
 	}
 }
 
+// events returns the steps of the refund.
 func (w *world) events() (events []string) {
 	w.t.Helper()
 	steps, err := payment.StepsOf(w.t.Context(), w.db, []uuid.UUID{w.bought})
@@ -127,7 +128,9 @@ func (w *world) events() (events []string) {
 		w.t.Fatal(err)
 	}
 	for _, s := range steps {
-		events = append(events, s.Event)
+		if strings.HasPrefix(s.Event, "refund") {
+			events = append(events, s.Event)
+		}
 	}
 	return events
 }
