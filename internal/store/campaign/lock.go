@@ -74,7 +74,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
-		       base_length, currency, purchase_limit, policies ->> 'late_payment', positions_total, positions_reserved, positions_sold
+		       base_length, currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, scanStatus)
