@@ -7,14 +7,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/wallets"
-	"triprize/internal/service/watch"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/outbox"
 )
@@ -44,15 +42,14 @@ type Report struct {
 
 // Sweeper runs sweeps.
 type Sweeper struct {
-	db        postgres.Pool
-	settings  config.Settings
-	logger    *slog.Logger
-	client    *queue.Client
-	finder    *queue.Finder
-	rdb       redis.UniversalClient
-	announced *watch.Announcements
-	holds     *inventory.HoldMetrics
-	wallets   *wallets.Executor
+	db       postgres.Pool
+	settings config.Settings
+	logger   *slog.Logger
+	client   *queue.Client
+	finder   *queue.Finder
+	rdb      redis.UniversalClient
+	holds    *inventory.HoldMetrics
+	wallets  *wallets.Executor
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -65,10 +62,9 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
 		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
-		client:    queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
-		finder:    queue.NewFinder(rdb, namespace),
-		announced: watch.NewAnnouncements(rdb, namespace),
-		wallets:   wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
+		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
+		finder:  queue.NewFinder(rdb, namespace),
+		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 	}
 }
 
@@ -127,20 +123,6 @@ func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 		}
 	}
 	return nil
-}
-
-// announce tells waiters that jobs are final. When that fails they find out by polling.
-func (s *Sweeper) announce(ctx context.Context, ids []uuid.UUID) {
-	if len(ids) == 0 {
-		return
-	}
-	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		s.announced.Publish(ctx, pipe, ids)
-		return nil
-	})
-	if err != nil {
-		s.logger.Debug("final jobs not announced; waiters poll", "jobs", len(ids), "error", err)
-	}
 }
 
 // enqueue puts committed messages in the queue. A message that cannot be enqueued stays
