@@ -16,7 +16,7 @@ func (p *Process) provider() *stripe.Client {
 	return stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry)
 }
 
-// takeCards lets a worker lead payments, with connections of their own. Without a key of
+// takeCards lets a worker lead payments and refunds, with connections of their own. Without a key of
 // a provider it does nothing: payments that exist wait, and the sweep unsettled-payments
 // says so.
 func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll func(), err error) {
@@ -30,6 +30,7 @@ func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll fun
 	}
 	client := p.provider()
 	w.TakeCards(worker.Cards{Provider: client, DB: db}, settings, stripe.APIVersion, p.Registry)
+	w.TakeRefunds(client, db, settings, p.Registry)
 	return func() { client.Close(); closePool(db) }, nil
 }
 

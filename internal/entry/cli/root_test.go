@@ -52,6 +52,14 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"key revoke":                   "1 arg",
 		"key list --config /nowhere":   "/nowhere",
 		"migrate up --config /nowhere": "/nowhere",
+
+		"audit payments":                                                    "--from is required",
+		"audit payments --from 2026-11-01":                                  "--to is required",
+		"audit payments --from yesterday --to 2026-11-02":                   "neither a date",
+		"audit payments --from 2026-11-02 --to 2026-11-02":                  "--to must be after --from",
+		"audit payments --from 2026-01-01 --to 2026-11-02":                  "92 days at most",
+		"audit payments --from 2026-11-01 --to 2026-11-02T09:00:00+09:00 x": "unknown command",
+		"audit refunds": "unknown command",
 	} {
 		stdout, stderr, status := run(strings.Fields(line)...)
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "triprize: ") || !strings.Contains(stderr, want) {

@@ -245,7 +245,7 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(takingCards, fleet.Trusting.Env)})
-	id := fixture.BoughtByCard(t, s.DB, s.Campaign(3), "mina", 3, 1)
+	id, _ := fixture.BuyByCard(t, s.DB, s.Campaign(3), "mina", 3, 1)
 	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
 	refund := insertRefund(s, id, "card", "failed")
 	exec(s, `INSERT INTO payment_steps (purchase_id, at, event, detail) SELECT id, created_at + interval '1 us', 'reserved', NULL FROM purchases WHERE id = $1`, id)
@@ -272,7 +272,7 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 			t.Fatalf("%s sees %d purchases", who, len(list.Purchases))
 		}
 		for _, p := range []view{one, list.Purchases[0]} {
-			if p.Payment.Method != "card" || p.Payment.Reference != fixture.IntentOf(id) || p.Payment.PaymentMethod != "pm_card_visa" || p.Payment.ExpiresAt != nil {
+			if p.Payment.Method != "card" || p.Payment.Reference != "pi_"+id.String() || p.Payment.PaymentMethod != "pm_card_visa" || p.Payment.ExpiresAt != nil {
 				t.Errorf("%s: the payment is %+v", who, p.Payment)
 			}
 			if p.Refund == nil || p.Refund.ID != refund || p.Refund.State != "failed" || p.Refund.Reference == "" || (p.Refund.Failure == nil) != (who == "user") {

@@ -9,16 +9,17 @@ import (
 	"triprize/internal/service/payments"
 )
 
-// openPayments makes what is needed where cards are accepted. The api never calls the
-// provider; it only knows whether an event is signed by it.
+// openPayments makes what is needed where cards are accepted. The api calls the provider
+// for one thing only: when an operator runs the sweep missed-events.
 func (s *Server) openPayments(rdb redis.UniversalClient, registry prometheus.Registerer) {
 	settings := s.settings.Payments.Stripe
 	if !settings.Enabled() {
 		return
 	}
-	s.provider = stripe.New(settings, rdb, s.settings.Redis.Namespace, s.logger, nil) // it has nothing to count
+	s.provider = stripe.New(settings, rdb, s.settings.Redis.Namespace, s.logger, registry)
 	events := payments.NewEvents(s.db, settings.Live(), stripe.APIVersion, s.logger, registry)
 	s.tasks = payments.NewDispatcher(queue.NewClient(rdb, s.settings.Redis.Namespace, s.settings.Worker.TaskTimeout), s.logger, registry)
+	s.sweeper.UseProvider(events, s.provider)
 	s.webhooks = newWebhooks(s.provider, events.Store, s.tasks.Events, s.settings, s.logger, registry)
 }
 

@@ -73,7 +73,7 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
 	id := s.Campaign(4)
 	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed").String()
-	card := fixture.BoughtByCard(t, s.DB, id, "mina", 0, 1)
+	card, _ := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
 	failed := insertRefund(s, card, "card", "failed").String()
 	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, card)
 	t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, card) }) // before the audit

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 )
 
 // Cards is what a worker needs to lead payments: a provider, and connections that are
@@ -63,6 +64,14 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string,
 		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.settlePayment},
 		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.settleEvents})
 	registry.MustRegister(telemetry.Bounded(newPaymentGauges(c.DB, w.logger), gaugesPatience))
+}
+
+// dispatchPayments enqueues payments at once, if this worker's fleet has a provider:
+// otherwise nobody would take the tasks.
+func (w *Worker) dispatchPayments(refs []payment.Ref) {
+	if w.cards != nil {
+		w.payments.Payments(refs)
+	}
 }
 
 // settlePayment leads the payment of a task as far as it goes now.

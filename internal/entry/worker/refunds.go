@@ -3,11 +3,14 @@ package worker
 import (
 	"context"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
@@ -24,13 +27,45 @@ type refunder struct {
 const refundShare = 4
 
 // TakeRefunds lets the worker make card refunds, with a queue and slots of their own; db
-// is the pool of payments. Call it before Run.
+// is the pool of payments. Call it after TakeCards, whose events wake refunds, and before Run.
 func (w *Worker) TakeRefunds(provider refunds.Provider, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
 	w.refunds = &refunder{
 		runner:     refunds.NewRunner(db, provider, refunds.Settings{Lease: settings.Lease, Recheck: settings.Recheck}, w.logger, registry),
 		dispatcher: refunds.NewDispatcher(w.client, w.logger, registry),
 	}
+	if w.cards != nil {
+		w.cards.events.OnRefunds(w.wakeRefunds)
+	}
 	w.shares = append(w.shares, queue.Share{Kind: string(job.KindRefund), Tasks: max(settings.Concurrency/refundShare, 1), Handle: w.settleRefund})
+}
+
+// wakeRefunds makes the refunds due that events of the provider are about, in the
+// transaction of the events. The sweep unsettled-payments enqueues their tasks.
+func (w *Worker) wakeRefunds(ctx context.Context, tx pgx.Tx, hints []payments.RefundHint) (found []string, err error) {
+	var purchases []uuid.UUID
+	var providerIDs []string
+	for _, hint := range hints {
+		if hint.ProviderID != "" {
+			providerIDs = append(providerIDs, hint.ProviderID)
+		}
+		if hint.PurchaseID != nil {
+			purchases = append(purchases, *hint.PurchaseID)
+		}
+	}
+	woken, err := refund.Wake(ctx, tx, purchases, providerIDs)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[uuid.UUID]bool, len(woken))
+	for _, ref := range woken {
+		of[ref.PurchaseID] = true
+	}
+	for _, hint := range hints {
+		if hint.PurchaseID != nil && of[*hint.PurchaseID] {
+			found = append(found, hint.EventID)
+		}
+	}
+	return found, nil
 }
 
 // dispatchRefunds enqueues new refunds at once, if this worker's fleet makes refunds.

@@ -73,7 +73,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	running := make(chan error, 1)
 	go func() { running <- w.Run(ctx) }()
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	bought := fixture.BoughtByCard(t, w.db, id, "mina", 0, 2)
+	bought, _ := fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
 	message := callOffMessage(t, w, id)
 	ref := message.Jobs[0]
@@ -102,7 +102,7 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	fixture.BoughtByCard(t, w.db, id, "mina", 0, 2)
+	fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	ref := callOffMessage(t, w, id).Jobs[0]
 	for range 4 {
 		if err := w.settleCalloffs(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {

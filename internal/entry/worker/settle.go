@@ -133,9 +133,8 @@ func (w *Worker) run(ctx context.Context, s *settler, refs []job.Ref, wait sale.
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
 	}
 	w.dispatcher.Dispatch(report.Messages)
-	if w.cards != nil { // without a provider nobody would take the tasks
-		w.payments.Payments(report.Payments)
-	}
+	w.dispatchPayments(report.Payments)
+	w.dispatchRefunds(report.Refunds)
 	w.afterCommit.settled(report.Settled)
 	w.metrics.settled(s.kind, report.Settled)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))

@@ -78,7 +78,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
-	w.canceller = calloff.New(gate.Patient(calloff.RowWait), calloff.Observer{Advanced: w.afterCommit.changed, Refunds: w.dispatchRefunds}, logger)
+	w.canceller = calloff.New(gate.Patient(calloff.RowWait), calloff.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},

@@ -94,13 +94,14 @@ func newLedgers(t *testing.T) *ledgers {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(5))
 	l := &ledgers{t: t, db: db, there: &books{}, from: time.Now().Add(-time.Hour), to: time.Now().Add(time.Hour)}
-	l.mina, l.otto = fixture.BoughtByCard(t, db, id, "mina", 2, 2), fixture.BoughtByCard(t, db, id, "otto", 3, 1)
+	l.mina, _ = fixture.BuyByCard(t, db, id, "mina", 2, 2)
+	l.otto, _ = fixture.BuyByCard(t, db, id, "otto", 3, 1)
 	for _, bought := range []uuid.UUID{l.mina, l.otto} {
 		p, err := purchase.Get(t.Context(), db, bought)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.there.intents = append(l.there.intents, stripe.Intent{ID: fixture.IntentOf(bought), Status: stripe.Succeeded, Amount: p.Amount, Received: p.Amount,
+		l.there.intents = append(l.there.intents, stripe.Intent{ID: intentOf(bought), Status: stripe.Succeeded, Amount: p.Amount, Received: p.Amount,
 			Currency: "JPY", Metadata: map[string]string{"purchase_id": bought.String()}, CreatedAt: time.Now()})
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -113,7 +114,7 @@ func newLedgers(t *testing.T) *ledgers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.there.refunds = []stripe.Refund{{ID: "re_otto", IntentID: fixture.IntentOf(l.otto), Status: stripe.RefundSucceeded, Amount: 300, Currency: "JPY",
+	l.there.refunds = []stripe.Refund{{ID: "re_otto", IntentID: intentOf(l.otto), Status: stripe.RefundSucceeded, Amount: 300, Currency: "JPY",
 		Metadata: map[string]string{"purchase_id": l.otto.String()}, CreatedAt: time.Now()}}
 	return l
 }
@@ -142,7 +143,7 @@ func TestEqualBooksHaveNoDifference(t *testing.T) {
 		stripe.Intent{ID: "pi_first", Status: stripe.RequiresConfirmation, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
 	l.there.refunds = append(l.there.refunds, // not ours, and an earlier attempt
 		stripe.Refund{ID: "re_strange", IntentID: "pi_strange", Status: stripe.RefundSucceeded, Amount: 5000, Currency: "JPY", CreatedAt: time.Now()},
-		stripe.Refund{ID: "re_before", IntentID: fixture.IntentOf(l.otto), Status: stripe.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
+		stripe.Refund{ID: "re_before", IntentID: intentOf(l.otto), Status: stripe.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
 	r := l.compare()
 	if len(r.Differences)+len(r.UnderWay) != 0 || r.Intents != 3 || r.Refunds != 2 {
 		t.Errorf("got %+v", r)
@@ -181,7 +182,7 @@ func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
 			l.sql(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank'`)
 		}, "the refund is settled, at the provider succeeded"},
 		"refunded there by hand": {func(l *ledgers) {
-			l.there.refunds = append(l.there.refunds, stripe.Refund{ID: "re_hand", IntentID: fixture.IntentOf(l.mina), Status: stripe.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
+			l.there.refunds = append(l.there.refunds, stripe.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: stripe.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
 		}, "no refund here has its id"},
 		"a yen less refunded": {func(l *ledgers) { l.there.refunds[0].Amount-- }, "another amount or currency than the refund's"},
 	} {
@@ -263,6 +264,8 @@ func TestAComparisonFailsWhenTheProviderDoes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func intentOf(purchaseID uuid.UUID) string { return "pi_" + purchaseID.String() } // as BuyByCard has it
 
 // cutOff is books whose lists end early.
 type cutOff struct {

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/payments"
+	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -19,14 +20,36 @@ const eventsGrace = 5 * time.Second
 // unsettledPayments enqueues tasks for payments that are due: a task was lost, a worker
 // has died, the buyer or the provider was waited for, or the time of a reservation is
 // over. A payment is taken out of the agenda for payments.recheck, so that it has one
-// task at a time, or few when the queue is long; more do no harm. It also sees to events
-// that nobody works off.
+// task at a time, or few when the queue is long; more do no harm. It does the same for card
+// refunds, and sees to events that nobody works off.
 func (s *Sweeper) unsettledPayments(ctx context.Context) (Counts, error) {
-	counts := Counts{"payments_due": 0, "payments_enqueued": 0, "payments_waiting": 0, "events_enqueued": 0}
+	counts := Counts{"payments_due": 0, "payments_enqueued": 0, "payments_waiting": 0, "refunds_enqueued": 0, "events_enqueued": 0}
 	if err := s.batches(func(limit int) (int, error) { return s.duePayments(ctx, counts, limit) }); err != nil {
 		return counts, err
 	}
+	if err := s.batches(func(limit int) (int, error) { return s.dueRefunds(ctx, counts, limit) }); err != nil {
+		return counts, err
+	}
 	return counts, s.openEvents(ctx, counts)
+}
+
+// dueRefunds enqueues tasks for card refunds that are due. One whose task is not enqueued
+// is due again after payments.recheck.
+func (s *Sweeper) dueRefunds(ctx context.Context, counts Counts, limit int) (taken int, err error) {
+	if !s.settings.Payments.Stripe.Enabled() { // nobody takes tasks of refunds
+		return 0, nil
+	}
+	tasks, err := refunds.Due(ctx, s.db, s.settings.Payments.Recheck, limit)
+	if err != nil {
+		return 0, err
+	}
+	for _, task := range tasks {
+		if err := s.client.Enqueue(ctx, task); err != nil {
+			return 0, err
+		}
+		counts["refunds_enqueued"]++
+	}
+	return len(tasks), nil
 }
 
 func (s *Sweeper) duePayments(ctx context.Context, counts Counts, limit int) (taken int, err error) {

@@ -93,7 +93,8 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
-	external, card := fixture.Buy(t, db, id, "otto", 3, 3), fixture.BoughtByCard(t, db, id, "carl", 4, 2)
+	external := fixture.Buy(t, db, id, "otto", 3, 3)
+	card, _ := fixture.BuyByCard(t, db, id, "carl", 4, 2)
 	back := fixture.Buy(t, db, id, "dora", 5, 1) // was cancelled by itself, before
 	if _, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, back)), sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
@@ -191,7 +192,7 @@ func TestTheJobSucceedsWhenCardRefundsSucceededOrWaitForAPerson(t *testing.T) {
 	for state, waiting := range map[string]int{"failed": 1, "canceled": 1, "requires_action": 1, "pending": -1, "open": -1} {
 		db := fixture.DB(t)
 		id := fixture.Campaign(t, db, fixture.Draft(3))
-		fixture.BoughtByCard(t, db, id, "mina", 0, 1)
+		fixture.BuyByCard(t, db, id, "mina", 0, 1)
 		ref := order(t, db, id, byOps)
 		if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
 			t.Fatalf("got %v", err)
@@ -253,68 +254,89 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Payments before their capture are given up; the job waits for their ends, but for no
-// late one.
+// Payments before their capture are given up, and those that are being captured are
+// refunded; the job waits for the ends of all, but not of one that is late.
 func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
-	phases := []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late}
-	of := make(map[payment.Phase]payment.Ref)
-	for _, phase := range phases {
-		of[phase] = openPayment(t, db, id, phase)
+	of := make(map[payment.Phase]payment.Payment)
+	jobs := make(map[payment.Phase]job.Ref)
+	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Captured, payment.Expiring} {
+		bought, ref := fixture.Reserve(t, db, id, "user-"+string(phase), 1, time.Hour)
+		if phase != payment.Reserved {
+			fixture.Advance(t, db, bought, phase)
+		}
+		of[phase], jobs[phase] = fixture.Payment(t, db, bought), ref
 	}
+	late := latePayment(t, db, id)
 	ref := order(t, db, id, byOps)
 	var given []payment.Ref
 	c := calloff.New(db, calloff.Observer{GivenUp: func(p []payment.Ref) { given = append(given, p...) }}, fixture.Logger(t))
-	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
-		t.Fatalf("got %v", err)
-	}
-	for phase, was := range of {
-		p, ok, err := payment.Get(t.Context(), db, was.PurchaseID)
-		if err != nil || !ok {
-			t.Fatal(err)
+	waits := func() {
+		t.Helper()
+		if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
+			t.Fatalf("got %v", err)
 		}
-		if !phase.BeforeCapture() {
+		fixture.Sound(t, db)
+	}
+	waits()
+	for phase, was := range of {
+		p := fixture.Payment(t, db, was.PurchaseID)
+		switch {
+		case !phase.BeforeCapture():
 			if p.Phase != phase || p.Version != was.Version {
 				t.Errorf("%s became %s", phase, p.Phase)
 			}
-			continue
-		}
-		if p.Phase != payment.Expiring || *p.Ending != payment.CampaignCancelled || p.Version != was.Version+1 || p.LeaseUntil != nil || p.DueAt == nil {
+		case p.Phase != payment.Expiring || *p.Ending != payment.CampaignCancelled || p.Version != was.Version+1 || p.LeaseUntil != nil || p.DueAt == nil:
 			t.Errorf("%s became %+v", phase, p)
-		}
-		fenced := p
-		fenced.Version = was.Version
-		if err := payment.Write(t.Context(), db, &fenced, payment.Always, time.Minute, nil); !errors.Is(err, payment.ErrFenced) {
-			t.Errorf("%s: the worker that had it wrote: %v", phase, err)
+		default:
+			if err := payment.Write(t.Context(), db, &was, payment.Always, time.Minute, nil); !errors.Is(err, payment.ErrFenced) {
+				t.Errorf("%s: the worker that had it wrote: %v", phase, err)
+			}
 		}
 	}
 	if len(given) != 5 {
 		t.Errorf("told of %d payments", len(given))
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE payments SET phase = 'cancelled', ending = coalesce(ending, 'expired'), finished_at = clock_timestamp() WHERE phase <> 'late'`); err != nil {
-		t.Fatal(err)
+	for phase, was := range of {
+		switch phase {
+		case payment.Captured:
+		case payment.Capturing:
+			fixture.Advance(t, db, was.PurchaseID, payment.Captured)
+		case payment.Expiring:
+			fixture.EndAs(t, db, was.PurchaseID, payment.Expired)
+		default:
+			fixture.EndAs(t, db, was.PurchaseID, payment.CampaignCancelled)
+		}
+		waits()
+		fixture.Conclude(t, db, jobs[phase])
 	}
-	if _, err := c.Run(t.Context(), ref); err != nil {
-		t.Errorf("when only a late one is open: %v", err)
+	waits() // for two refunds
+	succeedRefunds(t, db, id)
+	outcome, err := c.Run(t.Context(), ref)
+	if err != nil || resultOf(t, outcome).Refunded != (calloff.Refunded{Card: 2}) {
+		t.Errorf("when only a late one is open: %+v, %v", outcome, err)
 	}
+	if p := fixture.Payment(t, db, late); p.Phase != payment.Late {
+		t.Errorf("the late one is %s", p.Phase)
+	}
+	fixture.Sound(t, db)
 }
 
-// openPayment stores a payment of a campaign that a worker has.
-func openPayment(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, phase payment.Phase) payment.Ref {
+// latePayment makes a payment that the provider would not cancel.
+func latePayment(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID) uuid.UUID {
 	t.Helper()
-	ref := payment.Ref{PurchaseID: uuidv7.New(), CampaignID: campaignID, JobID: uuidv7.New(), Version: 3}
-	_, err := db.Exec(t.Context(), `
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, deadline, latest, attempt, attempt_at,
-		                      intent_id, received, ending, version, lease_until, due_at)
-		SELECT $1::uuid, $2, $3, 100, 'JPY', 'pm_card_visa', $4, now, now, 1, now, 'pi_' || $1::text, CASE WHEN $4 = 'captured' THEN 100 ELSE 0 END,
-		       CASE WHEN $4 IN ('expiring', 'late') THEN 'expired' END, 3, now + interval '1 hour', now + interval '1 hour'
-		FROM (SELECT clock_timestamp() AS now) t`, ref.PurchaseID, ref.JobID, campaignID, string(phase))
-	if err != nil {
+	bought, ref := fixture.Reserve(t, db, campaignID, "late", 1, -time.Second)
+	fixture.Advance(t, db, bought, payment.Processing)
+	p := fixture.Payment(t, db, bought)
+	over := payment.Expired
+	p.Phase, p.Ending, p.Uncancellable = payment.Expiring, &over, true
+	if err := fixture.Lead(t, db, &p, payment.Always); err != nil {
 		t.Fatal(err)
 	}
-	return ref
+	fixture.Conclude(t, db, ref)
+	return bought
 }
 
 // A job that was given up leaves a campaign half given back: the next one goes on.

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/service/calloff"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
@@ -125,6 +126,32 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 	}
 	sales.Wait()
 	if c := campaignOf(t, db, other); c.State != campaign.Cancelled || c.Counts.Sold != 0 {
+		t.Errorf("got %+v", c)
+	}
+	fixture.Sound(t, db)
+}
+
+// A hold is about to commit when its campaign is called off: it must not survive.
+func TestAHoldThatCommitsJustBeforeTheEndOfItsCampaignEndsWithIt(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, user := fixture.Campaign(t, db, fixture.Draft(6)), uuid.NewString()
+	ref := order(t, db, id, byOps)
+	var ends sync.WaitGroup
+	defer failpoint.Set("holds.commit", user, func() {
+		ends.Go(func() {
+			if _, err := canceller(t, db).Run(t.Context(), ref); err != nil {
+				t.Error(err)
+			}
+		})
+		fixture.AwaitBlocked(t, db, 1)
+	})()
+	held := hold(t, db, id, user)
+	ends.Wait()
+	if now := fixture.HoldNow(t, db, held.ID); now.State != inventory.HoldReleased {
+		t.Errorf("the hold is %s", now.State)
+	}
+	if c := campaignOf(t, db, id); c.State != campaign.Cancelled || c.Counts.Reserved != 0 {
 		t.Errorf("got %+v", c)
 	}
 	fixture.Sound(t, db)

@@ -1,7 +1,6 @@
 package calloff_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
 )
@@ -76,25 +76,32 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 		user := fmt.Sprint("wallet-", i)
 		m.wallets[user] = fixture.Wallet(t, db, user, money.Amount(funds))
 	}
-	var requests []job.Request
+	var requests, cards []job.Request
 	for i := range n {
-		quantity := 1 + i%4
-		if i%3 == 0 {
+		user, quantity := fmt.Sprint("buyer-", i), 1+i%4
+		switch i % 3 {
+		case 0:
 			requests = append(requests, fixture.WalletRequest(t, id, fmt.Sprint("wallet-", i%10), 0, quantity))
-		} else {
-			requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint("buyer-", i), 0, quantity))
+		case 1:
+			cards = append(cards, fixture.CardRequest(t, id, user, 0, quantity))
+		default:
+			requests = append(requests, fixture.PurchaseRequest(t, id, user, 0, quantity))
 		}
 	}
-	var cards []uuid.UUID
-	for i, j := range fixture.Settle(t, db, requests...) {
+	for _, j := range fixture.Settle(t, db, requests...) {
 		if j.State != job.Succeeded {
 			t.Fatalf("not sold: %+v", j.Problem)
 		}
-		if i%3 == 1 {
-			cards = append(cards, purchaseOf(t, j))
-		}
 	}
-	fixture.PaidByCard(t, db, cards...)
+	refs := fixture.Accept(t, db, cards...)
+	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
+	if err != nil || len(report.Payments) != len(refs) {
+		t.Fatalf("%d reserved of %d, %v", len(report.Payments), len(refs), err)
+	}
+	for _, p := range report.Payments {
+		fixture.Advance(t, db, p.PurchaseID, payment.Captured)
+	}
+	fixture.Conclude(t, db, refs...)
 	return m
 }
 
@@ -125,18 +132,4 @@ func (m mixed) check(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	if c := campaignOf(t, db, id); c.State != campaign.Cancelled || c.Counts.Sold+c.Counts.Reserved != 0 {
 		t.Errorf("got %+v", c)
 	}
-}
-
-func purchaseOf(t *testing.T, j job.Job) (id uuid.UUID) {
-	t.Helper()
-	return resultPurchase(t, j.Result)
-}
-
-func resultPurchase(t *testing.T, result json.RawMessage) uuid.UUID {
-	t.Helper()
-	var sold sale.Result
-	if err := json.Unmarshal(result, &sold); err != nil {
-		t.Fatal(err)
-	}
-	return sold.PurchaseID
 }

@@ -25,10 +25,10 @@ type returns struct {
 	purchases []uuid.UUID // paid external or by wallet
 	by        []string
 	reasons   []string
+	payees    *wallet.Payees
 	cards     []purchase.End // of purchases that are paid by card
 	refunds   []refund.Refund
 	taking    taking
-	payees    *wallet.Payees
 	report    Report
 }
 
@@ -47,7 +47,7 @@ func (r *returns) decide(c *cancellation) error {
 			return nil
 		}
 	}
-	if byWallet {
+	if err == nil && byWallet {
 		err = r.payees.PayBack(payBackOf(c.bought))
 	}
 	switch {

@@ -71,29 +71,3 @@ func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 	}
 	return expired, nil
 }
-
-// QueueGiveUpCampaign gives up the payments of a cancelled campaign that can still be
-// given up without a refund, as [Phase.BeforeCapture] says. Workers that have them are
-// fenced, and they are due at once. It adds their names to given. Call it under the
-// campaign's lock.
-func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
-	b.Queue(`SELECT FROM payments WHERE campaign_id = $1 AND finished_at IS NULL ORDER BY purchase_id FOR NO KEY UPDATE`, campaignID)
-	b.Queue(`
-		UPDATE payments
-		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp()
-		WHERE campaign_id = $1 AND finished_at IS NULL AND phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')
-		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
-		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
-}
-
-// CountOpen counts the payments of a campaign whose end is not known, without the late
-// ones: those have no positions any more, and may take as long as they like.
-func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM payments WHERE campaign_id = $1 AND finished_at IS NULL AND phase <> 'late'`, campaignID).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("payment.CountOpen(%s): %w", campaignID, err)
-	}
-	return n, nil
-}

@@ -1,0 +1,61 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/calloff"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// Each invariant of a cancelled campaign notices what breaks it.
+func TestWhatBreaksACancelledCampaignIsFound(t *testing.T) {
+	t.Parallel()
+	for invariant, sql := range map[string]string{
+		"a cancelled campaign has no active holds":                                                   `UPDATE holds SET state = 'active', ended_at = NULL`,
+		"a campaign whose cancellation has succeeded is cancelled, and nothing of it is sold":        `UPDATE campaigns SET positions_sold = 1`,
+		"a refund by wallet or by the app is of a cancelled purchase, of all its money to its buyer": `UPDATE refunds SET amount = amount - 1`,
+	} {
+		db := fixture.DB(t)
+		calledOff(t, db)
+		fixture.Sound(t, db)
+		if _, err := db.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		found, err := audit.Check(t.Context(), db, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var named bool
+		for _, v := range found {
+			named = named || v.Invariant == invariant
+		}
+		if !named {
+			t.Errorf("%s\nfound %+v", sql, found)
+		}
+	}
+}
+
+// calledOff cancels a campaign with a hold and a purchase.
+func calledOff(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	campaignID := fixture.Campaign(t, db, fixture.Draft(4))
+	fixture.Buy(t, db, campaignID, "mina", 0, 2)
+	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(campaignID, "otto", 0, 1))
+	payload, err := json.Marshal(calloff.Order{By: "operator:ops"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuidv7.New()
+	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
+		Payload: payload, Keep: time.Hour})[0]
+	if _, err := calloff.New(db, calloff.Observer{}, fixture.Logger(t)).Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+}
