@@ -726,14 +726,14 @@ type PoliciesDraft struct {
 	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment *PoliciesDraftLatePayment `json:"late_payment,omitempty"`
 
-	// Unsold What happens when the sale ends before everything is sold.
+	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold What happens when the sale ends before everything is sold.
+// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
