@@ -161,10 +161,10 @@ var cardCases = append(bought(
 	cardCase{method: "pm_card_threeDSecureRequired", problem: "payment-declined", decline: "payment_intent_authentication_failure", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		authenticate(t, awaitAction(s, id).NextAction.URL, "fail")
 	}},
-	cardCase{method: "pm_sandbox_processing", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+	cardCase{method: "pm_sandbox_processing", purchase: "completed", meanwhile: func(_ *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, true)
 	}},
-	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", decline: "payment_intent_payment_attempt_failed", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", decline: "payment_intent_payment_attempt_failed", purchase: "failed", meanwhile: func(_ *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, false)
 	}},
 )

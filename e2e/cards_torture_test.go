@@ -61,7 +61,7 @@ func tortureWith(t *testing.T, seed uint64) {
 		Dir: t.TempDir(), Later: 50 * time.Millisecond, Slow: 300 * time.Millisecond, Hang: 4 * time.Second, Late: time.Second, Reverse: 500 * time.Millisecond,
 		Retry: 100 * time.Millisecond, Processing: 3 * time.Second,
 	}}, "TRIPRIZE_PAYMENTS_RESERVATION=12s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=12s")
-	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // a seed makes it repeatable
+	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))}
 	to.campaigns = []uuid.UUID{s.Campaign(8), s.Campaign(8), lenient(s, 8)}
 	s.Sandbox.Set(sandbox.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
 		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2})

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/sandbox"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -24,6 +25,7 @@ import (
 // The steps of the lock order, as docs/architecture.md has them.
 const (
 	newJobs = iota + 1
+	events  // of the provider
 	campaigns
 	payments
 	refunds
@@ -36,7 +38,7 @@ const (
 )
 
 var stepOf = map[string]int{
-	"campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"payment_events": events, "campaigns": campaigns, "payments": payments, "refunds": refunds,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
@@ -100,6 +102,7 @@ func outOfOrder(t *testing.T, transaction []string) string {
 
 func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 	t.Parallel()
+	hear := `UPDATE payment_events SET x = 1`
 	take, buy, refund := "SELECT FROM payments ORDER BY purchase_id FOR NO KEY UPDATE", `UPDATE purchases SET x = 1`, `UPDATE refunds SET x = 1`
 	lock, sell, pay, settle := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
 	for _, c := range []struct {
@@ -110,6 +113,8 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 		{[]string{`INSERT INTO jobs (id)`, lock, pay, settle}, true},
 		{[]string{lock, take, pay, `INSERT INTO payments (id)`, `INSERT INTO payment_steps (id)`, `INSERT INTO refunds (id)`, sell, buy, settle}, true},
 		{[]string{take, buy, settle}, true},
+		{[]string{hear, take, refund}, true},
+		{[]string{take, hear}, false},
 		{[]string{refund, buy, settle}, true},
 		{[]string{take, sell}, false},
 		{[]string{take, lock}, false},
@@ -136,13 +141,14 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 // are read on their way to Postgres.
 func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Sandbox: &sandbox.Settings{}})
 	s.URLs = nil // the one without a tap is not asked
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	env := "TRIPRIZE_POSTGRES_URL=" + tap.URL
 	s.RunAPI(env)
 	s.RunWorker(env)
 	doEverything(s)
+	refundByCard(s)
 	s.StopAll("worker")
 	settings := s.Settings
 	settings.Postgres.URL = tap.URL
@@ -163,6 +169,14 @@ func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 			t.Errorf("nothing has locked anything of step %d", step)
 		}
 	}
+}
+
+// refundByCard buys by card, cancels the purchase and waits for its refund.
+func refundByCard(s *fleet.System) {
+	s.T.Helper()
+	id := buyPaid(s, s.Campaign(3), "rita", "pm_card_visa")
+	s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID)
+	awaitPurchase(s, id, "refunded")
 }
 
 // doEverything uses every operation that writes, and every sweep with something to do.

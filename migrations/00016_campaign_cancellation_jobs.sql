@@ -7,5 +7,12 @@
 DROP INDEX CONCURRENTLY IF EXISTS jobs_campaign_cancellations;
 CREATE INDEX CONCURRENTLY jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'campaign-cancellation';
 
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_failed_with_failure;
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_failure_of;
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_cancelled_at;
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_cancellation_of;
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_completed_at;
+ALTER TABLE purchases VALIDATE CONSTRAINT purchases_refunded_by_card;
+
 -- +goose Down
 DROP INDEX CONCURRENTLY IF EXISTS jobs_campaign_cancellations;

@@ -2,6 +2,8 @@ package boot
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,9 +31,30 @@ func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll fun
 		return nil, err
 	}
 	client := p.provider()
+	if err := p.checkAccount(ctx, client); err != nil {
+		client.Close()
+		closePool(db)
+		return nil, err
+	}
 	w.TakeCards(worker.Cards{Provider: client, DB: db}, settings, stripe.APIVersion, p.Registry)
 	w.TakeRefunds(client, db, settings, p.Registry)
 	return func() { client.Close(); closePool(db) }, nil
+}
+
+// checkAccount refuses the key of another account than payments.stripe.account. While the
+// provider does not answer, nobody can tell; a worker has other work, too, and starts.
+func (p *Process) checkAccount(ctx context.Context, client *stripe.Client) error {
+	if p.Settings.Payments.Stripe.Account == "" {
+		return nil
+	}
+	err := client.CheckAccount(ctx)
+	if failed, ok := errors.AsType[*stripe.Error](err); ok && failed.Kind == stripe.KindMismatch {
+		return fmt.Errorf("setting payments.stripe.account: %w", err)
+	}
+	if err != nil {
+		p.Logger.Error("it is not known whose the key of payments.stripe is: Stripe has not said", "error", err)
+	}
+	return nil
 }
 
 // paymentsPool opens the connections that are for payments alone: while many of them

@@ -14,7 +14,9 @@ var errNoCards = fault.New(fault.CardsNotAccepted, "cards are not accepted here:
 
 // paymentOf checks how a purchase is to be paid. A card has a payment method of the
 // provider and no reference of the app; with the others it is the other way round.
-func paymentOf(body contract.PaymentDraft) (sale.Payment, error) {
+//
+// Without a page to return to, a card that must be authenticated could only be declined.
+func paymentOf(body contract.PaymentDraft, defaultReturnURL string) (sale.Payment, error) {
 	p := sale.Payment{Method: purchase.PaymentMethod(body.Method), Reference: body.Reference, PaymentMethod: body.PaymentMethod, ReturnURL: body.ReturnURL}
 	var faults []fault.Field
 	wrong := func(field, detail string) {
@@ -29,6 +31,9 @@ func paymentOf(body contract.PaymentDraft) (sale.Payment, error) {
 		}
 		if p.ReturnURL != "" && !isPage(p.ReturnURL) {
 			wrong("return_url", "must be the address of a page: https://…")
+		}
+		if p.ReturnURL == "" && defaultReturnURL == "" {
+			wrong("return_url", "is required, as this installation has no page to return to (payments.return_url): banks send buyers there")
 		}
 	} else {
 		if p.PaymentMethod != "" {

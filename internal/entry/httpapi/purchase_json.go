@@ -96,7 +96,7 @@ func addPayment(d *contract.Purchase, p *payment.Payment) {
 // timelineJSON is what has happened to a purchase, the oldest first. Details are not for
 // users: they name clients and what has gone wrong at the provider.
 func timelineJSON(p purchase.Purchase, steps []payment.Step, who caller) []contract.TimelineEntry {
-	timeline := []contract.TimelineEntry{{At: p.CreatedAt, Event: contract.TimelineEntryEventCreated}}
+	var timeline []contract.TimelineEntry
 	for _, step := range steps {
 		entry := contract.TimelineEntry{At: step.At, Event: contract.TimelineEntryEvent(step.Event)}
 		if step.Detail != nil && who.role != user {
@@ -111,5 +111,9 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who caller) []contr
 		timeline = append(timeline, contract.TimelineEntry{At: p.Cancellation.At, Event: contract.TimelineEntryEventCancelled})
 	}
 	slices.SortStableFunc(timeline, func(a, b contract.TimelineEntry) int { return a.At.Compare(b.At) })
-	return timeline
+	first := contract.TimelineEntry{At: p.CreatedAt, Event: contract.TimelineEntryEventCreated}
+	if len(timeline) > 0 && timeline[0].At.Before(first.At) { // written in the same transaction, a moment before the purchase
+		first.At = timeline[0].At
+	}
+	return slices.Insert(timeline, 0, first)
 }

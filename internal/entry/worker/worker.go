@@ -66,7 +66,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
-			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension}),
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
 		draining: make(chan struct{}),
 	}

@@ -11,14 +11,16 @@ import (
 
 // Payments is how purchases wait for cards, and the provider of cards.
 type Payments struct {
-	Reservation    time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
-	MaxExtension   time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
-	Concurrency    int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
-	Lease          time.Duration `mapstructure:"lease"           validate:"min=1s,max=1h"`
-	MaxConnections int32         `mapstructure:"max_connections" validate:"min=2,max=1000"`
-	ReturnURL      string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
-	Recheck        time.Duration `mapstructure:"recheck"         validate:"min=1s,max=24h"`
-	Stripe         Stripe        `mapstructure:"stripe"`
+	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
+	MaxExtension time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
+
+	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`
+	Concurrency         int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
+	Lease               time.Duration `mapstructure:"lease"           validate:"min=1s,max=1h"`
+	MaxConnections      int32         `mapstructure:"max_connections" validate:"min=2,max=1000"`
+	ReturnURL           string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
+	Recheck             time.Duration `mapstructure:"recheck"         validate:"min=1s,max=24h"`
+	Stripe              Stripe        `mapstructure:"stripe"`
 }
 
 // Stripe is the provider of cards. Rates are calls per second of all processes together.

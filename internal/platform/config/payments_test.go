@@ -60,7 +60,7 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 		"unknown":                     {stripe: "keys: hunter2", want: "unknown setting payments.stripe.keys"},
 		"a lease as long as a call":   {payments: "lease: 12s", want: "setting payments.lease (TRIPRIZE_PAYMENTS_LEASE): is 12s, must be more than stripe.timeout + 2s, 12s"},
 		"a call as long as the lease": {stripe: "timeout: 13s", want: "payments.lease"},
-		"too short a reservation":     {payments: "reservation: 59s", want: "payments.reservation"},
+		"too short a reservation":     {payments: "reservation: 900ms", want: "payments.reservation"},
 		"too long a reservation":      {payments: "reservation: 25h", want: "payments.reservation"},
 		"no place to return to":       {payments: "return_url: hunter2", want: "payments.return_url (TRIPRIZE_PAYMENTS_RETURN_URL): must be an http:// or https:// URL"},
 		"one connection":              {payments: "max_connections: 1", want: "payments.max_connections"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
@@ -14,6 +15,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 )
 
 // begin cancels the campaign, unless this job has done so before. begun is false when the
@@ -138,6 +140,27 @@ func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[
 		changes.QueueBack(&b)
 	}
 	campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	return tellOfEnd(ctx, tx, ref, *given, left)
+}
+
+// tellOfEnd notes that nobody waits for the buyers of given-up payments any more, and the
+// progress of the job. It locks all these jobs at once, in their order.
+func tellOfEnd(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
+	purchases, jobs := make([]uuid.UUID, len(given)), make([]uuid.UUID, len(given))
+	for i, p := range given {
+		purchases[i], jobs[i] = p.PurchaseID, p.JobID
+	}
+	var b pgx.Batch
+	if len(given) > 0 {
+		purchase.QueueNotAwaiting(&b, purchases)
+	}
+	job.QueueLock(&b, append(jobs[:len(jobs):len(jobs)], ref.ID))
+	if len(given) > 0 {
+		job.QueueNotAwaiting(&b, jobs)
+	}
 	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: &job.Refunds{Total: left}})
 	return tx.SendBatch(ctx, &b).Close()
 }

@@ -142,6 +142,9 @@ func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcom
 		if err != nil {
 			return err
 		}
+		if err := c.note(ctx, tx, ref, now); err != nil { // it stays with the job
+			return err
+		}
 		return job.Settle(ctx, tx, outcome)
 	})
 	switch {

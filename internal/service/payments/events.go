@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -139,7 +140,7 @@ func rowOf(event stripe.Event, source payment.Source) payment.Event {
 	row := payment.Event{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
-		Payload: clean(string(event.Payload)),
+		Payload: withoutSecrets(clean(string(event.Payload))),
 	}
 	if id, err := uuid.Parse(event.Metadata[purchaseField]); err == nil {
 		row.PurchaseID = &id
@@ -148,6 +149,13 @@ func rowOf(event stripe.Event, source payment.Source) payment.Event {
 		row.CreatedAt = time.Unix(0, 0)
 	}
 	return row
+}
+
+// secret is what a client can pay or change a payment with. Nobody needs it later.
+var secret = regexp.MustCompile(`"client_secret"\s*:\s*"[^"]*"`)
+
+func withoutSecrets(payload string) string {
+	return secret.ReplaceAllString(payload, `"client_secret": null`)
 }
 
 func text(s string) *string { return postgres.Nullable(clean(s)) }

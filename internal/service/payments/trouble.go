@@ -81,6 +81,9 @@ func (r *run) putOff(ctx context.Context, c call, e *stripe.Error) (Outcome, err
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause, steps...))
 }
 
+// spare is what a payment has left at least at the next look: its task may have to wait.
+const spare = 5 * time.Second
+
 // extend moves the deadline by the time that this run has lost and the next pause, so
 // that there is as much left at the next look as there was at this one. The steps tell
 // of the first time in a row.
@@ -88,7 +91,11 @@ func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []str
 	if !changed.Phase.BeforeCapture() || changed.Over || !changed.Deadline.Before(changed.Latest) {
 		return nil
 	}
-	changed.Deadline = earlier(changed.Deadline.Add(time.Since(r.began)+pause), changed.Latest)
+	after := changed.Deadline.Add(time.Since(r.began) + pause)
+	if soonest := r.now().Add(pause + spare); after.Before(soonest) {
+		after = soonest
+	}
+	changed.Deadline = earlier(after, changed.Latest)
 	if changed.Faults == 1 {
 		steps = append(steps, payment.StepExtended)
 	}

@@ -126,8 +126,15 @@ func (o *run) tell() {
 	o.metrics.states.WithLabelValues(string(o.State)).Inc()
 	switch {
 	case o.was == refund.Succeeded:
-		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", o.Failure)
+		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", text(o.Failure))
 	case o.State.Refused():
-		o.logger.Error("the provider has refused a refund; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "failure", o.Failure)
+		o.logger.Error("the provider has refused a refund; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "failure", text(o.Failure))
 	}
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -72,6 +72,9 @@ func (a *allocation) decide(o *order) (decision, error) {
 		return decision{order: o, putOff: true}, nil
 	}
 	picked, refusal := a.pick(o)
+	if refusal == nil {
+		refusal = a.checkUnpaid(o, len(picked))
+	}
 	var bought purchase.Purchase
 	if refusal == nil {
 		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID].Currency))
@@ -87,6 +90,9 @@ func (a *allocation) decide(o *order) (decision, error) {
 		a.stock.Hold(picked)
 	} else {
 		a.stock.Sell(picked)
+		if o.Payment.Method == purchase.Card {
+			a.unpaid[o.buyer()] += len(picked)
+		}
 	}
 	if o.Selection.HoldID == uuid.Nil {
 		a.bought[o.buyer()] += len(picked)

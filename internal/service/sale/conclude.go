@@ -59,6 +59,9 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 	if err := out.reassign(ctx, tx, in, late); err != nil {
 		return Report{}, err
 	}
+	if err := out.leaveFinal(ctx, tx); err != nil {
+		return Report{}, err
+	}
 	if err := out.write(ctx, tx); err != nil {
 		return Report{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -237,6 +238,25 @@ func (o *conclusions) settle(c *conclusion, state purchase.State, problem error)
 		return fmt.Errorf("the result of job %s: %w", *c.CancelJob, err)
 	}
 	o.report.Settled = append(o.report.Settled, job.Outcome{ID: *c.CancelJob, Result: answer})
+	return nil
+}
+
+// leaveFinal leaves jobs alone that are final already. No process of this release makes
+// one final whose payment goes on, but one of an older release could. What becomes of the
+// money must not depend on it.
+func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
+	ids := make([]uuid.UUID, len(o.report.Settled))
+	for i, outcome := range o.report.Settled {
+		ids[i] = outcome.ID
+	}
+	final, err := job.FindFinal(ctx, tx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range final {
+		o.report.Broken = append(o.report.Broken, fmt.Errorf("job %s was final before its payment", id))
+	}
+	o.report.Settled = slices.DeleteFunc(o.report.Settled, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
 	return nil
 }
 

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -24,6 +26,9 @@ type inputs struct {
 	has       map[buyer]int                // positions of users, in campaigns with a purchase limit
 	over      []inventory.Over             // holds that are over; has does not count them after endHolds
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
+
+	unpaid     map[buyer]int // positions that wait for cards of users who order by card, read by endHolds
+	mostUnpaid int           // of one user in a campaign; 0: no limit
 }
 
 // buyer is a user in a campaign.
@@ -161,11 +166,51 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	if len(named) > 0 {
 		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
 	}
+	in.queueUnpaid(&b)
 	if b.Len() == 0 {
 		return nil
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("endHolds: %w", err)
+	}
+	return nil
+}
+
+// queueUnpaid counts the positions that wait for cards of users who order by card, if
+// there is a limit.
+func (in *inputs) queueUnpaid(b *pgx.Batch) {
+	var campaigns []uuid.UUID
+	var users []string
+	in.unpaid = make(map[buyer]int)
+	for _, o := range in.orders {
+		if _, known := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && in.mostUnpaid > 0 && !known {
+			in.unpaid[o.buyer()] = 0
+			campaigns, users = append(campaigns, o.campaignID), append(users, o.UserID)
+		}
+	}
+	if len(users) == 0 {
+		return
+	}
+	b.Queue(`
+		SELECT u.campaign_id, u.user_id, p.n FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
+		CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions p
+		                    WHERE p.campaign_id = u.campaign_id AND p.user_id = u.user_id AND p.state = 'reserved') p`, campaigns, users).
+		Query(func(rows pgx.Rows) error {
+			var who buyer
+			var n int
+			_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &n}, func() error {
+				in.unpaid[who] = n
+				return nil
+			})
+			return err
+		})
+}
+
+// checkUnpaid refuses an order by card of n positions when too many of its user wait for
+// cards already: nobody may keep a campaign from others without paying.
+func (in *inputs) checkUnpaid(o *order, n int) error {
+	if has := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && in.mostUnpaid > 0 && has+n > in.mostUnpaid {
+		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, in.mostUnpaid)
 	}
 	return nil
 }
@@ -196,6 +241,9 @@ func (in *inputs) check(o *order) error {
 	}
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
+	}
+	if o.Payment.Method == purchase.Card && !stripe.Takes(money.Currency(c.Currency)) {
+		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
 	return c.CheckOnSale()
 }

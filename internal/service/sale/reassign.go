@@ -30,7 +30,7 @@ func (o *conclusions) reassign(ctx context.Context, tx pgx.Tx, in *unconcluded, 
 	if len(late) == 0 {
 		return nil
 	}
-	r, err := o.findStock(ctx, tx, in, late)
+	r, err := o.findStock(ctx, tx, late)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (o *conclusions) reassign(ctx context.Context, tx pgx.Tx, in *unconcluded, 
 
 // findStock ends the holds that are over, so that their positions are free, and reads what
 // late payments could get.
-func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, in *unconcluded, late []*conclusion) (*reassignment, error) {
+func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) (*reassignment, error) {
 	counts, users := make(map[uuid.UUID]inventory.Counts), make(map[inventory.User]bool)
 	var requests []inventory.Request
 	for _, c := range late {

@@ -27,6 +27,7 @@ type Seller struct {
 type Reservations struct {
 	For          time.Duration // from the reservation on
 	MaxExtension time.Duration // while the provider is away, beyond that
+	MostPerUser  int           // positions of a campaign that wait for a user's cards at a time; 0: no limit
 }
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
@@ -113,6 +114,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err != nil {
 		return Report{}, err
 	}
+	in.mostUnpaid = s.reservations.MostPerUser
 	if err := in.endHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}

@@ -44,6 +44,9 @@ func (d Draft) Check(bounds Bounds) error {
 	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
 	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
 	d.Policies.check(bad)
+	if d.Policies.Unsold == UnsoldCancel && d.SaleEndsAt == nil {
+		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", UnsoldCancel)
+	}
 	if len(faults) == 0 {
 		d.checkLayers(bounds, bad)
 	}

@@ -78,3 +78,14 @@ func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, ex
 	}
 	return queued, nil
 }
+
+// FindFinal returns those of the jobs that are final.
+func FindFinal(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
+	final, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		SELECT j.id FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT id, state FROM jobs WHERE id = i.id) j WHERE j.state IN ('succeeded', 'failed')`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("job.FindFinal: %w", err)
+	}
+	return final, nil
+}

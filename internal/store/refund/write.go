@@ -101,7 +101,7 @@ func TakeDue(ctx context.Context, db postgres.DB, again time.Duration, limit int
 func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]Ref, error) {
 	woken, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Ref], `
 		WITH named AS (SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)),
-		     locked AS (SELECT r.id FROM refunds r WHERE r.id IN (SELECT id FROM named) ORDER BY r.id FOR NO KEY UPDATE)
+		     locked AS (SELECT id FROM refunds WHERE id = ANY(ARRAY(TABLE named)) ORDER BY id FOR NO KEY UPDATE)
 		UPDATE refunds r SET wakes = wakes + 1, due_at = greatest(clock_timestamp(), lease_until)
 		FROM locked l WHERE r.id = l.id AND r.method = 'card' AND r.state <> 'settled'
 		RETURNING r.id, r.purchase_id, r.campaign_id, r.version`, purchases, providerIDs)
