@@ -41,7 +41,7 @@ func (b besideCards) run(ctx context.Context, s *setup, measured time.Duration) 
 	if err := fund(ctx, sys.db, owners(walletPayers)); err != nil {
 		return r, err
 	}
-	env, err := sys.startProvider(providerLatency)
+	env, err := sys.startProvider(ctx, providerLatency)
 	if err != nil {
 		return r, err
 	}

@@ -32,7 +32,7 @@ const (
 // startProvider starts a simulator whose every answer takes latency. It returns the
 // settings by which processes find it. The processes are started next, and then
 // sendWebhooks is called. The system's close stops it.
-func (sys *system) startProvider(latency time.Duration) (env []string, err error) {
+func (sys *system) startProvider(ctx context.Context, latency time.Duration) (env []string, err error) {
 	p := &cardProvider{ended: make(chan error, 1)}
 	if p.address, err = devstack.FreeAddress(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (sys *system) startProvider(latency time.Duration) (env []string, err error
 	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1}); err != nil {
 		return nil, err
 	}
-	ctx, end := context.WithCancel(context.Background())
+	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the clean-up ends it
 	p.end = end
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.address)
 	if err == nil {
@@ -50,7 +50,7 @@ func (sys *system) startProvider(latency time.Duration) (env []string, err error
 		end()
 		return nil, errors.Join(err, p.server.Close())
 	}
-	go func() { p.ended <- sandbox.Serve(ctx, listener, p.server) }()
+	go func() { p.ended <- sandbox.Serve(serving, listener, p.server) }()
 	sys.provider = p
 	return []string{
 		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + providerKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=http://" + p.address,

@@ -135,7 +135,7 @@ func (s stranger) serve(ctx context.Context, sys *system) error {
 	if s.call == 0 {
 		return sys.serve(ctx, 1, env...)
 	}
-	cards, err := sys.startProvider(s.call)
+	cards, err := sys.startProvider(ctx, s.call)
 	if err != nil {
 		return err
 	}
