@@ -58,16 +58,26 @@ func dial(ctx context.Context, address, key string) (*connection, error) {
 const (
 	paidExternally = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
 	paidByWallet   = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"wallet"}}`
+	paidByCard     = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"card","payment_method":"pm_card_visa"}}`
 )
 
 // purchase buys one position with a fresh key and waits for the final answer. It buys
 // for a new user, or, when owner is not empty, for that owner of a wallet.
 func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) {
-	const user = len(`{"user_id":"user-`)
-	body := paidExternally
 	if owner != "" {
-		body = paidByWallet
+		return c.buy(campaign, paidByWallet, owner)
 	}
+	return c.buy(campaign, paidExternally, "")
+}
+
+// purchaseByCard is purchase with a good card, for a new user.
+func (c *connection) purchaseByCard(campaign uuid.UUID) (answer, error) {
+	return c.buy(campaign, paidByCard, "")
+}
+
+// buy sends a purchase with one of the bodies. An empty owner is a new user.
+func (c *connection) buy(campaign uuid.UUID, body, owner string) (answer, error) {
+	const user = len(`{"user_id":"user-`)
 	c.begin(campaign, "/purchases", len(body))
 	c.out = append(c.out, body[:user]...)
 	if owner == "" {

@@ -20,6 +20,7 @@ type crowd struct {
 	size      int
 	requests  int64         // of all buyers together; 0: no limit until the window is over
 	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is for a new user
+	card      bool          // all pay by card, and every purchase is for a new user
 	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
 }
 
@@ -92,11 +93,7 @@ func (b *buyer) buy(ctx context.Context) error {
 			return nil
 		}
 		start := time.Now()
-		owner := ""
-		if b.crowd.payers > 0 {
-			owner = ownerName(int(ticket) % b.crowd.payers)
-		}
-		a, err := c.purchase(b.crowd.campaigns[int(ticket)%len(b.crowd.campaigns)], owner)
+		a, err := b.purchase(c, int(ticket))
 		if err != nil {
 			return err
 		}
@@ -104,6 +101,19 @@ func (b *buyer) buy(ctx context.Context) error {
 		wait(ctx, b.crowd.every-time.Since(start), nil)
 	}
 	return nil
+}
+
+// purchase buys with the ticket of that number.
+func (b *buyer) purchase(c *connection, ticket int) (answer, error) {
+	campaign := b.crowd.campaigns[ticket%len(b.crowd.campaigns)]
+	switch {
+	case b.crowd.card:
+		return c.purchaseByCard(campaign)
+	case b.crowd.payers > 0:
+		return c.purchase(campaign, ownerName(ticket%b.crowd.payers))
+	default:
+		return c.purchase(campaign, "")
+	}
 }
 
 // note counts one answer. It is measured when it arrives while the window is open.

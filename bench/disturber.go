@@ -26,6 +26,8 @@ type disturber struct {
 	answers [6]atomic.Int64 // by the first digit of the status; 0: there was none
 	cut     atomic.Int64    // connections that ended without an answer
 
+	odd []string // answers that nobody should get; see buyByCard
+
 	refusedToOthers atomic.Int64 // streams that another client asked for
 }
 

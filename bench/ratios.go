@@ -28,6 +28,8 @@ var claims = []claim{
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
 	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr", ""},
 	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http", ""},
+	{"by wallet, beside cards / beside nothing", "at least 0.9", "wallet-beside-cards", "wallet-beside-nothing", ""},
+	{"sold by card a second meanwhile", "about 20", "wallet-beside-cards", "", cardsPerSecond},
 	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone", ""},
 	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone", ""},
 	{"two batchers on a hot wallet / unlocked", "no target", "hot-wallet-2batchers", "hot-wallet-2batchers-unlocked", ""},

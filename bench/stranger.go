@@ -14,6 +14,7 @@ type stranger struct {
 	name    string
 	memory  bool                                          // it is about the memory of the api
 	refused bool                                          // every request is the stranger's own fault
+	call    time.Duration                                 // of the provider of cards; 0: there is none
 	before  func(ctx context.Context, d *disturber) error // what both measurements need; nil: nothing
 	disturb func(ctx context.Context, d *disturber)       // until ctx ends
 }
@@ -32,6 +33,7 @@ var strangers = []stranger{
 	{name: "malformed", refused: true, disturb: sendMalformed},
 	{name: "many-positions", memory: true, disturb: sendManyPositions},
 	{name: "viewers", memory: true, before: keepSelling, disturb: viewSale},
+	{name: "slow-provider", call: slowProvider, disturb: buyByCard},
 }
 
 func strangerScenarios() (list []scenario) {
@@ -85,7 +87,7 @@ func (s stranger) run(ctx context.Context, set *setup, measured time.Duration) (
 		return r, err
 	}
 	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	if err := sys.serve(ctx, 1, trustedTokens()...); err != nil {
+	if err := s.serve(ctx, sys); err != nil {
 		return r, err
 	}
 	all, stop := context.WithCancel(ctx)
@@ -118,8 +120,29 @@ func (s stranger) run(ctx context.Context, set *setup, measured time.Duration) (
 	r.note(apiPeak, peak)
 	r.note("api MiB grown", peak-first)
 	d.note(&r, measured)
-	r.wrong = append(sys.stop(), sys.violations(ctx)...)
+	if sys.provider != nil {
+		if r.wrong, err = sys.settleCards(ctx, &r); err != nil {
+			return r, err
+		}
+	}
+	r.wrong = slices.Concat(r.wrong, d.odd, sys.stop(), sys.violations(ctx))
 	return r, nil
+}
+
+// serve starts the processes, and the provider of cards, if there is one.
+func (s stranger) serve(ctx context.Context, sys *system) error {
+	env := trustedTokens()
+	if s.call == 0 {
+		return sys.serve(ctx, 1, env...)
+	}
+	cards, err := sys.startProvider(ctx, s.call)
+	if err != nil {
+		return err
+	}
+	if err := sys.serve(ctx, 1, append(env, cards...)...); err != nil {
+		return err
+	}
+	return sys.sendWebhooks()
 }
 
 // whileDisturbed measures while the stranger is busy, and stops it at the end of the

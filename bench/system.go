@@ -28,6 +28,7 @@ type system struct {
 	db        *pgxpool.Pool // for the bench
 	campaigns []uuid.UUID   // on sale, in the order they were made
 	fleet     *devstack.Fleet
+	provider  *cardProvider // see startProvider; nil: there is none, and no cards
 	address   string
 	payers    int // see crowd
 }
@@ -158,6 +159,9 @@ func (sys *system) close(ctx context.Context) error {
 	var failed []error
 	for _, w := range sys.stop() {
 		failed = append(failed, errors.New(w))
+	}
+	if sys.provider != nil {
+		failed = append(failed, sys.provider.close())
 	}
 	sys.db.Close()
 	failed = append(failed, sys.setup.dropDatabase(ctx, sys.name), sys.setup.redis.FlushAll(ctx).Err())
