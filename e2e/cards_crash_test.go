@@ -88,6 +88,7 @@ func TestAWorkerKilledAnywhereInAPaymentChargesOnce(t *testing.T) {
 	for card, moments := range cardMoments {
 		for _, moment := range someOf(moments) {
 			t.Run(moment, func(t *testing.T) {
+				t.Parallel()
 				s := cardSystem(t, fleet.Options{Workers: -1})
 				if ended := crashAt(t, s, card, moment, "kill"); card == "pm_card_visa" && ended.State != job.Succeeded {
 					t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
@@ -105,6 +106,7 @@ func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *test
 				continue // Postgres ends a transaction whose worker is stopped: see TestAWorkerStoppedInsideABatch…
 			}
 			t.Run(moment, func(t *testing.T) {
+				t.Parallel()
 				s := cardSystem(t, fleet.Options{Workers: -1}, "TRIPRIZE_PAYMENTS_RESERVATION=3s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=0s")
 				crashAt(t, s, card, moment, "stop")
 			})

@@ -49,7 +49,10 @@ func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
 		first = seed
 	}
 	for seed := first; seed < first+seeds; seed++ {
-		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { tortureWith(t, seed) })
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			tortureWith(t, seed)
+		})
 		if os.Getenv("TRIPRIZE_TEST_SEED") != "" {
 			break
 		}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What takes long by nature: property tests with many more cases, fuzzing, the crash tests
-# again and again, and a million old jobs deleted beside a sale. About nine minutes on two
+# again and again, random runs with cards, and a million old jobs deleted beside a sale. About 15 minutes on two
 # cores. `make soak` calls it, with servers and binaries for the tests. It ends with the
 # status of the first step that fails.
 #
@@ -45,6 +45,9 @@ done
 
 step "crashes and outages: ${SOAK_ROUNDS:=3} rounds"
 tests -run "$(names e2e/crash_test.go e2e/holds_crash_test.go e2e/holds_storm_test.go e2e/wallets_chaos_test.go e2e/outage_test.go)" -count="$SOAK_ROUNDS" ./e2e
+
+step "cards: 20 random runs, and a worker killed or stopped at every step of a payment"
+tests -run "$(names e2e/cards_crash_test.go e2e/cards_torture_test.go)" -parallel 4 ./e2e
 
 step "a million old jobs beside a sale"
 tests -run '^TestSoak' ./e2e
