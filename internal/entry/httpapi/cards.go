@@ -5,6 +5,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/config"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/purchase"
 )
@@ -16,7 +17,7 @@ var errNoCards = fault.New(fault.CardsNotAccepted, "cards are not accepted here:
 // provider and no reference of the app; with the others it is the other way round.
 //
 // Without a page to return to, a card that must be authenticated could only be declined.
-func paymentOf(body contract.PaymentDraft, defaultReturnURL string) (sale.Payment, error) {
+func paymentOf(body contract.PaymentDraft, defaults config.Payments) (sale.Payment, error) {
 	p := sale.Payment{Method: purchase.PaymentMethod(body.Method), Reference: body.Reference, PaymentMethod: body.PaymentMethod, ReturnURL: body.ReturnURL}
 	var faults []fault.Field
 	wrong := func(field, detail string) {
@@ -32,7 +33,7 @@ func paymentOf(body contract.PaymentDraft, defaultReturnURL string) (sale.Paymen
 		if p.ReturnURL != "" && !isPage(p.ReturnURL) {
 			wrong("return_url", "must be the address of a page: https://…")
 		}
-		if p.ReturnURL == "" && defaultReturnURL == "" {
+		if p.ReturnURL == "" && defaults.ReturnURL == "" && defaults.Stripe.Enabled() {
 			wrong("return_url", "is required, as this installation has no page to return to (payments.return_url): banks send buyers there")
 		}
 	} else {

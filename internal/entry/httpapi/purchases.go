@@ -31,7 +31,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err != nil {
 		return nil, err
 	}
-	payment, err := paymentOf(body.Payment, s.settings.Payments.ReturnURL)
+	payment, err := paymentOf(body.Payment, s.settings.Payments)
 	if err != nil {
 		return nil, err
 	}

@@ -176,7 +176,7 @@ func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 		paused:    `paused_at = clock_timestamp()`,
 		soon:      `sale_starts_at = clock_timestamp() + interval '1 h'`,
 		over:      `sale_ends_at = clock_timestamp()`,
-		cancelled: `state = 'cancelled'`,
+		cancelled: `state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test'`,
 	} {
 		if _, err := db.Exec(t.Context(), `UPDATE campaigns SET `+change+` WHERE id = $1`, campaignID); err != nil {
 			t.Fatal(err)

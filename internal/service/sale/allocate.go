@@ -88,11 +88,9 @@ func (a *allocation) decide(o *order) (decision, error) {
 	}
 	if bought.State == purchase.Pending {
 		a.stock.Hold(picked)
+		a.unpaid[o.buyer()] += len(picked)
 	} else {
 		a.stock.Sell(picked)
-		if o.Payment.Method == purchase.Card {
-			a.unpaid[o.buyer()] += len(picked)
-		}
 	}
 	if o.Selection.HoldID == uuid.Nil {
 		a.bought[o.buyer()] += len(picked)

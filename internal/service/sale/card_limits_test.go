@@ -39,7 +39,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 		t.Fatal(err)
 	}
 	if refused(both[0]) == refused(both[1]) {
-		t.Error("of two orders in one transaction not exactly one is refused")
+		t.Errorf("of two orders in one transaction not exactly one is refused: %+v, %+v", fixture.Job(t, db, both[0].ID).Problem, fixture.Job(t, db, both[1].ID).Problem)
 	}
 	bought := fixture.Job(t, db, first.ID).PurchaseID
 	fixture.Advance(t, db, *bought, payment.Captured)

@@ -69,7 +69,11 @@ func TestADraftIsCheckedFieldByField(t *testing.T) {
 		{"late payment: reassign", func(d draft) { d.Policies.LatePayment = campaign.LatePaymentReassign }, ""},
 		{"late payment: nothing", func(d draft) { d.Policies.LatePayment = "" }, "/policies/late_payment"},
 		{"late payment: something else", func(d draft) { d.Policies.LatePayment = "keep" }, "/policies/late_payment"},
-		{"unsold: cancel", func(d draft) { d.Policies.Unsold = campaign.UnsoldCancel }, ""},
+		{"unsold: cancel, without an end", func(d draft) { d.Policies.Unsold = campaign.UnsoldCancel }, "/policies/unsold"},
+		{"unsold: cancel", func(d draft) {
+			end := time.Now().Add(time.Hour)
+			d.Policies.Unsold, d.SaleEndsAt = campaign.UnsoldCancel, &end
+		}, ""},
 		{"unsold: draw", func(d draft) { d.Policies.Unsold = campaign.UnsoldDraw }, "/policies/unsold"},
 		{"unsold: nothing", func(d draft) { d.Policies.Unsold = "" }, "/policies/unsold"},
 		{"unsold: something else", func(d draft) { d.Policies.Unsold = "burn" }, "/policies/unsold"},
