@@ -4,7 +4,6 @@
 package compose
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -153,14 +152,21 @@ func TestEveryProcessHasItsRequiredSettings(t *testing.T) {
 // settings returns the variables of all settings: postgres.url is TRIPRIZE_POSTGRES_URL.
 func settings(t *testing.T) []string {
 	t.Helper()
-	var sections map[string]map[string]any
+	var sections map[string]any
 	if err := yaml.Unmarshal(read(t, "configs", "triprize.yaml"), &sections); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"TRIPRIZE_CONFIG"} // names a settings file
-	for section, values := range sections {
-		for name := range values {
-			names = append(names, strings.ToUpper(fmt.Sprintf("triprize_%s_%s", section, name)))
+	return append(variablesOf("triprize", sections), "TRIPRIZE_CONFIG") // names a settings file
+}
+
+// variablesOf returns the variables of a section and of the sections in it.
+func variablesOf(prefix string, section map[string]any) (names []string) {
+	for name, value := range section {
+		name = prefix + "_" + name
+		if inner, ok := value.(map[string]any); ok {
+			names = append(names, variablesOf(name, inner)...)
+		} else {
+			names = append(names, strings.ToUpper(name))
 		}
 	}
 	return names
