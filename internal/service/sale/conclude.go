@@ -56,7 +56,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 			late = append(late, c)
 		}
 	}
-	if err := out.reassign(ctx, tx, in, late); err != nil {
+	if err := out.reassign(ctx, tx, late); err != nil {
 		return Report{}, err
 	}
 	if err := out.leaveFinal(ctx, tx); err != nil {
