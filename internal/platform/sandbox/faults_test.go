@@ -51,7 +51,7 @@ func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
 	if again, err = s.sc.V1PaymentIntents.Confirm(t.Context(), i.ID, same); err != nil || again.Status != "requires_capture" {
 		t.Errorf("the key has no answer: %v, %v", again, err)
 	}
-	if n := len(s.server.state.charges.list); n != 1 {
+	if _, n := s.counted(); n != 1 {
 		t.Errorf("%d charges", n)
 	}
 }
@@ -122,9 +122,11 @@ func TestFaultsBeforeTheWorkDoNothingAndFaultsAfterItHaveDoneIt(t *testing.T) {
 			if done := s.intent(i.ID).Status != "requires_confirmation"; done != c.done {
 				t.Errorf("done: %t", done)
 			}
-			if _, kept := s.server.state.keys["confirm:1"]; kept != c.kept {
-				t.Errorf("kept under its key: %t", kept)
-			}
+			s.inside(func(kept *state) {
+				if _, found := kept.keys["confirm:1"]; found != c.kept {
+					t.Errorf("kept under its key: %t", found)
+				}
+			})
 		})
 	}
 }

@@ -153,6 +153,19 @@ func sorted(list []string) []string {
 	return list
 }
 
+// inside shows what the sandbox keeps, under its lock: its watch writes at any time.
+func (s *shop) inside(look func(*state)) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	look(s.server.state)
+}
+
+// counted is how many payments and charges the sandbox keeps.
+func (s *shop) counted() (intents, charges int) {
+	s.inside(func(kept *state) { intents, charges = len(kept.intents.list), len(kept.charges.list) })
+	return intents, charges
+}
+
 type create = stripe.PaymentIntentCreateParams
 
 // held is an intent that a card holds until it is captured.

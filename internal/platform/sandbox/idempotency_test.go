@@ -25,7 +25,7 @@ func TestOneKeyHasOneAnswer(t *testing.T) {
 	if two.LastResponse.Header.Get("Original-Request") != one.LastResponse.Header.Get("Request-Id") || one.LastResponse.Header.Get("Request-Id") == "" {
 		t.Error("the first request is not named")
 	}
-	if n := len(s.server.state.intents.list); n != 1 {
+	if n, _ := s.counted(); n != 1 {
 		t.Errorf("%d intents", n)
 	}
 	other := keyed("pi:1")
@@ -58,7 +58,7 @@ func TestADeclineIsKeptUnderItsKey(t *testing.T) {
 	i := s.create(held("pm_card_chargeDeclined"))
 	first := problem(t, second(s.confirm(i.ID, "confirm:1")), 402, "card_declined")
 	again := problem(t, second(s.confirm(i.ID, "confirm:1")), 402, "card_declined")
-	if again.ChargeID != first.ChargeID || len(s.server.state.charges.list) != 1 {
+	if _, n := s.counted(); again.ChargeID != first.ChargeID || n != 1 {
 		t.Errorf("the card was charged again: %s, %s", first.ChargeID, again.ChargeID)
 	}
 }
@@ -153,7 +153,7 @@ func TestWrongRequestsAreRefusedAsAtStripe(t *testing.T) {
 			t.Errorf("%s: %d %v", form, status, body)
 		}
 	}
-	if n := len(s.server.state.intents.list); n != 0 {
+	if n, _ := s.counted(); n != 0 {
 		t.Errorf("%d intents were made", n)
 	}
 	for path, want := range map[string]int{"/v1/nothing": 404, intents + "/pi_1": 404, intents + "?limit=0": 400, intents + "?limit=101": 400, intents + "?starting_after=pi_1": 400, "/v1/events?type=a&types[]=b": 400} {
