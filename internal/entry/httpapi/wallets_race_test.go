@@ -36,7 +36,7 @@ func TestConcurrentCreditsAllCount(t *testing.T) {
 		s.ExpectWallet(mina, 200, 0)
 		seen := make([]int64, 1000)
 		fleet.Together(len(seen), func(i int) {
-			a := s.ExecuteAt(i, mina+"/credit", fleet.Fields{"amount": 3})
+			a := s.ExecuteUntilDone(i, mina+"/credit", fleet.Fields{"amount": 3})
 			if a.Status != http.StatusOK {
 				t.Errorf("%v %s", a, a.Body)
 				return
