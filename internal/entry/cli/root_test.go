@@ -39,6 +39,8 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"sandbox --listen 127.0.0.1:0 --data= --webhook-url http://127.0.0.1:1/":          "needs a webhook secret",
 		"sandbox --listen 127.0.0.1:0 --data= --webhook-url here --webhook-secret whsec_": "not an http or https URL",
 		"sandbox --listen 127.0.0.1:0 --data= --webhook-secret whsec_1":                   "--webhook-url",
+		"sandbox --listen 127.0.0.1:0 --data= --webhook-events charge.failed":             "--webhook-url",
+		"sandbox --listen 127.0.0.1:0 --data= --webhook-events *":                         "no type of events",
 		"sandbox --listen 127.0.0.1:0 --data /dev/null/sandbox":                           "/dev/null",
 		"demo --base-length 2":         "3 to 50",
 		"demo --base-length 51":        "3 to 50",

@@ -36,9 +36,10 @@
 //
 // Failpoints, each with the purchase and its payment method:
 //
-//	payments.claim, payments.claimed                  around the claim
-//	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating, confirming,
-//	                                                  action, processing, capturing, captured, expiring, ended
+//	payments.claim, payments.claimed                  around the claim, which moves what is reserved into creating
+//	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating
+//	                                                  (with a further key), confirming, action,
+//	                                                  processing, capturing, captured, expiring, ended
 //	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel
 //	payments.events.store, payments.events.stored     around the write of events; about nothing
 //	payments.events.work, payments.events.worked      around the commit of what events do; about nothing
