@@ -25,7 +25,7 @@ import (
 const (
 	eventsPerBatch  = 100
 	eventBatches    = 1 // under way at once
-	eventsEvery     = 100 * time.Millisecond
+	eventsEvery     = 200 * time.Millisecond
 	eventsPending   = 1024 // that wait for a batch; any more are told to come again
 	eventBodies     = 4 << 20
 	stripeSignature = "Stripe-Signature"

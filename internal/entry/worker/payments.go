@@ -41,7 +41,7 @@ const eventTasks = 2
 // concludeEvery is how far apart the batches of conclusions of a lane begin. Payments end
 // one by one, at the pace of the provider's calls: each would have a transaction of its
 // own, which costs as much as one for many.
-const concludeEvery = 100 * time.Millisecond
+const concludeEvery = 200 * time.Millisecond
 
 // payRunnerSettings returns the runner's part of the settings.
 func payRunnerSettings(s config.Payments) payments.Settings {

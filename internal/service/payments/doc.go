@@ -26,9 +26,10 @@
 // While the provider is away, slow or refuses, a payment waits with growing pauses, says
 // so in its job, and the deadline of its reservation moves along, up to its bound.
 //
-// [Events] stores events by their ids, once each. An event only wakes its payment; the
-// runner then asks the provider, so the order of events does not matter. Only disputes
-// are recorded as they are told. What the webhooks miss is listed ([Events.ListMissed]).
+// [Events] stores events by their ids, once each. What tells of our own calls, as most do,
+// is handled with the statement that stores it. Any other event only wakes its payment;
+// the runner then asks the provider, so the order of events does not matter. Only
+// disputes are recorded as they are told. What the webhooks miss is listed ([Events.ListMissed]).
 // [Dispatcher] enqueues tasks; a task that is lost costs time only, because a payment is
 // due at some time.
 //
