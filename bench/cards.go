@@ -12,10 +12,12 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/sandbox"
+	"triprize/internal/service/payments"
 )
 
 // cardProvider is a simulator of Stripe in this process. It takes as many calls as come:
-// the processes keep their own rates, which are the defaults.
+// the processes keep their own rates, which are the defaults. It sends the events that an
+// endpoint at Stripe should have enabled.
 type cardProvider struct {
 	server  *sandbox.Server
 	address string
@@ -37,7 +39,7 @@ func (sys *system) startProvider(ctx context.Context, latency time.Duration) (en
 	if p.address, err = devstack.FreeAddress(); err != nil {
 		return nil, err
 	}
-	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1}); err != nil {
+	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payments.EventTypes()}); err != nil {
 		return nil, err
 	}
 	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the clean-up ends it
@@ -54,7 +56,7 @@ func (sys *system) startProvider(ctx context.Context, latency time.Duration) (en
 	sys.provider = p
 	return []string{
 		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + providerKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=http://" + p.address,
-		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + providerSecret,
+		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + providerSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=https://shop.example/paid",
 	}, nil
 }
 

@@ -16,8 +16,7 @@ import (
 // there. package payments says which moment is which.
 var cardMoments = map[string][]string{
 	"pm_card_visa": {
-		"sale.commit", "sale.committed", "payments.claimed",
-		"payments.creating.store", "payments.creating.stored", "payments.create.call", "payments.create.called",
+		"sale.commit", "sale.committed", "payments.claim", "payments.claimed", "payments.create.call", "payments.create.called",
 		"payments.confirming.store", "payments.confirming.stored", "payments.confirm.call", "payments.confirm.called",
 		"payments.capturing.store", "payments.capturing.stored", "payments.capture.call", "payments.capture.called",
 		"payments.captured.store", "payments.captured.stored", "conclusion.commit", "conclusion.committed",

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/sandbox"
+	"triprize/internal/service/payments"
 )
 
 // cards is the sandbox beside the fleet of an environment. It runs in this process.
@@ -20,7 +21,8 @@ type cards struct {
 }
 
 // startCards starts the sandbox with its state in the environment's folder. Its webhooks
-// go to the api, and are sent again until the api is there.
+// go to the api, and are sent again until the api is there. They are of the types that an
+// endpoint at Stripe should have enabled.
 func (e *environment) startCards(ctx context.Context, logger *slog.Logger) error {
 	dir := filepath.Join(e.dir, "sandbox")
 	key, keyErr := keptSecret(dir, "key", "sk_test_")
@@ -33,7 +35,7 @@ func (e *environment) startCards(ctx context.Context, logger *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	server, err := sandbox.New(sandbox.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, Logger: logger})
+	server, err := sandbox.New(sandbox.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, WebhookEvents: payments.EventTypes(), Logger: logger})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

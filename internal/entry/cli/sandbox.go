@@ -32,12 +32,16 @@ already; this is for another program, or for a fleet of your own.`,
 	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is made and kept in the folder")
 	c.Flags().StringVar(&settings.WebhookURL, "webhook-url", "", "where events are sent, such as http://127.0.0.1:8080/webhooks/stripe; empty: nowhere")
 	c.Flags().StringVar(&settings.WebhookSecret, "webhook-secret", "", "signs the webhooks, whsec_…")
+	c.Flags().StringSliceVar(&settings.WebhookEvents, "webhook-events", nil, "types of the events that are sent, as enabled at an endpoint of Stripe, separated by commas; empty: all")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkLoopback(*listen); err != nil {
 			return err
 		}
 		if settings.WebhookURL == "" && settings.WebhookSecret != "" {
 			return errors.New("--webhook-secret signs what is sent to --webhook-url, which is missing")
+		}
+		if settings.WebhookURL == "" && len(settings.WebhookEvents) > 0 {
+			return errors.New("--webhook-events chooses what is sent to --webhook-url, which is missing")
 		}
 		if settings.Key == "" {
 			made, err := keptSecret(settings.Dir, "key", "sk_test_")

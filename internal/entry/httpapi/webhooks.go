@@ -20,10 +20,12 @@ import (
 	"triprize/internal/service/payments"
 )
 
-// Events of the provider share transactions, as requests do.
+// Events of the provider share transactions, as requests do. Nobody waits for an answer
+// but the provider, so one that comes soon after others waits for those that follow.
 const (
 	eventsPerBatch  = 100
-	eventBatches    = 2    // under way at once
+	eventBatches    = 1 // under way at once
+	eventsEvery     = 200 * time.Millisecond
 	eventsPending   = 1024 // that wait for a batch; any more are told to come again
 	eventBodies     = 4 << 20
 	stripeSignature = "Stripe-Signature"
@@ -47,8 +49,8 @@ type webhooks struct {
 	storing   atomic.Int64 // events that are believed and not answered yet
 }
 
-// newWebhooks returns webhooks that store events with store, and call stored when there
-// were new ones.
+// newWebhooks returns webhooks that store events with store, and call stored when some of
+// them are to be worked off.
 func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, error), stored func(), settings config.Settings,
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
@@ -60,11 +62,11 @@ func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, err
 	for _, outcome := range []string{"stored", "refused", "failed"} {
 		w.outcomes.WithLabelValues(outcome)
 	}
-	w.events = batch.New(batch.Options{Size: eventsPerBatch, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
 		func(ctx context.Context, events []stripe.Event) ([]struct{}, error) {
-			fresh, err := store(ctx, events)
-			if err == nil && fresh > 0 {
+			open, err := store(ctx, events)
+			if err == nil && open > 0 {
 				stored()
 			}
 			return make([]struct{}, len(events)), err

@@ -54,7 +54,7 @@ func (l *lane) add(s *settler) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
-		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, InFlight: 1, Pending: lanePending,
+		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, Every: s.every, InFlight: 1, Pending: lanePending,
 		Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))

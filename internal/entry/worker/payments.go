@@ -38,6 +38,11 @@ type cards struct {
 // off many events.
 const eventTasks = 2
 
+// concludeEvery is how far apart the batches of conclusions of a lane begin. Payments end
+// one by one, at the pace of the provider's calls: each would have a transaction of its
+// own, which costs as much as one for many.
+const concludeEvery = 200 * time.Millisecond
+
 // payRunnerSettings returns the runner's part of the settings.
 func payRunnerSettings(s config.Payments) payments.Settings {
 	return payments.Settings{Lease: s.Lease, CallTimeout: s.Stripe.Timeout + callMargin, Recheck: s.Recheck, ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
@@ -56,6 +61,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string,
 		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
 		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
+	w.cards.conclusions.every = concludeEvery
 	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background())
 	for _, l := range w.lanes {
 		l.add(w.cards.conclusions)

@@ -15,10 +15,11 @@ type settler struct {
 	kind   job.Kind
 	settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
 	locked *locked
+	every  time.Duration // a lane begins its batches of this kind so far apart, under load
 }
 
 func newSettler(kind job.Kind, settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), concurrency int) *settler {
-	return &settler{kind, settle, newLocked(concurrency)}
+	return &settler{kind: kind, settle: settle, locked: newLocked(concurrency)}
 }
 
 // settlePurchases settles purchase jobs.

@@ -17,6 +17,7 @@ var ErrClosed = errors.New("batch: closed")
 type Options struct {
 	Size     int              // most items in one flush
 	Linger   time.Duration    // under load, how long a flush waits for more items
+	Every    time.Duration    // a flush that is not full begins so long after the one before it, at the soonest
 	InFlight int              // flushes under way at once
 	Pending  int              // callers waiting for a flush; more get ErrFull
 	Timeout  time.Duration    // of one flush
@@ -134,10 +135,11 @@ func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
 // run collects and flushes items until pending is closed and empty.
 func (c *Coalescer[T, R]) run() {
 	busy := false // the last flush had several items: there is load, so lingering pays
+	var start time.Time
 	for first := range c.pending {
-		calls := c.gather(first, busy)
+		calls := c.gather(first, c.patience(busy, start))
 		busy = len(calls) > 1
-		start := time.Now()
+		start = time.Now()
 		c.flusher().flushCalls(calls)
 		if c.opts.Observe != nil {
 			c.opts.Observe(len(calls), time.Since(start))
@@ -149,11 +151,23 @@ func (c *Coalescer[T, R]) flusher() flusher[T, R] {
 	return flusher[T, R]{flush: c.flush, alive: c.alive, timeout: c.opts.Timeout, whole: c.opts.Whole}
 }
 
-func (c *Coalescer[T, R]) gather(first *call[T, R], linger bool) []*call[T, R] {
+// patience is how long a flush waits for more items, when the last one began at last.
+func (c *Coalescer[T, R]) patience(busy bool, last time.Time) time.Duration {
+	var linger time.Duration
+	if busy {
+		linger = c.opts.Linger
+	}
+	if !last.IsZero() {
+		linger = max(linger, c.opts.Every-time.Since(last))
+	}
+	return linger
+}
+
+func (c *Coalescer[T, R]) gather(first *call[T, R], linger time.Duration) []*call[T, R] {
 	calls := append(make([]*call[T, R], 0, min(c.opts.Size, len(c.pending)+1)), first)
 	var over <-chan time.Time
-	if linger && c.opts.Linger > 0 {
-		timer := time.NewTimer(c.opts.Linger)
+	if linger > 0 {
+		timer := time.NewTimer(linger)
 		defer timer.Stop()
 		over = timer.C
 	}

@@ -92,6 +92,57 @@ func TestArrivalsDuringAFlushFormTheNext(t *testing.T) {
 	})
 }
 
+func TestFlushesBeginApartUnlessTheyAreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		g.pass(100)
+		opts := options()
+		opts.Every = time.Second
+		c := New(opts, g.flush)
+		began := time.Now()
+		submit := func(n int) {
+			for range n {
+				if err := c.Submit(0); err != nil {
+					t.Error(err)
+				}
+			}
+			synctest.Wait()
+		}
+		flushed := func(after time.Duration, sizes ...int) {
+			t.Helper()
+			time.Sleep(time.Until(began.Add(after)))
+			synctest.Wait()
+			for _, want := range sizes {
+				select {
+				case n := <-g.entered:
+					if n != want {
+						t.Errorf("after %s: a flush of %d items, want %d", after, n, want)
+					}
+				default:
+					t.Errorf("after %s: no flush, want one of %d items", after, want)
+				}
+			}
+			if more := len(g.entered); more > 0 {
+				t.Errorf("after %s: %d flushes more", after, more)
+			}
+		}
+		submit(1)
+		flushed(0, 1) // the first waits for nothing
+		submit(2)
+		flushed(999 * time.Millisecond)
+		submit(1)
+		flushed(time.Second, 3)
+		submit(8)
+		flushed(time.Second, 8) // it is full
+		submit(1)
+		c.Close() // what waits is flushed at once
+		if time.Since(began) != time.Second {
+			t.Errorf("the end came after %s", time.Since(began))
+		}
+		flushed(time.Second, 1)
+	})
+}
+
 func TestOneBadItemFailsAlone(t *testing.T) {
 	g := newGate()
 	bad := errors.New("bad item")

@@ -1,6 +1,6 @@
 // Package batch turns many calls into few: the calls that arrive while a flush is
 // under way share the next flush ([Coalescer]). A single call does not wait for
-// others. [Lanes] are several coalescers, chosen by a key. [Queues] keep every key in
+// others, unless flushes are to be some time apart (Options.Every). [Lanes] are several coalescers, chosen by a key. [Queues] keep every key in
 // a queue of its own, and let a key whose rows are locked rest without holding up
 // the others.
 //

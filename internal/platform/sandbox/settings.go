@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 )
 
 // Settings of a sandbox. Zero values mean the defaults of [New].
 type Settings struct {
-	Key           string // the secret key, sk_test_…; required
-	Dir           string // folder of the journal; empty: memory only
-	WebhookURL    string // where events are sent; empty: nowhere
-	WebhookSecret string // signs the webhooks
+	Key           string   // the secret key, sk_test_…; required
+	Dir           string   // folder of the journal; empty: memory only
+	WebhookURL    string   // where events are sent; empty: nowhere
+	WebhookSecret string   // signs the webhooks
+	WebhookEvents []string // types that are sent, as the enabled_events of an endpoint; empty: all
 
 	Rate         int // requests a second in all, as at Stripe: 100; negative: no limit
 	EndpointRate int // requests a second of one endpoint: 25; negative: no limit
@@ -50,6 +52,11 @@ func (s *Settings) check() error {
 			return err
 		}
 	}
+	for _, name := range s.WebhookEvents {
+		if !eventType.MatchString(name) {
+			return fmt.Errorf("sandbox: %q is no type of events, such as payment_intent.succeeded", name)
+		}
+	}
 	for value, standard := range map[*int]int{&s.Rate: 100, &s.EndpointRate: 25} {
 		if *value == 0 {
 			*value = standard
@@ -77,6 +84,9 @@ func (s *Settings) check() error {
 	}
 	return nil
 }
+
+// eventType is the form of types of events. The sandbox does not know all of Stripe's.
+var eventType = regexp.MustCompile(`^[a-z_]+(\.[a-z_]+)+$`)
 
 func checkWebhook(target, secret string) error {
 	u, err := url.Parse(target)

@@ -46,9 +46,15 @@ func newOutbound() *outbound {
 	}
 }
 
+// enabled tells whether events of a type are sent.
+func (s *Server) enabled(kind string) bool {
+	all := s.settings.WebhookEvents
+	return len(all) == 0 || slices.Contains(all, kind)
+}
+
 // address decides when and how often an event is sent.
 func (s *Server) address(c *change, e *event, i *intent) {
-	if s.settings.WebhookURL == "" {
+	if s.settings.WebhookURL == "" || !s.enabled(e.Type) {
 		return
 	}
 	mode := table[i.Last]

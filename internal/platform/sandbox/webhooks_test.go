@@ -99,6 +99,19 @@ func TestWithoutAReceiverEventsAreListedOnly(t *testing.T) {
 	}
 }
 
+func TestOnlyEnabledEventsAreSentAndAllAreListed(t *testing.T) {
+	s := open(t, Settings{WebhookEvents: []string{"payment_intent.succeeded", "payment_intent.amount_capturable_updated"}})
+	s.paid("pm_card_visa")
+	s.paid("pm_sandbox_webhook_reversed")
+	want := []string{"payment_intent.amount_capturable_updated", "payment_intent.amount_capturable_updated", "payment_intent.succeeded", "payment_intent.succeeded"}
+	if got := s.types(4); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("%q", got)
+	}
+	if totals := s.server.Totals(); totals.Delivered+int64(totals.Unsent) != 4 || totals.Events != 10 {
+		t.Errorf("%+v", totals)
+	}
+}
+
 // events lists all events.
 func (s *shop) events(p *stripe.EventListParams) (all []*stripe.Event) {
 	s.t.Helper()

@@ -51,6 +51,7 @@ type bucket struct {
 type line struct {
 	bucket
 	first   chan struct{} // has one place: the first of the line
+	next    time.Time     // of the first of the line: before this moment Redis has no turn
 	waiting atomic.Int64
 }
 
@@ -104,7 +105,7 @@ func (p *pace) wait(ctx context.Context, name call) *Error {
 	case <-ctx.Done():
 		return late(ahead)
 	}
-	if e := p.turn(ctx, &l.bucket, until); e != nil {
+	if e := p.turn(ctx, l, until); e != nil {
 		return e
 	}
 	p.metrics.waited(name, began)
@@ -114,11 +115,18 @@ func (p *pace) wait(ctx context.Context, name call) *Error {
 // turn waits for a turn of a kind and of all kinds. A turn of the kind that finds none of
 // all is given up: kept until there is one, it would be used in a second of which it is
 // not, and many processes that keep one each would exceed the limit of the kind.
-func (p *pace) turn(ctx context.Context, kind *bucket, until time.Time) *Error {
+//
+// Who has taken the last turn was told when the next one comes: nobody asks before that.
+func (p *pace) turn(ctx context.Context, l *line, until time.Time) *Error {
 	for {
-		after := p.ask(ctx, kind)
+		after := max(time.Until(l.next), 0)
 		if after == 0 {
-			after = p.ask(ctx, p.all)
+			var rest time.Duration
+			after, rest = p.ask(ctx, &l.bucket)
+			l.next = time.Now().Add(rest)
+		}
+		if after == 0 {
+			after, _ = p.ask(ctx, p.all)
 		}
 		switch {
 		case ctx.Err() != nil, later(after).After(until):
@@ -139,8 +147,9 @@ func (p *pace) turn(ctx context.Context, kind *bucket, until time.Time) *Error {
 // errGivenUp means that the caller waits no longer, which says nothing about Redis.
 var errGivenUp = errors.New("stripe: nobody waits for this turn")
 
-// ask takes a turn, or returns after which time to ask again.
-func (p *pace) ask(ctx context.Context, b *bucket) time.Duration {
+// ask takes a turn, or returns after which time to ask again. With a turn, rest is the
+// time until there can be another one.
+func (p *pace) ask(ctx context.Context, b *bucket) (after, rest time.Duration) {
 	after, err := p.health.Execute(func() (time.Duration, error) {
 		asking, cancel := context.WithTimeout(ctx, p.budget)
 		defer cancel()
@@ -152,12 +161,13 @@ func (p *pace) ask(ctx context.Context, b *bucket) time.Duration {
 			return 0, err
 		}
 		if result.Allowed > 0 {
+			rest = b.rest(result)
 			return 0, nil
 		}
 		return max(result.RetryAfter, time.Millisecond), nil
 	})
 	if err == nil {
-		return after
+		return after, rest
 	}
 	p.metrics.alone.Inc()
 	now := time.Now()
@@ -165,7 +175,14 @@ func (p *pace) ask(ctx context.Context, b *bucket) time.Duration {
 	if after = reservation.DelayFrom(now); after > 0 {
 		reservation.CancelAt(now)
 	}
-	return after
+	return after, 0
+}
+
+// rest is the time until a bucket has another turn: it is full again after ResetAfter,
+// and gets a turn back in each interval of its rate until then.
+func (b *bucket) rest(r *redis_rate.Result) time.Duration {
+	interval := b.limit.Period / time.Duration(b.limit.Rate)
+	return max(r.ResetAfter-time.Duration(b.limit.Burst-1)*interval, 0)
 }
 
 // late is the error of a request that had no turn in time: nothing was done.

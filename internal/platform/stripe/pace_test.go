@@ -72,6 +72,36 @@ func TestAllProcessesTogetherStayBelowTheLimitsOfTheAccount(t *testing.T) {
 	})
 }
 
+// Redis tells with the last turn when the next one comes. A line that asks before that
+// would ask twice for most turns.
+func TestALineAsksRedisForTurnsThatThereAre(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	synctest.Test(t, func(t *testing.T) {
+		with := settings("http://stripe.test")
+		with.Timeout, with.Rate, with.EndpointRate = time.Hour, 80, 20
+		shared := newSimulatedRedis()
+		client := offline(t, with, shared)
+		client.Through(&wire{say: always(answer{200, intent(), nil})})
+		began := time.Now()
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() {
+				if _, err := client.ConfirmIntent(t.Context(), "pi_1", "k", "", ""); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := shared.asked.Load(); n > 2*many+many/10 { // a turn of the kind and one of all
+			t.Errorf("%d calls asked %d times", many, n)
+		}
+		if took := time.Since(began); took > many*time.Second/20 { // simulated time
+			t.Errorf("the rate was not used: %d calls took %s", many, took)
+		}
+	})
+}
+
 func TestALineIsServedInTheOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

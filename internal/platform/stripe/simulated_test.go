@@ -48,18 +48,20 @@ func (s *simulatedRedis) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			return ctx.Err()
 		}
 		args := cmd.Args() // evalsha, digest, 1, key, burst, rate, period, cost
-		after := s.take(args[3].(string), args[4].(int), args[5].(int))
+		after, reset := s.take(args[3].(string), args[4].(int), args[5].(int))
 		allowed := int64(1)
 		if after > 0 {
 			allowed = 0
 		}
-		cmd.(*redis.Cmd).SetVal([]any{allowed, int64(0), strconv.FormatFloat(after.Seconds(), 'f', -1, 64), "1"})
+		cmd.(*redis.Cmd).SetVal([]any{allowed, int64(0), seconds(after), seconds(reset)})
 		return nil
 	}
 }
 
-// take returns how long to wait, or 0 for a turn.
-func (s *simulatedRedis) take(key string, burst, perSecond int) time.Duration {
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+
+// take returns how long to wait, or 0 for a turn, and when the bucket is full again.
+func (s *simulatedRedis) take(key string, burst, perSecond int) (after, reset time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, gap := time.Now(), time.Second/time.Duration(perSecond)
@@ -68,10 +70,10 @@ func (s *simulatedRedis) take(key string, burst, perSecond int) time.Duration {
 		tat = now
 	}
 	if after := tat.Add(gap).Add(-gap * time.Duration(burst)).Sub(now); after > 0 {
-		return after
+		return after, tat.Sub(now)
 	}
 	s.tats[key] = tat.Add(gap)
-	return 0
+	return 0, s.tats[key].Sub(now)
 }
 
 // offline is a client without a Redis or a server behind it.

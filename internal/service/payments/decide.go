@@ -9,8 +9,7 @@ import (
 type move string
 
 const (
-	begin         move = "begin"         // store creating with the first key of an intent
-	renewKey      move = "renew-key"     // store another key: the intent of the old one, if there is one, is never confirmed
+	newKey        move = "new-key"       // store creating with another key: the intent of an old one, if there is one, is never confirmed
 	create        move = "create"        // call: create the intent under the stored key; then store its id
 	fetch         move = "fetch"         // call: how is the intent?
 	confirm       move = "confirm"       // call: try to pay
@@ -84,10 +83,8 @@ func beforeIntent(f facts) (move, payment.Ending) {
 		return giveUp, payment.Declined
 	case f.over:
 		return giveUp, payment.Expired
-	case f.phase == payment.Reserved:
-		return begin, ""
-	case f.oldKey:
-		return renewKey, ""
+	case f.phase == payment.Reserved, f.oldKey: // the claim has stored the first key of most
+		return newKey, ""
 	}
 	return create, ""
 }

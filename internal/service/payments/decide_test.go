@@ -66,10 +66,10 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		f    facts
 		want string
 	}{
-		{facts{phase: payment.Reserved}, "begin"},
+		{facts{phase: payment.Reserved}, "new-key"},
 		{facts{phase: payment.Reserved, over: true}, "give-up expired"},
 		{facts{phase: payment.Creating}, "create"},
-		{facts{phase: payment.Creating, oldKey: true}, "renew-key"},
+		{facts{phase: payment.Creating, oldKey: true}, "new-key"},
 		{facts{phase: payment.Creating, over: true, oldKey: true}, "give-up expired"},
 		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
 		{facts{phase: payment.Creating, status: stripe.RequiresPaymentMethod}, "give-up declined"},
@@ -147,7 +147,7 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "whoever comes anew asks first"
 	case m == confirm && f.over:
 		return "nothing is confirmed when the time is over"
-	case (m == begin || m == create || m == renewKey || m == confirm) && f.over:
+	case (m == newKey || m == create || m == confirm) && f.over:
 		return "nothing is begun when the time is over"
 	case m == startCapture && f.over:
 		return "the reservation does not stand any more"

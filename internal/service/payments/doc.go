@@ -26,9 +26,10 @@
 // While the provider is away, slow or refuses, a payment waits with growing pauses, says
 // so in its job, and the deadline of its reservation moves along, up to its bound.
 //
-// [Events] stores events by their ids, once each. An event only wakes its payment; the
-// runner then asks the provider, so the order of events does not matter. Only disputes
-// are recorded as they are told. What the webhooks miss is listed ([Events.ListMissed]).
+// [Events] stores events by their ids, once each. What tells of our own calls, as most do,
+// is handled with the statement that stores it. Any other event only wakes its payment;
+// the runner then asks the provider, so the order of events does not matter. Only
+// disputes are recorded as they are told. What the webhooks miss is listed ([Events.ListMissed]).
 // [Dispatcher] enqueues tasks; a task that is lost costs time only, because a payment is
 // due at some time.
 //
@@ -36,9 +37,10 @@
 //
 // Failpoints, each with the purchase and its payment method:
 //
-//	payments.claim, payments.claimed                  around the claim
-//	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating, confirming,
-//	                                                  action, processing, capturing, captured, expiring, ended
+//	payments.claim, payments.claimed                  around the claim, which moves what is reserved into creating
+//	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating
+//	                                                  (with a further key), confirming, action,
+//	                                                  processing, capturing, captured, expiring, ended
 //	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel
 //	payments.events.store, payments.events.stored     around the write of events; about nothing
 //	payments.events.work, payments.events.worked      around the commit of what events do; about nothing

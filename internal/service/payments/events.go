@@ -70,34 +70,49 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 }
 
 // Store stores events that came by webhook, each id once, all in one statement. It
-// returns how many were new: [Dispatcher.Events] is to be called when there were any. An
-// error that is [ErrEvent] is the sender's: another delivery of the same events fails
-// too. Any other error means that nothing was stored.
-func (e *Events) Store(ctx context.Context, events []stripe.Event) (fresh int, err error) {
-	return e.store(ctx, events, payment.FromWebhook)
+// returns how many of them were new and are to be worked off: [Dispatcher.Events] is to
+// be called when there were any. Most are not: they tell of our own calls, and what they
+// tell is stored. An error that is [ErrEvent] is the sender's: another delivery of the
+// same events fails too. Any other error means that nothing was stored.
+func (e *Events) Store(ctx context.Context, events []stripe.Event) (open int, err error) {
+	stored, err := e.store(ctx, events, payment.FromWebhook)
+	return stored.Open, err
 }
 
-func (e *Events) store(ctx context.Context, events []stripe.Event, source payment.Source) (fresh int, err error) {
+func (e *Events) store(ctx context.Context, events []stripe.Event, source payment.Source) (stored payment.Inserted, err error) {
 	if len(events) == 0 {
-		return 0, nil
+		return stored, nil
 	}
-	rows := make([]payment.Event, 0, len(events))
+	rows := make([]payment.NewEvent, 0, len(events))
 	for _, event := range events {
 		if err := e.check(event); err != nil {
 			e.metrics.refused.Inc()
 			e.logger.Error("an event of the provider is refused", "event_id", event.ID, "type", event.Type, "error", err)
-			return 0, err
+			return stored, err
 		}
-		rows = append(rows, rowOf(event, source))
+		rows = append(rows, newEvent(rowOf(event, source)))
 	}
 	failpoint.Hit("payments.events.store", nil)
-	fresh, err = payment.InsertEvents(ctx, e.db, rows)
+	stored, err = payment.InsertEvents(ctx, e.db, rows)
 	if err != nil {
-		return 0, fmt.Errorf("payments.Store: %w", err)
+		return stored, fmt.Errorf("payments.Store: %w", err)
 	}
 	failpoint.Hit("payments.events.stored", nil)
-	e.metrics.stored.WithLabelValues(string(source)).Add(float64(fresh))
-	return fresh, nil
+	e.metrics.stored.WithLabelValues(string(source)).Add(float64(stored.Fresh))
+	for outcome, n := range stored.Handled {
+		e.metrics.handled.WithLabelValues(string(outcome)).Add(float64(n))
+	}
+	return stored, nil
+}
+
+// newEvent says what is known of an event by its type alone.
+func newEvent(event payment.Event) payment.NewEvent {
+	about := types[event.Type]
+	fresh := payment.NewEvent{Event: event, OfState: about == aboutPayment}
+	if outcome := outcomeOf[about]; outcome != "" {
+		fresh.Outcome = &outcome
+	}
+	return fresh
 }
 
 // check refuses events that are not for us, and says loudly when one was made for

@@ -106,8 +106,8 @@ func list(ctx context.Context, lister Lister, from, to time.Time) ([]stripe.Even
 func (e *Events) storeListed(ctx context.Context, events []stripe.Event) (stored int, err error) {
 	events = slices.DeleteFunc(events, func(event stripe.Event) bool { return e.check(event) != nil })
 	for some := range slices.Chunk(events, storeMost) {
-		fresh, err := e.store(ctx, some, payment.FromList)
-		stored += fresh
+		inserted, err := e.store(ctx, some, payment.FromList)
+		stored += inserted.Fresh
 		if err != nil {
 			return stored, err
 		}

@@ -8,8 +8,8 @@ import (
 	"triprize/internal/store/payment"
 )
 
-// newKey stores the key under which an intent will be created.
-func (r *run) newKey(ctx context.Context) (Outcome, error) {
+// storeKey stores the key under which an intent will be created.
+func (r *run) storeKey(ctx context.Context) (Outcome, error) {
 	changed := r.p
 	changed.Phase = payment.Creating
 	changed.Attempt++

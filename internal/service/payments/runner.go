@@ -77,6 +77,9 @@ func (rn *Runner) Run(ctx context.Context, ref payment.Ref) (Result, error) {
 	if p.LeaseUntil != nil {
 		r.claimedAt = p.LeaseUntil.Add(-rn.settings.Lease)
 	}
+	if p.AttemptAt != nil && p.AttemptAt.Equal(r.claimedAt) {
+		rn.metrics.phases.WithLabelValues(string(payment.Creating)).Inc() // with the claim
+	}
 	r.hit("claimed")
 	outcome, err := r.lead(ctx)
 	switch {
@@ -121,7 +124,7 @@ func (r *run) facts() facts {
 var errGoOn = errors.New("go on")
 
 // leadsToCall are the moves that are not begun when the worker shuts down.
-var leadsToCall = map[move]bool{begin: true, renewKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
+var leadsToCall = map[move]bool{newKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
 
 // lead makes one move after the other until the payment is given back, or its end is
 // known.
@@ -144,8 +147,8 @@ func (r *run) lead(ctx context.Context) (Outcome, error) {
 // make makes a move. It returns errGoOn when another one follows.
 func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome, error) {
 	switch m {
-	case begin, renewKey:
-		return r.newKey(ctx)
+	case newKey:
+		return r.storeKey(ctx)
 	case create, fetch, confirm, capture, cancel:
 		return r.call(ctx, m)
 	case show, slow, startCapture, keepMoney:

@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,58 @@ func TestACardIsCreatedConfirmedAndCapturedInOneRun(t *testing.T) {
 		if _, ok := b.sim.keys[key]; !ok {
 			t.Errorf("no call had the key %s", key)
 		}
+	}
+}
+
+// The claim of a new payment is the write that allows the first call.
+func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, over := range []bool{false, true} {
+		id := b.reserve("pm_card_visa")
+		if over {
+			b.endTime(id)
+		}
+		ref := b.ref(id)
+		p, ok, err := payment.Claim(t.Context(), b.db, ref, time.Minute)
+		if err != nil || !ok || p.Version != ref.Version+1 || p.LeaseUntil == nil || p.Over != over {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		switch {
+		case over && (p.Phase != payment.Reserved || p.Attempt != 0 || p.AttemptAt != nil):
+			t.Errorf("its time is over, and it is %s with attempt %d", p.Phase, p.Attempt)
+		case !over && (p.Phase != payment.Creating || p.Attempt != 1 || p.AttemptAt == nil || !p.AttemptAt.Equal(p.LeaseUntil.Add(-time.Minute))):
+			t.Errorf("it is %s with attempt %d at %v", p.Phase, p.Attempt, p.AttemptAt)
+		}
+		if _, again, err := payment.Claim(t.Context(), b.db, p.Ref(), time.Minute); again || err != nil {
+			t.Errorf("claimed twice: %v", err)
+		}
+		b.exec(`UPDATE payments SET lease_until = clock_timestamp()`)
+		if again, _, err := payment.Claim(t.Context(), b.db, p.Ref(), time.Minute); err != nil || again.Attempt != p.Attempt || again.Phase != p.Phase {
+			t.Errorf("another claim has made another key: %s, attempt %d, %v", again.Phase, again.Attempt, err)
+		}
+	}
+}
+
+func TestAFencedWriteLeavesNoStep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	steps := []payment.Step{{PurchaseID: id, Event: payment.StepActionDone}, {PurchaseID: id, Event: payment.StepAuthorized}}
+	p, before := b.get(id), len(b.steps(id))
+	old := p
+	if err := payment.Write(t.Context(), b.db, &p, payment.Always, time.Minute, nil, steps...); err != nil || p.Version != old.Version+1 {
+		t.Fatalf("version %d, %v", p.Version, err)
+	}
+	b.endTime(id)
+	for guard, late := range map[payment.Guard]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
+		version := late.Version
+		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, payment.ErrFenced) || late.Version != version {
+			t.Errorf("%q: version %d, %v", guard, late.Version, err)
+		}
+	}
+	if got := b.steps(id)[before:]; strings.Join(got, " ") != "action-done authorized" {
+		t.Errorf("steps %q", got)
 	}
 }
 

@@ -39,22 +39,13 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 		r.hit(string(changed.Phase) + ".store")
 	}
 	began := time.Now()
-	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		payment.QueueWrite(&b, &changed, guard, keep, pause)
-		if len(steps) > 0 {
-			payment.QueueSteps(&b, r.stepsOf(changed, steps)...)
-		}
-		r.queueShown(&b, changed, pause)
-		return tx.SendBatch(ctx, &b).Close()
-	})
+	err := r.write(ctx, &changed, guard, keep, pause, r.stepsOf(changed, steps))
 	if errors.Is(err, payment.ErrFenced) && guard == payment.BeforeDeadline {
 		return r.lookAtDeadline(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	changed.Version++
 	r.p = changed
 	if keep > 0 {
 		r.leased = began
@@ -65,6 +56,22 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	}
 	r.show(changed)
 	return nil
+}
+
+// write is the transaction. Most writes change nothing that the purchase and the job
+// show: then it is one statement.
+func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment.Guard, keep time.Duration, pause *time.Duration, steps []payment.Step) error {
+	var shown pgx.Batch
+	r.queueShown(&shown, *changed, pause)
+	if shown.Len() == 0 {
+		return payment.Write(ctx, r.db, changed, guard, keep, pause, steps...)
+	}
+	return postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
+		if err := payment.Write(ctx, tx, changed, guard, keep, pause, steps...); err != nil {
+			return err
+		}
+		return tx.SendBatch(ctx, &shown).Close()
+	})
 }
 
 // lookAtDeadline tells why a guarded write was refused: the payment was changed, or its

@@ -54,6 +54,9 @@ var types = map[string]subject{
 	"charge.updated":                           aboutKnown,
 }
 
+// outcomeOf is what becomes of events that are about nothing we have.
+var outcomeOf = map[subject]payment.EventOutcome{aboutNothing: payment.EventUnknown, aboutKnown: payment.EventIgnored}
+
 // EventTypes returns the types of events that do something, for the settings of the
 // webhook endpoint, in order.
 func EventTypes() (all []string) {
@@ -208,10 +211,12 @@ func (w *eventWork) subjectOf(event payment.Event) *payment.Subject {
 
 // take decides what one event does.
 func (w *eventWork) take(event payment.Event) {
-	outcome := payment.EventIgnored
-	switch types[event.Type] {
-	case aboutNothing:
-		outcome = payment.EventUnknown
+	about := types[event.Type]
+	outcome, known := outcomeOf[about]
+	if !known {
+		outcome = payment.EventIgnored
+	}
+	switch about {
 	case aboutPayment:
 		outcome = w.takePayment(event)
 	case aboutRefund:

@@ -49,28 +49,63 @@ type Event struct {
 	Payload    string
 }
 
-// InsertEvents stores events that are not stored yet, and returns how many these were.
-// Each id is stored once, however often and by whomever it is told.
-func InsertEvents(ctx context.Context, db postgres.DB, events []Event) (fresh int, err error) {
+// NewEvent is an event that may be new to us, and what is known of it before anybody
+// looks at its payment.
+type NewEvent struct {
+	Event
+	Outcome *EventOutcome // it has nothing to do; nil: it is to be worked off
+	OfState bool          // it tells the status of an intent, and does nothing if just that is stored already
+}
+
+// Inserted is what InsertEvents has done.
+type Inserted struct {
+	Fresh   int                  // events that were not stored yet
+	Open    int                  // of these, those that are to be worked off
+	Handled map[EventOutcome]int // of these, the others
+}
+
+// InsertEvents stores events that are not stored yet. Each id is stored once, however
+// often and by whomever it is told. Those that have nothing to do are handled at once:
+// what an event tells as the status of an intent, and is stored as it, needs nobody. No
+// payment is locked for that. Whoever has stored that status knew it, whatever has
+// followed since.
+func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done Inserted, err error) {
 	events = slices.Clone(events)
-	slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
+	slices.SortFunc(events, func(a, b NewEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
 	n := len(events)
 	ids, types, versions, created := make([]string, n), make([]string, n), make([]*string, n), make([]time.Time, n)
 	sources, objects, intents := make([]string, n), make([]*string, n), make([]*string, n)
 	purchases, statuses, reasons, payloads := make([]*uuid.UUID, n), make([]*string, n), make([]*string, n), make([]string, n)
+	known, ofState := make([]*EventOutcome, n), make([]bool, n)
 	for i, e := range events {
 		ids[i], types[i], versions[i], created[i], sources[i] = e.ID, e.Type, e.APIVersion, e.CreatedAt, string(e.Source)
 		objects[i], intents[i], purchases[i] = e.ObjectID, e.IntentID, e.PurchaseID
 		statuses[i], reasons[i], payloads[i] = e.Status, e.Reason, e.Payload
+		known[i], ofState[i] = e.Outcome, e.OfState
 	}
-	tag, err := db.Exec(ctx, `
-		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[])
-		ON CONFLICT (id) DO NOTHING`, ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads)
+	outcomes, err := postgres.Collect(ctx, db, pgx.RowTo[*EventOutcome], `
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, outcome, handled_at)
+		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
+		       o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[],
+		            $12::text[], $13::boolean[])
+		     AS e (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, known, of_state),
+		     LATERAL (SELECT coalesce(e.known, CASE WHEN e.of_state AND e.status =
+		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
+		ON CONFLICT (id) DO NOTHING RETURNING outcome`,
+		ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads, known, ofState)
 	if err != nil {
-		return 0, fmt.Errorf("payment.InsertEvents: %w", err)
+		return Inserted{}, fmt.Errorf("payment.InsertEvents: %w", err)
 	}
-	return int(tag.RowsAffected()), nil
+	done = Inserted{Fresh: len(outcomes), Handled: make(map[EventOutcome]int)}
+	for _, outcome := range outcomes {
+		if outcome == nil {
+			done.Open++
+		} else {
+			done.Handled[*outcome]++
+		}
+	}
+	return done, nil
 }
 
 // TakeEvents locks up to limit events that are not handled, the oldest first. Several

@@ -35,10 +35,19 @@ func QueueInsert(b *pgx.Batch, payments []Payment, reservation, latest, dueIn ti
 // Claim gives a payment to a worker for lease. ok is false when it has changed since
 // ref was made, or another worker has it. From the claim on the payment is due when the
 // lease ends, so a worker that dies leaves nothing behind.
+//
+// A payment that is reserved, and whose deadline is not over, is creating from the claim
+// on: with it the key of the first attempt is stored. attempt_at is then the moment of
+// the claim, lease before lease_until.
 func Claim(ctx context.Context, db postgres.DB, ref Ref, lease time.Duration) (p Payment, ok bool, err error) {
 	p, err = postgres.CollectOne(ctx, db, scan, `
 		UPDATE payments p
-		SET version = version + 1, lease_until = clock_timestamp() + $3 * interval '1 second', due_at = clock_timestamp() + $3 * interval '1 second'
+		SET version = version + 1, (lease_until, due_at, phase, attempt, attempt_at) = (
+			SELECT t.now + $3 * interval '1 second', t.now + $3 * interval '1 second',
+			       CASE WHEN p.phase = 'reserved' AND p.deadline > t.now THEN 'creating' ELSE p.phase END,
+			       CASE WHEN p.phase = 'reserved' AND p.deadline > t.now THEN p.attempt + 1 ELSE p.attempt END,
+			       CASE WHEN p.phase = 'reserved' AND p.deadline > t.now THEN t.now ELSE p.attempt_at END
+			FROM (SELECT clock_timestamp() AS now) t)
 		WHERE purchase_id = $1 AND version = $2 AND (lease_until IS NULL OR lease_until <= clock_timestamp())
 		RETURNING `+columns, ref.PurchaseID, ref.Version, lease.Seconds())
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -67,6 +76,46 @@ const (
 //
 // After the commit the payment has p.Version + 1.
 func QueueWrite(b *pgx.Batch, p *Payment, guard Guard, keep time.Duration, next *time.Duration) {
+	sql, args := writing(p, guard, keep, next)
+	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return p.fenced(tag, 1) })
+}
+
+// Write is QueueWrite for a write that stands alone, with its steps. It is one statement,
+// so it needs no transaction around it. It counts up p.Version.
+func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep time.Duration, next *time.Duration, steps ...Step) error {
+	sql, args := writing(p, guard, keep, next)
+	rows := max(1, len(steps))
+	if len(steps) > 0 {
+		events, details := make([]string, len(steps)), make([]*string, len(steps))
+		for i, s := range steps {
+			events[i], details[i] = s.Event, s.Detail
+		}
+		sql = `WITH written AS (` + sql + ` RETURNING purchase_id)
+			INSERT INTO payment_steps (purchase_id, event, detail)
+			SELECT w.purchase_id, s.event, s.detail FROM written w CROSS JOIN unnest($18::text[], $19::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
+		args = append(args, events, details)
+	}
+	tag, err := db.Exec(ctx, sql, args...)
+	if err == nil {
+		err = p.fenced(tag, rows)
+	}
+	if err != nil {
+		return fmt.Errorf("payment.Write: %w", err)
+	}
+	p.Version++
+	return nil
+}
+
+// fenced is ErrFenced unless a write has touched the rows that it names.
+func (p *Payment) fenced(tag pgconn.CommandTag, rows int) error {
+	if tag.RowsAffected() != int64(rows) {
+		return fmt.Errorf("payment %s: %w", p.PurchaseID, ErrFenced)
+	}
+	return nil
+}
+
+// writing is the statement of a write, with 17 arguments.
+func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {
 	var dueIn *float64
 	if keep > 0 {
 		next = &keep
@@ -75,7 +124,7 @@ func QueueWrite(b *pgx.Batch, p *Payment, guard Guard, keep time.Duration, next 
 		seconds := next.Seconds()
 		dueIn = &seconds
 	}
-	b.Queue(`
+	return `
 		UPDATE payments
 		SET version = version + 1, phase = $3, attempt = $4,
 		    attempt_at = CASE WHEN attempt < $4 THEN clock_timestamp() ELSE attempt_at END,
@@ -84,25 +133,9 @@ func QueueWrite(b *pgx.Batch, p *Payment, guard Guard, keep time.Duration, next 
 		    lease_until = CASE WHEN $15::float8 > 0 THEN clock_timestamp() + $15 * interval '1 second' END,
 		    due_at = CASE WHEN wakes > $16 AND $15::float8 = 0 THEN clock_timestamp() ELSE clock_timestamp() + $17::float8 * interval '1 second' END,
 		    finished_at = CASE WHEN $3 IN ('settled', 'returned', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END
-		WHERE purchase_id = $1 AND version = $2`+string(guard),
-		p.PurchaseID, p.Version, p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
-		p.Faults, p.WaitingFor, p.Deadline, keep.Seconds(), p.Wakes, dueIn).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != 1 {
-			return fmt.Errorf("payment %s: %w", p.PurchaseID, ErrFenced)
-		}
-		return nil
-	})
-}
-
-// Write is QueueWrite for a write that stands alone. It counts up p.Version.
-func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep time.Duration, next *time.Duration) error {
-	var b pgx.Batch
-	QueueWrite(&b, p, guard, keep, next)
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("payment.Write: %w", err)
-	}
-	p.Version++
-	return nil
+		WHERE purchase_id = $1 AND version = $2` + string(guard), []any{
+			p.PurchaseID, p.Version, p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
+			p.Faults, p.WaitingFor, p.Deadline, keep.Seconds(), p.Wakes, dueIn}
 }
 
 // TakeDue returns up to limit payments that are due and that no worker has, the oldest
