@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -57,5 +58,39 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	}
 	if _, stderr, status := run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "r", "--by", "otto"); status != 1 || !strings.Contains(stderr, "state-conflict") {
 		t.Errorf("again: %d %s", status, stderr)
+	}
+}
+
+// The bank has the money of a disputed charge, and somebody refunds another one at the
+// provider by hand: both are seen, and neither is paid back twice.
+func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{})
+	id := s.Campaign(3)
+	disputed, kept := buyPaid(s, id, "alice", "pm_card_createDispute"), buyPaid(s, id, "bob", "pm_card_visa")
+	fixture.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, disputed).Dispute != nil })
+	if j := s.AwaitJob(0, s.Cancel(s.App, disputed, uuid.NewString(), "").ID); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
+		t.Errorf("an app cancels it: %v %s", j, j.Body)
+	}
+	if a := s.Cancel(s.Operator, disputed, uuid.NewString(), ""); a.Status != http.StatusOK || a.State != job.Succeeded {
+		t.Errorf("an operator cancels it: %v %s", a, a.Body)
+	}
+	fixture.Eventually(t, "its refund waits for an operator", func() bool {
+		a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator", nil, nil)
+		return strings.Contains(string(a.Body), disputed.String()) && strings.Contains(string(a.Body), "disputed: the bank has the money")
+	})
+	intent := s.Sandbox.PaymentsOf(kept.String())[0].ID
+	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader("payment_intent="+intent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Authorization", "Bearer "+fleet.SandboxKey)
+	if a := fleet.Send(request); a.Status != http.StatusOK {
+		t.Fatalf("the refund by hand: %v %s", a, a.Body)
+	}
+	fixture.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
+	if p := viewPurchase(s, kept); p.State != "completed" {
+		t.Errorf("it is %s", p.State)
 	}
 }
