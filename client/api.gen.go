@@ -31,6 +31,23 @@ const (
 	CampaignStatePending   CampaignState = "pending"
 )
 
+// Defines values for CardPaymentPhase.
+const (
+	CardPaymentPhaseAction     CardPaymentPhase = "action"
+	CardPaymentPhaseCancelled  CardPaymentPhase = "cancelled"
+	CardPaymentPhaseCaptured   CardPaymentPhase = "captured"
+	CardPaymentPhaseCapturing  CardPaymentPhase = "capturing"
+	CardPaymentPhaseConfirming CardPaymentPhase = "confirming"
+	CardPaymentPhaseCreating   CardPaymentPhase = "creating"
+	CardPaymentPhaseEnded      CardPaymentPhase = "ended"
+	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
+	CardPaymentPhaseLate       CardPaymentPhase = "late"
+	CardPaymentPhaseProcessing CardPaymentPhase = "processing"
+	CardPaymentPhaseReserved   CardPaymentPhase = "reserved"
+	CardPaymentPhaseReturned   CardPaymentPhase = "returned"
+	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
@@ -64,6 +81,12 @@ const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
+)
+
+// Defines values for PaymentOutcome.
+const (
+	PaymentOutcomePaid   PaymentOutcome = "paid"
+	PaymentOutcomeUnpaid PaymentOutcome = "unpaid"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -124,6 +147,11 @@ const (
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
+// Defines values for RefundWaitingFor.
+const (
+	RefundWaitingForOperator RefundWaitingFor = "operator"
+)
+
 // Defines values for StreamEndReason.
 const (
 	StreamEndReasonAge      StreamEndReason = "age"
@@ -145,6 +173,7 @@ const (
 	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
 	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentSettled       TimelineEntryEvent = "payment-settled"
 	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
 	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
@@ -154,9 +183,17 @@ const (
 	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
 	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
 	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
+	TimelineEntryEventRefundedElsewhere    TimelineEntryEvent = "refunded-elsewhere"
 	TimelineEntryEventReleased             TimelineEntryEvent = "released"
 	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
 	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
+)
+
+// Defines values for WaitingFor.
+const (
+	WaitingForKey      WaitingFor = "key"
+	WaitingForOperator WaitingFor = "operator"
+	WaitingForProvider WaitingFor = "provider"
 )
 
 // Defines values for WalletEventKind.
@@ -402,6 +439,61 @@ type Capture struct {
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
+// CardPayment A payment by card, as operators see it.
+type CardPayment struct {
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// JobID A UUID.
+	JobID ID `json:"job_id"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency      Currency `json:"currency"`
+	PaymentMethod string   `json:"payment_method"`
+
+	// Reference The id of its intent at the provider, `pi_…`.
+	Reference string `json:"reference"`
+
+	// Phase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+	Phase CardPaymentPhase `json:"phase"`
+
+	// Status What the provider has said of the intent last.
+	Status string `json:"status"`
+
+	// WaitingFor `operator`, `key` or `provider`, as in the query of the list. Null: for nothing but its buyer, its method or a time.
+	WaitingFor string `json:"waiting_for"`
+
+	// Reason Why it waits, for people.
+	Reason string `json:"reason"`
+
+	// NextLookAt When somebody looks at it next, if nothing happens before.
+	NextLookAt time.Time `json:"next_look_at"`
+
+	// ExpiresAt Until when its reservation lasts.
+	ExpiresAt Time `json:"expires_at"`
+
+	// Settlement Who ended it by hand, how and why; null if nobody did.
+	Settlement *PaymentSettled `json:"settlement"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// CardPaymentPhase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+type CardPaymentPhase string
+
+// CardPaymentPage defines model for CardPaymentPage.
+type CardPaymentPage struct {
+	Payments   []CardPayment `json:"payments"`
+	NextCursor uuid.UUID     `json:"next_cursor"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -561,7 +653,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded, waiting. Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator are not in it), waiting (these). Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -665,6 +757,28 @@ type PaymentDraft struct {
 
 // PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
+
+// PaymentOutcome What an operator has found at the provider.
+type PaymentOutcome string
+
+// PaymentSettled defines model for PaymentSettled.
+type PaymentSettled struct {
+	// Outcome What an operator has found at the provider.
+	Outcome PaymentOutcome `json:"outcome"`
+
+	// By `role:client`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// PaymentSettlement What an operator has found out about a payment.
+type PaymentSettlement struct {
+	// Outcome What an operator has found at the provider.
+	Outcome PaymentOutcome `json:"outcome"`
+
+	// Reason For the records.
+	Reason string `json:"reason"`
+}
 
 // PlaceDraft A position by its place.
 type PlaceDraft struct {
@@ -886,7 +1000,7 @@ type Refund struct {
 	// Reference The id of a card refund at the provider, `re_…`.
 	Reference string `json:"reference"`
 
-	// Failure Why the provider has refused it.
+	// Failure Why the provider has refused it, or why it waits.
 	Failure string `json:"failure"`
 
 	// Settlement Who settled it by hand and why; null if nobody did.
@@ -897,6 +1011,9 @@ type Refund struct {
 
 	// FinishedAt When it succeeded or was settled.
 	FinishedAt time.Time `json:"finished_at"`
+
+	// WaitingFor `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+	WaitingFor string `json:"waiting_for"`
 }
 
 // RefundMethod defines model for Refund.Method.
@@ -930,6 +1047,9 @@ type RefundSettlement struct {
 
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
 type RefundState string
+
+// RefundWaitingFor Who must see to a refund before it goes on.
+type RefundWaitingFor string
 
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
@@ -1086,6 +1206,9 @@ type Waiting struct {
 	// RetryAt When it goes on.
 	RetryAt time.Time `json:"retry_at"`
 }
+
+// WaitingFor `operator`: for a person, since what the provider says cannot be. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+type WaitingFor string
 
 // Wallet defines model for Wallet.
 type Wallet struct {
@@ -1259,6 +1382,20 @@ type ListRefundsParams struct {
 	State  RefundState // Only refunds in this state.
 	Cursor Cursor      // The `next_cursor` of an earlier page.
 	Limit  Limit       // The most elements of a page.
+}
+
+// ListPaymentsParams is the query of ListPayments.
+type ListPaymentsParams struct {
+	WaitingFor WaitingFor // Only payments that wait for this; without it all that wait.
+	Cursor     Cursor     // The `next_cursor` of an earlier page.
+	Limit      Limit      // The most elements of a page.
+}
+
+// ListWaitingRefundsParams is the query of ListWaitingRefunds.
+type ListWaitingRefundsParams struct {
+	WaitingFor RefundWaitingFor // What they wait for.
+	Cursor     Cursor           // The `next_cursor` of an earlier page.
+	Limit      Limit            // The most elements of a page.
 }
 
 // ListPurchasesParams is the query of ListPurchases.
@@ -1510,7 +1647,7 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
 // positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
 // `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`; by card also
-// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
+// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
 // with a fresh key.
 //
 // `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
@@ -1591,6 +1728,45 @@ func streamJob(job JobID) request {
 	return request{method: http.MethodGet, path: path("/v1/jobs/%s/events", job)}
 }
 
+// ListPayments is GET /v1/payments: list the payments that wait.
+//
+// Payments by card that wait for more than their buyers, in the order of their purchases. With `waiting_for=operator` an operator finds those that nothing else can end: what the provider says of them cannot be.
+//
+// For operator.
+func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
+	query := make(url.Values)
+	put(query, "waiting_for", params.WaitingFor)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[CardPaymentPage](ctx, c, request{method: http.MethodGet, path: "/v1/payments", query: query}, options)
+}
+
+// RetryPayment is POST /v1/payments/{purchase}/retry: look at a payment again now.
+//
+// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`.
+//
+// For operator.
+func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {
+	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/retry", purchase)}, options)
+}
+
+// SettlePayment is POST /v1/payments/{purchase}/settle: end a payment by hand.
+//
+// For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
+// at the provider. Who says so and why is in the timeline of the purchase. Then the payment ends as any other:
+//
+//   - `unpaid`: nothing was paid, or what was is given back already. The positions are free, and the job fails with `payment-not-received`,
+//     or with the reason for which the payment was being given up.
+//   - `paid`: all of it was. The positions are sold. If the purchase cannot keep them, because it or the campaign was cancelled or they are free
+//     already, the money is refunded.
+//
+// A payment that can still end by itself is refused with `state-conflict`: before its time is over, while it is just being looked at, or when it does not wait for an operator.
+//
+// For operator.
+func (c *Client) SettlePayment(ctx context.Context, purchase PurchaseID, body PaymentSettlement, options ...CallOption) (CardPayment, error) {
+	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/settle", purchase), body: body}, options)
+}
+
 // GetPurchase is GET /v1/purchases/{purchase}: read a purchase.
 //
 // With its positions, payment and timeline. A user sees its own.
@@ -1612,11 +1788,25 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options .
 // server's clock, however long the job waits after that; operators can cancel later, too. A card purchase can also be
 // cancelled while it is `pending` or `awaiting_action`: it is then not charged, or, when the money is just being taken, refunded. A failed job has one of these codes in `problem`:
 // `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
-// is cancelled already), `not-found`, `internal-error`.
+// is cancelled already), `purchase-disputed` (the bank has the money of the card, until it decides; an operator can
+// cancel the purchase, but its refund waits for an operator), `not-found`, `internal-error`.
 //
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
+}
+
+// ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for people.
+//
+// Card refunds of all campaigns that go on only when somebody has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, or needs an action from the buyer.
+//
+// For operator.
+func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {
+	query := make(url.Values)
+	put(query, "waiting_for", params.WaitingFor)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[RefundPage](ctx, c, request{method: http.MethodGet, path: "/v1/refunds", query: query}, options)
 }
 
 // GetRefund is GET /v1/refunds/{refund}: read a refund.
@@ -1630,7 +1820,7 @@ func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...Call
 
 // RetryRefund is POST /v1/refunds/{refund}/retry: try a refund again.
 //
-// For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. In any other state it is refused with `state-conflict`.
+// For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. One whose `waiting_for` is `operator` in another state is looked at again now. Any other is refused with `state-conflict`.
 //
 // For operator.
 func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
@@ -1639,7 +1829,7 @@ func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...Ca
 
 // SettleRefund is POST /v1/refunds/{refund}/settle: say that a refund was made by hand.
 //
-// It is `settled`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund that the provider has refused (`failed` or `canceled`), when the money was given back in another way. Otherwise it is refused with `state-conflict`.
+// It is `settled`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) SettleRefund(ctx context.Context, refund RefundID, body RefundSettlement, options ...CallOption) (Refund, error) {

@@ -123,7 +123,7 @@ type CampaignCancelled struct {
 		Wallet   int `json:"wallet"`
 		Card     int `json:"card"`
 		External int `json:"external"` // listed: your app pays these back, see Refunds
-	} `json:"refunded"` // in purchases
+	} `json:"refunded"` // in purchases; without those in Waiting
 	Waiting int `json:"waiting"` // card refunds that wait for an operator
 }
 

@@ -35,6 +35,25 @@ func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRe
 	})
 }
 
+// WaitingRefunds iterates over the refunds of all campaigns that wait for people, as
+// Campaigns does.
+func (c *Client) WaitingRefunds(ctx context.Context, params ListWaitingRefundsParams) iter.Seq2[Refund, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]Refund, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWaitingRefunds(ctx, params)
+		return page.Refunds, page.NextCursor, err
+	})
+}
+
+// Payments iterates over the payments that wait, as Campaigns does.
+func (c *Client) Payments(ctx context.Context, params ListPaymentsParams) iter.Seq2[CardPayment, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]CardPayment, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListPayments(ctx, params)
+		return page.Payments, page.NextCursor, err
+	})
+}
+
 // WalletEvents iterates over a wallet's history, newest first or, with
 // FromVersion, from that version upward, as Campaigns does.
 func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams) iter.Seq2[WalletEvent, error] {

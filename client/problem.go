@@ -77,9 +77,11 @@ const (
 	CodeStateConflict         = "state-conflict"
 	CodeVersionMismatch       = "version-mismatch" // see WithVersion
 	CodeReservationExpired    = "reservation-expired"
-	CodePaymentDeclined       = "payment-declined"   // DeclineCode and Advice say why, and what the buyer can do
-	CodePaymentRefused        = "payment-refused"    // by the payment provider: another payment method is needed
-	CodePurchaseCancelled     = "purchase-cancelled" // before it was paid
+	CodePaymentDeclined       = "payment-declined"     // DeclineCode and Advice say why, and what the buyer can do
+	CodePaymentRefused        = "payment-refused"      // by the payment provider: another payment method is needed
+	CodePaymentNotReceived    = "payment-not-received" // an operator has found that nothing was paid
+	CodePurchaseCancelled     = "purchase-cancelled"   // before it was paid
+	CodePurchaseDisputed      = "purchase-disputed"    // its money is in the hands of the bank
 	CodeCardsNotAccepted      = "cards-not-accepted"
 	CodeRateLimited           = "rate-limited"
 	CodeUnavailable           = "unavailable"

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -423,7 +424,12 @@ func newestMigration(t *testing.T) int {
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
 	}
-	return len(files)
+	number, _, _ := strings.Cut(files[len(files)-1], "_")
+	newest, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newest
 }
 
 // runBeside runs a binary of the fleet that is expected to end by itself.

@@ -60,7 +60,9 @@ const (
 	ReservationExpired    Code = "reservation-expired"
 	PaymentDeclined       Code = "payment-declined"
 	PaymentRefused        Code = "payment-refused"
+	PaymentNotReceived    Code = "payment-not-received"
 	PurchaseCancelled     Code = "purchase-cancelled"
+	PurchaseDisputed      Code = "purchase-disputed"
 	CardsNotAccepted      Code = "cards-not-accepted"
 	InternalError         Code = "internal-error"
 )
@@ -103,7 +105,9 @@ var catalogue = map[Code]entry{
 	ReservationExpired:    {KindConflict, "The reservation expired before it was paid"},
 	PaymentDeclined:       {KindConflict, "The card was declined"},
 	PaymentRefused:        {KindConflict, "The payment provider refuses this payment"},
+	PaymentNotReceived:    {KindConflict, "The payment was never received"},
 	PurchaseCancelled:     {KindConflict, "The purchase was cancelled before it was paid"},
+	PurchaseDisputed:      {KindConflict, "The payment of the purchase is disputed"},
 	CardsNotAccepted:      {KindConflict, "This system does not accept cards"},
 	InternalError:         {KindInternal, "Something went wrong on our side"},
 }

@@ -23,13 +23,14 @@ import (
 func auditPaymentsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "payments",
-		Short: "Compare our payments and refunds with the provider's; status 1 when something differs",
+		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
 		Long: `Compare our payments and refunds with what the provider has on its books: all
 intents and refunds that were made from --from until before --to. What is captured
 there must be settled or returned here, what is refunded there must be refunded
 here, and the other way round, to the smallest unit. What is still under way is
 listed apart. It changes nothing. Its calls are paced together with those of the
-workers. Status 1 when something differs.`,
+workers. Status 1 when something differs, 2 when the books could not be compared: the
+provider is away, or refuses the key; Postgres or Redis is away; a setting is missing.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(c)
@@ -37,24 +38,32 @@ workers. Status 1 when something differs.`,
 	to := c.Flags().String("to", "", "end of the span, which is not part of it")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		begin, end, err := spanOf(*from, *to)
+		report, err := compareBooks(cmd.Context(), *file, *from, *to)
 		if err != nil {
-			return err
-		}
-		settings, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		if !settings.Payments.Stripe.Enabled() {
-			return errors.New("payments.stripe.key is not set: there is no provider to compare with")
-		}
-		report, err := comparePayments(cmd.Context(), settings, begin, end)
-		if err != nil {
-			return err
+			return &statusError{err, notCompared}
 		}
 		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
 	}
 	return c
+}
+
+// notCompared is the exit status when nothing can be said about the books; 1 says that they
+// differ.
+const notCompared = 2
+
+func compareBooks(ctx context.Context, file, from, to string) (audit.PaymentsReport, error) {
+	begin, end, err := spanOf(from, to)
+	if err != nil {
+		return audit.PaymentsReport{}, err
+	}
+	settings, err := config.Load(file)
+	if err != nil {
+		return audit.PaymentsReport{}, err
+	}
+	if !settings.Payments.Stripe.Enabled() {
+		return audit.PaymentsReport{}, errors.New("payments.stripe.key is not set: there is no provider to compare with")
+	}
+	return comparePayments(ctx, settings, begin, end)
 }
 
 // spanOf reads --from and --to.

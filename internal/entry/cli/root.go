@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -20,16 +21,33 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), readyCommand(), withServersCommand())
+	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), readyCommand(), withServersCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(stderr, "triprize:", err)
-		return 1
+		return statusOf(err)
 	}
 	return 0
 }
+
+// statusError is an error that ends the tool with another status than 1.
+type statusError struct {
+	error
+	status int
+}
+
+// statusOf returns the exit status that an error ends the tool with.
+func statusOf(err error) int {
+	if with, ok := errors.AsType[*statusError](err); ok {
+		return with.status
+	}
+	return 1
+}
+
+// Unwrap returns the error.
+func (e *statusError) Unwrap() error { return e.error }
 
 // say writes a line for people.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
 )
@@ -62,9 +63,22 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"audit payments --from 2026-01-01 --to 2026-11-02":                  "92 days at most",
 		"audit payments --from 2026-11-01 --to 2026-11-02T09:00:00+09:00 x": "unknown command",
 		"audit refunds": "unknown command",
+
+		"payments end":                                        `there is no "end" below "triprize payments"`,
+		"payments list --waiting-for godot":                   "operator, key or provider",
+		"payments list --limit 0":                             "1 to 10000",
+		"payments retry":                                      "1 arg",
+		"payments retry me":                                   "not the id of a purchase",
+		"payments settle me --outcome paid":                   `"by", "reason" not set`,
+		"payments settle me --outcome half --reason r --by o": "paid or unpaid",
+		"payments settle me --outcome paid --reason r --by o": "not the id of a purchase",
 	} {
 		stdout, stderr, status := run(strings.Fields(line)...)
-		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "triprize: ") || !strings.Contains(stderr, want) {
+		exit := 1
+		if strings.HasPrefix(line, "audit payments") && !strings.Contains(want, "unknown command") {
+			exit = 2 // the books were not compared
+		}
+		if status != exit || stdout != "" || !strings.HasPrefix(stderr, "triprize: ") || !strings.Contains(stderr, want) {
 			t.Errorf("%s: status %d\n%s%s", line, status, stdout, stderr)
 		}
 	}
@@ -152,5 +166,34 @@ func TestACommandWithServersHasThemAndItsStatusIsOurs(t *testing.T) {
 	}
 	if _, stderr, status := run("with-servers", "no-such-program"); status != 1 || !strings.Contains(stderr, "no-such-program") {
 		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// Whoever runs the audit for cron must tell books that differ from books that nobody has read.
+func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
+	settings := fixture.Settings(t)
+	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
+	t.Setenv("TRIPRIZE_REDIS_URL", settings.Redis.URL)
+	span := []string{"audit", "payments", "--from", "2026-11-01", "--to", "2026-11-02"}
+	if _, stderr, status := run(span...); status != 2 || !strings.Contains(stderr, "payments.stripe.key is not set") {
+		t.Errorf("without a key: status %d, %s", status, stderr)
+	}
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","message":"Invalid API Key provided"}}`))
+	}))
+	defer refusing.Close()
+	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_KEY", "sk_test_nobody")
+	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET", "whsec_nobody")
+	for name, url := range map[string]string{"away": "http://127.0.0.1:1", "refusing the key": refusing.URL} {
+		t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_URL", url)
+		if stdout, stderr, status := run(span...); status != 2 || stdout != "" {
+			t.Errorf("a provider that is %s: status %d, %s%s", name, status, stdout, stderr)
+		}
+	}
+	differing := audit.PaymentsReport{Differences: []audit.Entry{{What: "a yen less"}}}
+	if err := reportPayments(&bytes.Buffer{}, differing, false); err == nil || statusOf(err) != 1 {
+		t.Errorf("books that differ: %v", err)
 	}
 }

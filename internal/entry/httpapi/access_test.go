@@ -57,6 +57,10 @@ var mayCall = map[string]string{
 	"cancelCampaign":       "operator",
 	"listRefunds":          "operator app",
 	"getRefund":            "operator app user",
+	"listPayments":         "operator",
+	"retryPayment":         "operator",
+	"settlePayment":        "operator",
+	"listWaitingRefunds":   "operator",
 	"retryRefund":          "operator",
 	"settleRefund":         "operator app",
 }

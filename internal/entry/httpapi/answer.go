@@ -88,6 +88,12 @@ func (a commandAnswer) VisitRetryRefundResponse(c *fiber.Ctx) error { return a.s
 // VisitSettleRefundResponse implements contract.SettleRefundResponseObject.
 func (a commandAnswer) VisitSettleRefundResponse(c *fiber.Ctx) error { return a.send(c) }
 
+// VisitRetryPaymentResponse implements contract.RetryPaymentResponseObject.
+func (a commandAnswer) VisitRetryPaymentResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitSettlePaymentResponse implements contract.SettlePaymentResponseObject.
+func (a commandAnswer) VisitSettlePaymentResponse(c *fiber.Ctx) error { return a.send(c) }
+
 // VisitOpenWalletResponse implements contract.OpenWalletResponseObject.
 func (a commandAnswer) VisitOpenWalletResponse(c *fiber.Ctx) error { return a.send(c) }
 

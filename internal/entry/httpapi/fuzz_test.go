@@ -37,6 +37,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"requestPurchase":      func() any { return new(contract.PurchaseRequest) },
 		"cancelPurchase":       func() any { return new(contract.CancellationRequest) },
 		"cancelCampaign":       func() any { return new(contract.CampaignCancellation) },
+		"settlePayment":        func() any { return new(contract.PaymentSettlement) },
 		"settleRefund":         func() any { return new(contract.RefundSettlement) },
 		"stripeWebhook":        func() any { return new(map[string]any) },
 	}

@@ -7,6 +7,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
+	"triprize/internal/store/payment"
 )
 
 // openPayments makes what is needed where cards are accepted. The api calls the provider
@@ -21,6 +22,14 @@ func (s *Server) openPayments(rdb redis.UniversalClient, registry prometheus.Reg
 	s.tasks = payments.NewDispatcher(queue.NewClient(rdb, s.settings.Redis.Namespace, s.settings.Worker.TaskTimeout), s.logger, registry)
 	s.sweeper.UseProvider(events, s.provider)
 	s.webhooks = newWebhooks(s.provider, events.Store, s.tasks.Events, s.settings, s.logger, registry)
+}
+
+// dispatchPayments enqueues payments that an operator has made due, where cards are
+// accepted. Elsewhere the sweep unsettled-payments sees to them.
+func (s *Server) dispatchPayments(refs []payment.Ref) {
+	if s.tasks != nil {
+		s.tasks.Payments(refs)
+	}
 }
 
 // closePayments stores the events that wait, and then enqueues their tasks.

@@ -18,7 +18,9 @@ var notInAnExample = map[fault.Code]string{
 
 	fault.PaymentDeclined:    "job",
 	fault.PaymentRefused:     "job",
+	fault.PaymentNotReceived: "job",
 	fault.PurchaseCancelled:  "job",
+	fault.PurchaseDisputed:   "job",
 	fault.NotSoldOut:         "job", // named in the description of the operation that asks for the job
 	fault.ReservationExpired: "job",
 }

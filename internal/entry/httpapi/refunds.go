@@ -43,6 +43,29 @@ func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequest
 	return contract.ListRefunds200JSONResponse{Body: answer}, nil
 }
 
+// ListWaitingRefunds answers with one page of the refunds that wait for people.
+func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaitingRefundsRequestObject) (contract.ListWaitingRefundsResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var after uuid.UUID
+	if r.Params.Cursor != nil {
+		after = *r.Params.Cursor
+	}
+	limit := pageSize(r.Params.Limit)
+	list, err := refund.ForPeople(ctx, s.db, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
+	for i, one := range list {
+		answer.Refunds[i] = refundJSON(one, who.caller)
+	}
+	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	return contract.ListWaitingRefunds200JSONResponse{Body: answer}, nil
+}
+
 // GetRefund answers with a refund that the caller may see.
 func (s handlers) GetRefund(ctx context.Context, r contract.GetRefundRequestObject) (contract.GetRefundResponseObject, error) {
 	who, err := callOf(ctx)
@@ -98,6 +121,10 @@ func refundJSON(r refund.Refund, who caller) contract.Refund {
 		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
 	if who.role == user {
 		d.Failure = nil
+	}
+	if r.ForOperator() {
+		waiter := string(operator)
+		d.WaitingFor = &waiter
 	}
 	if r.SettledBy != nil && r.SettleReason != nil { // the table allows both or neither
 		by := *r.SettledBy

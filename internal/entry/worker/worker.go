@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/calloff"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
@@ -79,6 +80,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
 	w.canceller = calloff.New(gate.Patient(calloff.RowWait), calloff.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
+	registry.MustRegister(telemetry.Bounded(newWaitingGauges(db, logger), gaugesPatience))
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},

@@ -4,13 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"triprize/internal/platform/postgres"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/refunds"
-	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
 
@@ -21,9 +16,10 @@ const eventsGrace = 5 * time.Second
 // has died, the buyer or the provider was waited for, or the time of a reservation is
 // over. A payment is taken out of the agenda for payments.recheck, so that it has one
 // task at a time, or few when the queue is long; more do no harm. It does the same for card
-// refunds, and sees to events that nobody works off.
+// refunds, and sees to events that nobody works off. Where cards are switched off there
+// are no tasks, see withoutProvider.
 func (s *Sweeper) unsettledPayments(ctx context.Context) (Counts, error) {
-	counts := Counts{"payments_due": 0, "payments_enqueued": 0, "payments_waiting": 0, "refunds_enqueued": 0, "events_enqueued": 0}
+	counts := Counts{"payments_due": 0, "payments_enqueued": 0, "payments_waiting": 0, "payments_concluded": 0, "refunds_enqueued": 0, "events_enqueued": 0}
 	if err := s.batches(func(limit int) (int, error) { return s.duePayments(ctx, counts, limit) }); err != nil {
 		return counts, err
 	}
@@ -59,8 +55,7 @@ func (s *Sweeper) duePayments(ctx context.Context, counts Counts, limit int) (ta
 	}
 	counts["payments_due"] += len(due)
 	if !s.settings.Payments.Stripe.Enabled() { // nobody takes tasks of payments
-		counts["payments_waiting"] += len(due)
-		return len(due), s.sayNoKey(ctx, due)
+		return len(due), s.withoutProvider(ctx, counts, due)
 	}
 	for i, ref := range due {
 		task, err := payments.TaskOf(ref)
@@ -76,24 +71,6 @@ func (s *Sweeper) duePayments(ctx context.Context, counts Counts, limit int) (ta
 		counts["payments_enqueued"]++
 	}
 	return len(due), nil
-}
-
-// sayNoKey tells of payments that they wait because cards were switched off.
-func (s *Sweeper) sayNoKey(ctx context.Context, due []payment.Ref) error {
-	if len(due) == 0 {
-		return nil
-	}
-	purchases, jobs := make([]uuid.UUID, len(due)), make([]uuid.UUID, len(due))
-	for i, ref := range due {
-		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
-	}
-	s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(due))
-	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		payment.QueueWaiting(&b, purchases, payments.WaitsForKey)
-		job.QueueWaiting(&b, jobs, job.Waiting{Reason: payments.WaitsForKey, RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
-		return tx.SendBatch(ctx, &b).Close()
-	})
 }
 
 // openEvents enqueues a task when events wait whose task was lost. One task works off

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/payments"
+	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/outbox"
@@ -51,6 +52,7 @@ type Sweeper struct {
 	rdb      redis.UniversalClient
 	holds    *inventory.HoldMetrics
 	wallets  *wallets.Executor
+	seller   *sale.Seller
 
 	events *payments.Events // nil: there is no provider of payments
 	lister payments.Lister
@@ -69,6 +71,8 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:  queue.NewFinder(rdb, namespace),
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
+		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
+			MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
 

@@ -38,7 +38,7 @@ type Result struct {
 // Refunded is how many purchases were given back, by the way they were paid.
 type Refunded struct {
 	Wallet   int `json:"wallet"`
-	Card     int `json:"card"`
+	Card     int `json:"card"`     // refunds that were made; those that wait are in Result.Waiting
 	External int `json:"external"` // listed for the app to do
 }
 
@@ -161,7 +161,7 @@ func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcom
 
 func resultOf(ref job.Ref, counts refund.Counts) (job.Outcome, error) {
 	result, err := json.Marshal(Result{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
-		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card, External: counts.External}})
+		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
 	return job.Outcome{ID: ref.ID, Result: result}, err
 }
 

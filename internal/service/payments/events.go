@@ -46,6 +46,7 @@ type eventMetrics struct {
 	refused prometheus.Counter
 	dispute *prometheus.CounterVec // by status
 	strays  prometheus.Counter
+	others  *prometheus.CounterVec // by refund
 }
 
 // NewEvents returns an Events. live says whether the key moves real money; apiVersion is
@@ -62,10 +63,13 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 			Help: "Events that were not for us: of another mode or account."}),
 		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
 			Help: "Disputes of charges, by status as it was told."}, []string{"status"}),
+		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_foreign_refunds_total",
+			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ) or known (it is given back here, too)."},
+			[]string{"refund"}),
 		strays: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_strays_total",
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
-	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays)
+	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays, m.others)
 	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
 

@@ -15,8 +15,7 @@ const (
 	WaitsForAnswer   = "the payment provider does not answer" // a timeout or a fault of the provider: it may have been done
 	WaitsForProvider = "the payment provider is not available"
 	WaitsForTurn     = "the payment provider is busy"
-	WaitsForOperator = "the payment provider says what cannot be: an operator must look at it"
-	WaitsForKey      = "cards are switched off: no key of a payment provider is set"
+	WaitsForOperator = payment.WaitsForOperator
 )
 
 const (
@@ -112,6 +111,9 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 // puzzle gives a payment back that a person must look at. It is looked at again, slowly:
 // perhaps the fault has gone.
 func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
+	if r.p.Phase == payment.Cancelled && r.p.SettledAs != nil { // an operator has said how it ended
+		return Nothing, r.sleep(ctx)
+	}
 	r.metrics.puzzled.Inc()
 	r.logger.Error("a payment waits for an operator: the provider says what cannot be", "purchase", r.p.PurchaseID,
 		"phase", string(r.p.Phase), "intent", text0(r.p.IntentID), "what", what)

@@ -105,6 +105,9 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := e.wakeRefunds(ctx, tx, work); err != nil {
 			return err
 		}
+		if err := e.noteForeign(ctx, tx, work, events); err != nil {
+			return err
+		}
 		var b pgx.Batch
 		work.queueDisputes(&b)
 		payment.QueueHandled(&b, work.outcomes)

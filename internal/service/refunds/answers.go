@@ -93,6 +93,7 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
+	o.Stuck = isStuck(err)
 	if e, ok := errors.AsType[*stripe.Error](err); ok && !e.RetryAt.IsZero() {
 		next = max(next, time.Until(e.RetryAt))
 	}
@@ -105,6 +106,17 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		return Nothing, err
 	}
 	return Waits, nil
+}
+
+// isStuck reports whether a failed look or call says that time alone will not help. A key
+// that was used for something else is replaced, so that is none.
+func isStuck(err error) bool {
+	const codeOtherUse = "idempotency_error"
+	e, ok := errors.AsType[*stripe.Error](err)
+	if !ok || e.Code == codeOtherUse {
+		return false
+	}
+	return e.Kind == kindMismatch || e.Kind == stripe.KindRefused || e.Kind == stripe.KindConflict
 }
 
 // pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, and an

@@ -3,6 +3,7 @@ package refunds
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -27,16 +28,20 @@ func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
 	return &Service{db: db, render: render}
 }
 
-// Retry opens a card refund again that the provider has refused. Any other is a
-// state-conflict Error, and an unknown one a not-found Error. by goes into the timeline
-// of the purchase.
+// Retry opens a card refund again that the provider has refused, or has one that is stuck
+// looked at now. Any other is a state-conflict Error, and an unknown one a not-found Error.
+// by goes into the timeline of the purchase when it is opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
 	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
 		if known.Method != refund.Card {
 			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
 		}
-		if !known.State.Refused() {
+		if !known.ForOperator() {
 			return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be tried again", known.State, refund.Failed, refund.Canceled)
+		}
+		if !known.State.Refused() {
+			refund.QueueLook(b, id)
+			return nil
 		}
 		refund.QueueRetry(b, id)
 		detail := "tried again by " + by
@@ -47,7 +52,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 
 // Settle notes that a refund was given back by hand, with the reason: by the app
 // (asApp) one that was listed for it, by an operator a card refund that the provider has
-// refused. Whoever asks for the other kind gets a forbidden Error; a refund in another
+// refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a refund in another
 // state is a state-conflict Error.
 func (s *Service) Settle(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
 	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
@@ -73,7 +78,9 @@ func maySettle(known refund.Refund, asApp bool) error {
 		return fault.New(fault.Forbidden, "only an operator settles a card refund")
 	case known.Method == refund.External && known.State != refund.Listed:
 		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
-	case known.Method == refund.Card && !known.State.Refused():
+	case known.Method == refund.Card && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: read it again in a moment")
+	case known.Method == refund.Card && !known.ForOperator():
 		return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be settled by hand", known.State, refund.Failed, refund.Canceled)
 	}
 	return nil

@@ -67,7 +67,8 @@ type run struct {
 	*Runner
 	*refund.Refund
 	intentID string
-	was      refund.State // in the table
+	dispute  *payment.Dispute // of the charge
+	was      refund.State     // in the table
 }
 
 // Run does a refund as far as it goes now. Whatever goes wrong at the provider is stored
@@ -85,7 +86,7 @@ func (r *Runner) Run(ctx context.Context, ref refund.Ref) (Result, error) {
 	if !ok || paid.IntentID == nil {
 		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
 	}
-	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, was: claimed.State}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State}
 	one.hit("refunds.claimed")
 	result, err := one.lead(ctx)
 	if errors.Is(err, refund.ErrFenced) { // somebody else goes on
@@ -135,7 +136,10 @@ func (o *run) nextAttempt() int {
 
 // create makes the refund. Its key is stored first, and the lease renewed.
 func (o *run) create(ctx context.Context, attempt int) (Result, error) {
-	o.Attempt = attempt
+	if o.dispute.HoldsMoney() {
+		return o.disputed(ctx)
+	}
+	o.Attempt, o.Stuck = attempt, false
 	if err := refund.Write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
 		return Nothing, err
 	}
@@ -157,6 +161,14 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	return o.put(ctx, err)
 }
 
+// disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
+// it to one of both. An operator has it tried again when the dispute is won.
+func (o *run) disputed(ctx context.Context) (Result, error) {
+	failure := fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status)
+	o.State, o.Failure, o.Faults, o.Stuck = refund.Failed, &failure, 0, false
+	return o.write(ctx)
+}
+
 // refused handles a refusal to make the refund: somebody may have refunded the charge by
 // hand, which is as good.
 func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
@@ -171,7 +183,7 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 		return o.apply(ctx, found)
 	}
 	failure := failureOf(refusal)
-	o.State, o.Failure, o.Faults = refund.Failed, &failure, 0
+	o.State, o.Failure, o.Faults, o.Stuck = refund.Failed, &failure, 0, false
 	return o.write(ctx)
 }
 
@@ -200,7 +212,7 @@ func (o *run) apply(ctx context.Context, got stripe.Refund) (Result, error) {
 	if wrong := o.check(got); wrong != "" {
 		return o.put(ctx, &stripe.Error{Kind: kindMismatch, Call: "refund", Message: wrong})
 	}
-	o.State, o.ProviderID, o.Failure, o.Faults = stateOf(got.Status), &got.ID, nil, 0
+	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = stateOf(got.Status), &got.ID, nil, 0, false
 	if o.State.Refused() {
 		failure := got.Failure
 		if failure == "" {

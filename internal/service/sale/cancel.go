@@ -21,7 +21,7 @@ type Cancellation struct {
 	PurchaseID uuid.UUID `json:"purchase_id"`
 	By         string    `json:"by"` // role:client, and /user when one was signed in
 	Reason     string    `json:"reason,omitempty"`
-	AnyTime    bool      `json:"any_time,omitempty"` // ignore the policy's deadline, as for operators
+	AnyTime    bool      `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
 }
 
 // Cancelled is the result of a succeeded cancellation job.
@@ -40,7 +40,8 @@ type Cancelled struct {
 // when its campaign, the wallet that paid, or an open payment is locked and wait says not
 // to wait, or not longer.
 //
-// What a card has paid is refunded by a refund row of its own. A purchase that is being
+// What a card has paid is refunded by a refund row of its own. While the bank has that
+// money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
 // paid is not cancelled here: its payment is given up, and its end settles the
 // cancellation (see [Seller.Conclude]).
 //
@@ -89,5 +90,5 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 // isRefusal reports whether err refuses the cancellation; other errors are failures.
 func isRefusal(err error) bool {
 	code := fault.CodeOf(err)
-	return code == fault.NotFound || code == fault.StateConflict
+	return code == fault.NotFound || code == fault.StateConflict || code == fault.PurchaseDisputed
 }

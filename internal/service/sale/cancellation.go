@@ -25,9 +25,10 @@ type cancellation struct {
 	late     bool               // it was accepted after the deadline
 	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
 	payment  *openPayment       // nil: no payment is open; shared like bought
+	paid     *openPayment       // of a completed purchase by card; shared, too
 }
 
-// openPayment is the payment of a purchase that is not completed yet.
+// openPayment is the payment of a purchase by card that can be taken back.
 type openPayment struct {
 	*payment.Payment
 	locked bool // otherwise another transaction has it
@@ -104,12 +105,12 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait
 	return in, in.lockOpen(ctx, tx, bought, wait)
 }
 
-// lockOpen locks the open payments of purchases and reads them. Without such purchases it
-// costs nothing.
+// lockOpen locks the payments of purchases by card that are open or completed, and reads
+// them: a dispute that comes meanwhile waits. Without such purchases it costs nothing.
 func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait Wait) error {
 	var ids []uuid.UUID
 	for id, p := range bought {
-		if p != nil && p.State.Open() {
+		if p != nil && (p.State.Open() || p.State == purchase.Completed && p.PaymentMethod == purchase.Card) {
 			ids = append(ids, id)
 		}
 	}
@@ -123,8 +124,12 @@ func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uui
 		return fmt.Errorf("lockCancellations: %w", err)
 	}
 	for _, c := range in.wanted {
-		if p := payments[c.PurchaseID]; p != nil {
+		switch p := payments[c.PurchaseID]; {
+		case p == nil:
+		case c.bought.State.Open():
 			c.payment = &openPayment{p, locked[c.PurchaseID]}
+		default:
+			c.paid = &openPayment{p, locked[c.PurchaseID]}
 		}
 	}
 	return nil
@@ -162,12 +167,34 @@ func (c *cancellation) check() error {
 		return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and the list of buyers is frozen", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
+	case c.disputed() && !c.AnyTime:
+		d := c.dispute()
+		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
 	case c.payment != nil:
 		return nil
 	case c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// dispute returns the dispute of the charge, nil if there is none.
+func (c *cancellation) dispute() *payment.Dispute {
+	switch {
+	case c.payment != nil:
+		return c.payment.Dispute
+	case c.paid != nil:
+		return c.paid.Dispute
+	}
+	return nil
+}
+
+// disputed reports whether the money of the purchase is in the hands of the bank.
+func (c *cancellation) disputed() bool { return c.dispute().HoldsMoney() }
+
+// busy reports whether another transaction has the payment, so that nothing can be decided.
+func (c *cancellation) busy() bool {
+	return c.payment != nil && !c.payment.locked || c.paid != nil && !c.paid.locked
 }
 
 // checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It

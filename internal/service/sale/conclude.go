@@ -19,7 +19,8 @@ import (
 //     positions are free again, gets others where the campaign says so.
 //   - ended: the positions are free again, and the job fails or is cancelled.
 //   - expiring, over, and not to be cancelled: the positions are free again, and the
-//     payment is late. Its job stays open.
+//     payment is late. Its job stays open; but what its buyer has cancelled is cancelled
+//     now, and money that still comes is refunded.
 //
 // It does nothing about other payments. A job is Busy when the campaign or the row of its
 // payment is locked and wait says not to wait, or not longer.

@@ -60,6 +60,8 @@ func (o *conclusions) decide(c *conclusion) (late bool, err error) {
 		return false, o.end(c)
 	case c.Phase == payment.Ended:
 		o.to(c, payment.Cancelled)
+	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open() && c.takenBack():
+		return false, o.end(c) // nobody waits for it: what it still brings goes back
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
 		o.release(c)
 		o.to(c, payment.Late)
@@ -202,6 +204,8 @@ func (c *conclusion) whyEnded() *fault.Error {
 		why := declined(c.Decline)
 		why.Code, why.DeclineCode, why.Advice = fault.PaymentRefused, "", ""
 		return why
+	case payment.Unpaid:
+		return fault.New(fault.PaymentNotReceived, "the payment was never received, as an operator has found; the positions are free again")
 	case payment.CampaignCancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign was cancelled before the purchase was paid")
 	default:

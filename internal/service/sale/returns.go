@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -36,8 +37,11 @@ type returns struct {
 // stops the batch; a refusal is a decision.
 func (r *returns) decide(c *cancellation) error {
 	err := c.check()
+	if fault.CodeOf(err) == fault.PurchaseDisputed && c.busy() {
+		err = nil // it was read without its lock
+	}
 	byWallet := err == nil && c.bought.PaymentMethod == purchase.Wallet
-	if byWallet && r.payees.Busy(ownerOf(c.bought)) || err == nil && c.payment != nil && !c.payment.locked {
+	if byWallet && r.payees.Busy(ownerOf(c.bought)) || err == nil && c.busy() {
 		r.report.Busy = append(r.report.Busy, c.Ref)
 		return nil
 	}

@@ -63,6 +63,8 @@ const (
 	KindAuthorizationVoid    Kind = "authorization-void"
 	KindRefundRetry          Kind = "refund-retry"
 	KindRefundSettle         Kind = "refund-settle"
+	KindPaymentRetry         Kind = "payment-retry"
+	KindPaymentSettle        Kind = "payment-settle"
 )
 
 // QueueKinds lists the kinds that workers handle. Each has a queue and a share of every

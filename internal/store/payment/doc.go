@@ -24,6 +24,9 @@
 //	  - settled, returned, cancelled: final. An event can wake a payment even then: money
 //	    on a cancelled one makes it captured.
 //
+// What the provider says can be impossible. Such a payment waits for an operator, see
+// [QueueSettle]: what the operator has found makes it captured or ended.
+//
 // A payment is its own agenda. due_at says when it must be looked at next; a task in the
 // queue only makes it sooner. Whoever works on it claims it first: the claim lasts for a
 // lease and counts up the version, and every later write names that version. A worker

@@ -53,6 +53,7 @@ const (
 	Refused           Ending = "refused"            // the provider refuses the request itself, such as an unknown payment method
 	CancelledByBuyer  Ending = "cancelled"          // by a cancellation job
 	CampaignCancelled Ending = "campaign-cancelled" // with its campaign
+	Unpaid            Ending = "unpaid"             // an operator has found that nothing was paid
 )
 
 // ErrFenced means that a payment has changed since it was read: another worker has it,
@@ -80,6 +81,19 @@ type Dispute struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
 	Reason string `json:"reason"`
+}
+
+// HoldsMoney reports whether the bank has the money of the charge, or has given it back to
+// the buyer: whoever refunds it pays twice. An inquiry takes none.
+func (d *Dispute) HoldsMoney() bool {
+	if d == nil {
+		return false
+	}
+	switch d.Status {
+	case "won", "prevented", "warning_needs_response", "warning_under_review", "warning_closed":
+		return false
+	}
+	return true
 }
 
 // Payment is the payment of a purchase at a provider.
@@ -118,6 +132,9 @@ type Payment struct {
 	Dispute       *Dispute
 	CreatedAt     time.Time
 	FinishedAt    *time.Time
+	SettledAs     *Finding // what an operator has said of it; nil: nobody had to
+	SettledBy     *string  // role:client
+	SettleReason  *string
 }
 
 // Ref returns the name of the payment at its version.

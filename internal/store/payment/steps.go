@@ -31,15 +31,17 @@ const (
 	StepDeclined       = "declined"
 	StepExpired        = "expired"
 	StepExtended       = "reservation-extended"
-	StepReleased       = "released"     // the positions are free again
-	StepLate           = "payment-late" // money that came after the release
-	StepReassigned     = "reassigned"   // other positions for late money
+	StepReleased       = "released"        // the positions are free again
+	StepLate           = "payment-late"    // money that came after the release
+	StepReassigned     = "reassigned"      // other positions for late money
+	StepSettled        = "payment-settled" // by hand
 	StepRefundOpen     = "refund-requested"
 	StepRefundPending  = "refund-pending"
 	StepRefundAction   = "refund-requires-action"
 	StepRefunded       = "refunded"
 	StepRefundFailed   = "refund-failed"
-	StepRefundSettled  = "refund-settled" // by hand
+	StepRefundSettled  = "refund-settled"     // by hand
+	StepElsewhere      = "refunded-elsewhere" // at the provider, and not by us
 	StepDisputed       = "disputed"
 	StepDisputeClosed  = "dispute-closed"
 )

@@ -16,18 +16,30 @@ type Counts struct {
 	Wallet    int
 	Card      int
 	External  int
-	UnderWay  int // at the provider: open and pending ones
-	ForPeople int // refused by the provider, or it needs an action
+	UnderWay  int // at the provider: open and pending ones that are not stuck
+	ForPeople int // refused by the provider, stuck, or it needs an action
 }
 
 // Total returns how many there are.
 func (c Counts) Total() int { return c.Wallet + c.Card + c.External }
 
+// forPeople are the card refunds that go on only when somebody has seen to them, and the
+// condition of the index refunds_for_operator.
+const forPeople = `method = 'card' AND (state IN ('failed', 'canceled', 'requires_action') OR stuck AND state IN ('open', 'pending'))`
+
+// CountForPeople counts the card refunds that wait for people, those of all campaigns.
+func CountForPeople(ctx context.Context, db postgres.DB) (n int, err error) {
+	if err := db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forPeople).Scan(&n); err != nil {
+		return 0, fmt.Errorf("refund.CountForPeople: %w", err)
+	}
+	return n, nil
+}
+
 // CountCancelled counts the refunds of a cancelled campaign.
 func CountCancelled(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Counts, error) {
 	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Counts], `
 		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
-		       count(*) FILTER (WHERE state IN ('open', 'pending')), count(*) FILTER (WHERE state IN ('failed', 'canceled', 'requires_action'))
+		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forPeople+`)
 		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
 	if err != nil {
 		return Counts{}, fmt.Errorf("refund.CountCancelled(%s): %w", campaignID, err)

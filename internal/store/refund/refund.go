@@ -84,11 +84,18 @@ type Refund struct {
 	ProviderID   *string       // re_… of the last attempt
 	Failure      *string       // why the provider has refused it, or what is wrong with it
 	Faults       int           // attempts in vain in a row
+	Stuck        bool          // the provider refuses to tell of it: time alone will not help
 	SettledBy    *string       // role:client of who settled it by hand, and /user when one was signed in
 	SettleReason *string
 	CreatedAt    time.Time
 	Age          time.Duration // when this was read, by the database's clock
 	FinishedAt   *time.Time
+}
+
+// ForOperator reports whether the refund goes on only when an operator has seen to it: the
+// provider has refused it, or refuses to tell of it.
+func (r *Refund) ForOperator() bool {
+	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)
 }
 
 // Ref returns the name of the refund at its version.

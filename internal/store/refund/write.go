@@ -33,7 +33,7 @@ func Claim(ctx context.Context, db postgres.DB, ref Ref, lease time.Duration) (r
 }
 
 // QueueWrite writes what a worker has found out about a card refund: state, attempt, the
-// provider's id, failure and faults. The batch fails with [ErrFenced] unless the refund
+// provider's id, failure, faults, and whether it is stuck. The batch fails with [ErrFenced] unless the refund
 // still has the version of r. keep is how much longer the worker keeps it (the lease is
 // renewed); with 0 it is given back, and is due after next, or not before an event comes.
 // An event that came since r was claimed makes it due at once. attempt_at is set when the
@@ -53,12 +53,12 @@ func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration
 		UPDATE refunds
 		SET version = version + 1, state = $3, attempt = $4,
 		    attempt_at = CASE WHEN attempt < $4 THEN clock_timestamp() ELSE attempt_at END,
-		    provider_id = $5, failure = $6, faults = $7,
+		    provider_id = $5, failure = $6, faults = $7, stuck = $11,
 		    lease_until = CASE WHEN $8::float8 > 0 THEN clock_timestamp() + $8 * interval '1 second' END,
 		    due_at = CASE WHEN wakes > $9 AND $8::float8 = 0 THEN clock_timestamp() ELSE clock_timestamp() + $10::float8 * interval '1 second' END,
 		    finished_at = CASE WHEN $3 = 'succeeded' THEN coalesce(finished_at, clock_timestamp()) END
 		WHERE id = $1 AND version = $2 AND state <> 'settled'`,
-		r.ID, r.Version, r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, keep.Seconds(), r.Wakes, dueIn).Exec(func(tag pgconn.CommandTag) error {
+		r.ID, r.Version, r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, keep.Seconds(), r.Wakes, dueIn, r.Stuck).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != 1 {
 			return fmt.Errorf("refund %s: %w", r.ID, ErrFenced)
 		}
@@ -126,19 +126,31 @@ func QueueRetry(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
 		UPDATE refunds
 		SET state = 'open', version = version + 1, lease_until = NULL, due_at = clock_timestamp(), attempt = attempt + 1,
-		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0
+		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false
 		WHERE id = $1 AND method = 'card' AND state IN ('failed', 'canceled')`, id).
 		Exec(exactly(id, "the provider has not refused the refund"))
 }
 
+// QueueLook makes a stuck refund due now. The worker that has it looks at it again when it
+// is done.
+func QueueLook(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`
+		UPDATE refunds SET wakes = wakes + 1, due_at = greatest(clock_timestamp(), lease_until)
+		WHERE id = $1 AND method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action')`, id).
+		Exec(exactly(id, "the provider does not refuse to tell of the refund"))
+}
+
 // QueueSettle notes that a refund was given back by hand, by whom and why: one that was
-// listed, or one that the provider has refused. A worker that still has it is fenced.
+// listed, one that the provider has refused, or one that is stuck and that no worker has:
+// a worker could still make that one. A worker that still has it is fenced.
 func QueueSettle(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE refunds
-		SET state = 'settled', version = version + 1, lease_until = NULL, due_at = NULL, settled_by = $2, settle_reason = $3,
+		SET state = 'settled', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, settled_by = $2, settle_reason = $3,
 		    finished_at = clock_timestamp()
-		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled'))`, id, by, reason).
+		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
+		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`,
+		id, by, reason).
 		Exec(exactly(id, "the refund is not listed, and the provider has not refused it"))
 }
 

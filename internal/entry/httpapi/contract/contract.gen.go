@@ -37,6 +37,23 @@ const (
 	CampaignStatePending   CampaignState = "pending"
 )
 
+// Defines values for CardPaymentPhase.
+const (
+	CardPaymentPhaseAction     CardPaymentPhase = "action"
+	CardPaymentPhaseCancelled  CardPaymentPhase = "cancelled"
+	CardPaymentPhaseCaptured   CardPaymentPhase = "captured"
+	CardPaymentPhaseCapturing  CardPaymentPhase = "capturing"
+	CardPaymentPhaseConfirming CardPaymentPhase = "confirming"
+	CardPaymentPhaseCreating   CardPaymentPhase = "creating"
+	CardPaymentPhaseEnded      CardPaymentPhase = "ended"
+	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
+	CardPaymentPhaseLate       CardPaymentPhase = "late"
+	CardPaymentPhaseProcessing CardPaymentPhase = "processing"
+	CardPaymentPhaseReserved   CardPaymentPhase = "reserved"
+	CardPaymentPhaseReturned   CardPaymentPhase = "returned"
+	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
@@ -70,6 +87,12 @@ const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
+)
+
+// Defines values for PaymentOutcome.
+const (
+	Paid   PaymentOutcome = "paid"
+	Unpaid PaymentOutcome = "unpaid"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -150,6 +173,11 @@ const (
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
+// Defines values for RefundWaitingFor.
+const (
+	RefundWaitingForOperator RefundWaitingFor = "operator"
+)
+
 // Defines values for StreamEndReason.
 const (
 	Age      StreamEndReason = "age"
@@ -171,6 +199,7 @@ const (
 	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
 	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentSettled       TimelineEntryEvent = "payment-settled"
 	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
 	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
@@ -180,9 +209,17 @@ const (
 	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
 	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
 	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
+	TimelineEntryEventRefundedElsewhere    TimelineEntryEvent = "refunded-elsewhere"
 	TimelineEntryEventReleased             TimelineEntryEvent = "released"
 	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
 	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
+)
+
+// Defines values for WaitingFor.
+const (
+	WaitingForKey      WaitingFor = "key"
+	WaitingForOperator WaitingFor = "operator"
+	WaitingForProvider WaitingFor = "provider"
 )
 
 // Defines values for WalletEventKind.
@@ -428,6 +465,61 @@ type Capture struct {
 	Reference Reference `json:"reference,omitempty"`
 }
 
+// CardPayment A payment by card, as operators see it.
+type CardPayment struct {
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// JobID A UUID.
+	JobID ID `json:"job_id"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency      Currency `json:"currency"`
+	PaymentMethod string   `json:"payment_method"`
+
+	// Reference The id of its intent at the provider, `pi_…`.
+	Reference *string `json:"reference"`
+
+	// Phase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+	Phase CardPaymentPhase `json:"phase"`
+
+	// Status What the provider has said of the intent last.
+	Status *string `json:"status"`
+
+	// WaitingFor `operator`, `key` or `provider`, as in the query of the list. Null: for nothing but its buyer, its method or a time.
+	WaitingFor *string `json:"waiting_for"`
+
+	// Reason Why it waits, for people.
+	Reason *string `json:"reason"`
+
+	// NextLookAt When somebody looks at it next, if nothing happens before.
+	NextLookAt *time.Time `json:"next_look_at"`
+
+	// ExpiresAt Until when its reservation lasts.
+	ExpiresAt Time `json:"expires_at"`
+
+	// Settlement Who ended it by hand, how and why; null if nobody did.
+	Settlement *PaymentSettled `json:"settlement"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// CardPaymentPhase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+type CardPaymentPhase string
+
+// CardPaymentPage defines model for CardPaymentPage.
+type CardPaymentPage struct {
+	Payments   []CardPayment       `json:"payments"`
+	NextCursor *openapi_types.UUID `json:"next_cursor"`
+}
+
 // Counts Positions by state.
 type Counts struct {
 	Total     int `json:"total"`
@@ -592,7 +684,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded, waiting. Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator are not in it), waiting (these). Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -696,6 +788,28 @@ type PaymentDraft struct {
 
 // PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
+
+// PaymentOutcome What an operator has found at the provider.
+type PaymentOutcome string
+
+// PaymentSettled defines model for PaymentSettled.
+type PaymentSettled struct {
+	// Outcome What an operator has found at the provider.
+	Outcome PaymentOutcome `json:"outcome"`
+
+	// By `role:client`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// PaymentSettlement What an operator has found out about a payment.
+type PaymentSettlement struct {
+	// Outcome What an operator has found at the provider.
+	Outcome PaymentOutcome `json:"outcome"`
+
+	// Reason For the records.
+	Reason string `json:"reason"`
+}
 
 // PlaceDraft A position by its place.
 type PlaceDraft struct {
@@ -935,7 +1049,7 @@ type Refund struct {
 	// Reference The id of a card refund at the provider, `re_…`.
 	Reference *string `json:"reference"`
 
-	// Failure Why the provider has refused it.
+	// Failure Why the provider has refused it, or why it waits.
 	Failure *string `json:"failure"`
 
 	// Settlement Who settled it by hand and why; null if nobody did.
@@ -946,6 +1060,9 @@ type Refund struct {
 
 	// FinishedAt When it succeeded or was settled.
 	FinishedAt *time.Time `json:"finished_at"`
+
+	// WaitingFor `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+	WaitingFor *string `json:"waiting_for"`
 }
 
 // RefundMethod defines model for Refund.Method.
@@ -979,6 +1096,9 @@ type RefundSettlement struct {
 
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
 type RefundState string
+
+// RefundWaitingFor Who must see to a refund before it goes on.
+type RefundWaitingFor string
 
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
@@ -1135,6 +1255,9 @@ type Waiting struct {
 	// RetryAt When it goes on.
 	RetryAt time.Time `json:"retry_at"`
 }
+
+// WaitingFor `operator`: for a person, since what the provider says cannot be. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+type WaitingFor string
 
 // Wallet defines model for Wallet.
 type Wallet struct {
@@ -1486,6 +1609,30 @@ type StreamJobParams struct {
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
+// ListPaymentsParams defines parameters for ListPayments.
+type ListPaymentsParams struct {
+	// WaitingFor Only payments that wait for this; without it all that wait.
+	WaitingFor *WaitingFor `form:"waiting_for,omitempty" json:"waiting_for,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// RetryPaymentParams defines parameters for RetryPayment.
+type RetryPaymentParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// SettlePaymentParams defines parameters for SettlePayment.
+type SettlePaymentParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
 // CancelPurchaseParams defines parameters for CancelPurchase.
 type CancelPurchaseParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -1493,6 +1640,18 @@ type CancelPurchaseParams struct {
 
 	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
+// ListWaitingRefundsParams defines parameters for ListWaitingRefunds.
+type ListWaitingRefundsParams struct {
+	// WaitingFor What they wait for.
+	WaitingFor RefundWaitingFor `form:"waiting_for" json:"waiting_for"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // RetryRefundParams defines parameters for RetryRefund.
@@ -1614,6 +1773,9 @@ type RequestPurchaseJSONRequestBody = PurchaseRequest
 
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
+
+// SettlePaymentJSONRequestBody defines body for SettlePayment for application/json ContentType.
+type SettlePaymentJSONRequestBody = PaymentSettlement
 
 // CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
 type CancelPurchaseJSONRequestBody = CancellationRequest
@@ -1786,12 +1948,24 @@ type ServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(c *fiber.Ctx, job JobID, params StreamJobParams) error
+	// ListPayments List the payments that wait
+	// (GET /v1/payments)
+	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
+	// RetryPayment Look at a payment again now
+	// (POST /v1/payments/{purchase}/retry)
+	RetryPayment(c *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error
+	// SettlePayment End a payment by hand
+	// (POST /v1/payments/{purchase}/settle)
+	SettlePayment(c *fiber.Ctx, purchase PurchaseID, params SettlePaymentParams) error
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
 	GetPurchase(c *fiber.Ctx, purchase PurchaseID) error
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
+	// ListWaitingRefunds List the refunds that wait for people
+	// (GET /v1/refunds)
+	ListWaitingRefunds(c *fiber.Ctx, params ListWaitingRefundsParams) error
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(c *fiber.Ctx, refund RefundID) error
@@ -2974,6 +3148,163 @@ func (siw *ServerInterfaceWrapper) StreamJob(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListPayments operation middleware
+func (siw *ServerInterfaceWrapper) ListPayments(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListPaymentsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "waiting_for" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "waiting_for", query, &params.WaitingFor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter waiting_for: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListPayments(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RetryPayment operation middleware
+func (siw *ServerInterfaceWrapper) RetryPayment(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryPaymentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RetryPayment(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SettlePayment operation middleware
+func (siw *ServerInterfaceWrapper) SettlePayment(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SettlePaymentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SettlePayment(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetPurchase operation middleware
 func (siw *ServerInterfaceWrapper) GetPurchase(c *fiber.Ctx) error {
 
@@ -3060,6 +3391,57 @@ func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.CancelPurchase(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListWaitingRefunds operation middleware
+func (siw *ServerInterfaceWrapper) ListWaitingRefunds(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWaitingRefundsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "waiting_for" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "waiting_for", query, &params.WaitingFor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter waiting_for: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListWaitingRefunds(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3990,11 +4372,19 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/refunds", wrapper.ListRefunds)
 
+	router.Get(options.BaseURL+"/v1/refunds", wrapper.ListWaitingRefunds)
+
 	router.Get(options.BaseURL+"/v1/refunds/:refund", wrapper.GetRefund)
 
 	router.Post(options.BaseURL+"/v1/refunds/:refund/retry", wrapper.RetryRefund)
 
 	router.Post(options.BaseURL+"/v1/refunds/:refund/settle", wrapper.SettleRefund)
+
+	router.Get(options.BaseURL+"/v1/payments", wrapper.ListPayments)
+
+	router.Post(options.BaseURL+"/v1/payments/:purchase/retry", wrapper.RetryPayment)
+
+	router.Post(options.BaseURL+"/v1/payments/:purchase/settle", wrapper.SettlePayment)
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.RequestPurchase)
 
@@ -7876,6 +8266,498 @@ func (response StreamJob503ApplicationProblemPlusJSONResponse) VisitStreamJobRes
 	return ctx.JSON(&response.Body)
 }
 
+type ListPaymentsRequestObject struct {
+	Params ListPaymentsParams
+}
+
+type ListPaymentsResponseObject interface {
+	VisitListPaymentsResponse(ctx *fiber.Ctx) error
+}
+
+type ListPayments200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListPayments200JSONResponse struct {
+	Body    CardPaymentPage
+	Headers ListPayments200ResponseHeaders
+}
+
+func (response ListPayments200JSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListPayments400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListPayments400ApplicationProblemPlusJSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListPayments401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListPayments401ApplicationProblemPlusJSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListPayments403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListPayments403ApplicationProblemPlusJSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListPayments500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListPayments500ApplicationProblemPlusJSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListPayments503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListPayments503ApplicationProblemPlusJSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPaymentRequestObject struct {
+	Purchase PurchaseID `json:"purchase"`
+	Params   RetryPaymentParams
+}
+
+type RetryPaymentResponseObject interface {
+	VisitRetryPaymentResponse(ctx *fiber.Ctx) error
+}
+
+type RetryPayment200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type RetryPayment200JSONResponse struct {
+	Body    CardPayment
+	Headers RetryPayment200ResponseHeaders
+}
+
+func (response RetryPayment200JSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment400ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment401ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment403ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment404ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment409ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment413ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment422ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment429ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment500ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetryPayment503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response RetryPayment503ApplicationProblemPlusJSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePaymentRequestObject struct {
+	Purchase PurchaseID `json:"purchase"`
+	Params   SettlePaymentParams
+	Body     *SettlePaymentJSONRequestBody
+}
+
+type SettlePaymentResponseObject interface {
+	VisitSettlePaymentResponse(ctx *fiber.Ctx) error
+}
+
+type SettlePayment200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type SettlePayment200JSONResponse struct {
+	Body    CardPayment
+	Headers SettlePayment200ResponseHeaders
+}
+
+func (response SettlePayment200JSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment400ApplicationProblemPlusJSONResponse struct {
+	InvalidKeyedApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment400ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment401ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment403ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment404ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment409ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment413ApplicationProblemPlusJSONResponse struct {
+	BodyTooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment413ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(413)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaTypeApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment415ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(415)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment422ApplicationProblemPlusJSONResponse struct {
+	KeyReusedApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment422ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(422)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment429ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment500ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SettlePayment503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response SettlePayment503ApplicationProblemPlusJSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetPurchaseRequestObject struct {
 	Purchase PurchaseID `json:"purchase"`
 }
@@ -8198,6 +9080,109 @@ type CancelPurchase503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CancelPurchase503ApplicationProblemPlusJSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefundsRequestObject struct {
+	Params ListWaitingRefundsParams
+}
+
+type ListWaitingRefundsResponseObject interface {
+	VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error
+}
+
+type ListWaitingRefunds200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListWaitingRefunds200JSONResponse struct {
+	Body    RefundPage
+	Headers ListWaitingRefunds200ResponseHeaders
+}
+
+func (response ListWaitingRefunds200JSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefunds400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListWaitingRefunds400ApplicationProblemPlusJSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefunds401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListWaitingRefunds401ApplicationProblemPlusJSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefunds403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListWaitingRefunds403ApplicationProblemPlusJSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefunds500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListWaitingRefunds500ApplicationProblemPlusJSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWaitingRefunds503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListWaitingRefunds503ApplicationProblemPlusJSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -11073,12 +12058,24 @@ type StrictServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (StreamJobResponseObject, error)
+	// ListPayments List the payments that wait
+	// (GET /v1/payments)
+	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (ListPaymentsResponseObject, error)
+	// RetryPayment Look at a payment again now
+	// (POST /v1/payments/{purchase}/retry)
+	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (RetryPaymentResponseObject, error)
+	// SettlePayment End a payment by hand
+	// (POST /v1/payments/{purchase}/settle)
+	SettlePayment(ctx context.Context, request SettlePaymentRequestObject) (SettlePaymentResponseObject, error)
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
 	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (GetPurchaseResponseObject, error)
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
+	// ListWaitingRefunds List the refunds that wait for people
+	// (GET /v1/refunds)
+	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (ListWaitingRefundsResponseObject, error)
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(ctx context.Context, request GetRefundRequestObject) (GetRefundResponseObject, error)
@@ -11821,6 +12818,103 @@ func (sh *strictHandler) StreamJob(ctx *fiber.Ctx, job JobID, params StreamJobPa
 	return nil
 }
 
+// ListPayments operation middleware
+func (sh *strictHandler) ListPayments(ctx *fiber.Ctx, params ListPaymentsParams) error {
+	var request ListPaymentsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListPayments(ctx.UserContext(), request.(ListPaymentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListPayments")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListPaymentsResponseObject); ok {
+		if err := validResponse.VisitListPaymentsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RetryPayment operation middleware
+func (sh *strictHandler) RetryPayment(ctx *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error {
+	var request RetryPaymentRequestObject
+
+	request.Purchase = purchase
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryPayment(ctx.UserContext(), request.(RetryPaymentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryPayment")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RetryPaymentResponseObject); ok {
+		if err := validResponse.VisitRetryPaymentResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SettlePayment operation middleware
+func (sh *strictHandler) SettlePayment(ctx *fiber.Ctx, purchase PurchaseID, params SettlePaymentParams) error {
+	var request SettlePaymentRequestObject
+
+	request.Purchase = purchase
+	request.Params = params
+
+	var body SettlePaymentJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.SettlePayment(ctx.UserContext(), request.(SettlePaymentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SettlePayment")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SettlePaymentResponseObject); ok {
+		if err := validResponse.VisitSettlePaymentResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetPurchase operation middleware
 func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID) error {
 	var request GetPurchaseRequestObject
@@ -11885,6 +12979,33 @@ func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, par
 		return err
 	} else if validResponse, ok := response.(CancelPurchaseResponseObject); ok {
 		if err := validResponse.VisitCancelPurchaseResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWaitingRefunds operation middleware
+func (sh *strictHandler) ListWaitingRefunds(ctx *fiber.Ctx, params ListWaitingRefundsParams) error {
+	var request ListWaitingRefundsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWaitingRefunds(ctx.UserContext(), request.(ListWaitingRefundsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWaitingRefunds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWaitingRefundsResponseObject); ok {
+		if err := validResponse.VisitListWaitingRefundsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -254,11 +254,27 @@ var explanations = map[fault.Code]Explanation{
 			"Make the payment method in the same account of the provider, and in the same mode (live or test), as this installation uses.",
 			"Use a payment method once, or attach it to a customer of yours: a second purchase needs another one."),
 	},
+	fault.PaymentNotReceived: {
+		"The payment provider could not say what became of the payment, so an operator has looked, and has found that nothing was paid. " +
+			"The purchase has failed, and its positions are free again. If money comes after all, it is refunded.",
+		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
+		steps("Read who has looked and what was found in the `timeline` of `GET /v1/purchases/{id}`, under `payment-settled`: the job has the `purchase_id`.",
+			"If the buyer sees a charge on the card, have an operator compare both ledgers: `triprize audit payments`.",
+			"If the buyer still wants positions, send a new purchase. It may get other ones."),
+	},
 	fault.PurchaseCancelled: {
 		"The purchase was cancelled before it was paid: by somebody with `POST /v1/purchases/{id}/cancel`. Its positions are free again. If the money was taken meanwhile, it is refunded.",
 		"As a new purchase, if the buyer still wants it, with a fresh `Idempotency-Key`.",
 		steps("Read `cancellation` and `refund` in `GET /v1/purchases/{id}`: the job has the `purchase_id`.",
 			"If the buyer wants positions after all, send a new purchase. It may get other ones."),
+	},
+	fault.PurchaseDisputed: {
+		"The buyer has had the charge of this purchase disputed by its bank, so the money is in the bank's hands: it cannot be refunded, or it would be paid back twice. " +
+			"The purchase is as it was.",
+		"When the dispute is decided for you: with a fresh `Idempotency-Key`.",
+		steps("Read `dispute` in `GET /v1/purchases/{id}`: its `status` says how far the bank is.",
+			"Answer the dispute at the payment provider. If it is `won`, the purchase can be cancelled as before; if it is `lost`, the buyer has the money already.",
+			"If the positions must be free before that, have an operator cancel the purchase: its refund then waits for the operator, with the dispute as the reason."),
 	},
 	fault.CardsNotAccepted: {
 		"The purchase is to be paid by card, or a payment provider has called, and this installation has no account with one. Nothing was done.",

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// ListPayments answers with one page of the payments that wait.
+func (s handlers) ListPayments(ctx context.Context, r contract.ListPaymentsRequestObject) (contract.ListPaymentsResponseObject, error) {
+	var waiter payment.Waiter
+	if r.Params.WaitingFor != nil {
+		waiter = payment.Waiter(*r.Params.WaitingFor)
+	}
+	var after uuid.UUID
+	if r.Params.Cursor != nil {
+		after = *r.Params.Cursor
+	}
+	limit := pageSize(r.Params.Limit)
+	list, err := payment.Waiting(ctx, s.db, waiter, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.CardPaymentPage{Payments: make([]contract.CardPayment, len(list))}
+	for i, p := range list {
+		answer.Payments[i] = cardPaymentJSON(p)
+	}
+	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].PurchaseID })
+	return contract.ListPayments200JSONResponse{Body: answer}, nil
+}
+
+// RetryPayment has a payment that waits looked at now.
+func (s handlers) RetryPayment(ctx context.Context, r contract.RetryPaymentRequestObject) (contract.RetryPaymentResponseObject, error) {
+	request, err := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.payments.Retry(ctx, request, r.Purchase)
+	return s.commandDone(done, err, "")
+}
+
+// SettlePayment ends a payment with what an operator has found out about it.
+func (s handlers) SettlePayment(ctx context.Context, r contract.SettlePaymentRequestObject) (contract.SettlePaymentResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(r.Body.Reason) == "" {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})
+	}
+	request, err := s.command(ctx, job.KindPaymentSettle, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.payments.Settle(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.signature(), r.Body.Reason)
+	return s.commandDone(done, err, "")
+}
+
+// cardPaymentJSON is a payment as operators see it.
+func cardPaymentJSON(p payment.Payment) contract.CardPayment {
+	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Amount: int64(p.Amount), Currency: p.Currency,
+		PaymentMethod: p.PaymentMethod, Reference: p.IntentID, Phase: contract.CardPaymentPhase(p.Phase), Status: p.IntentStatus, Reason: p.WaitingFor,
+		NextLookAt: p.DueAt, ExpiresAt: p.Deadline, CreatedAt: p.CreatedAt}
+	if waiter := string(p.WaitsFor()); waiter != "" {
+		d.WaitingFor = &waiter
+	}
+	if p.SettledAs != nil && p.SettledBy != nil && p.SettleReason != nil { // the table has all or none
+		d.Settlement = &contract.PaymentSettled{Outcome: contract.PaymentOutcome(*p.SettledAs), By: *p.SettledBy, Reason: *p.SettleReason}
+	}
+	return d
+}

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/store/payment"
+	"triprize/internal/testkit/fixture"
+)
+
+// Where cards are switched off, operators see what waits for them all the same.
+func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	w := newWorkerOn(t, workerSettings(t), registry)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	for _, reason := range []string{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
+		bought, _ := fixture.Reserve(t, w.db, id, "mina", 1, time.Hour)
+		if _, err := w.db.Exec(t.Context(), `UPDATE payments SET waiting_for = $2 WHERE purchase_id = $1`, bought, reason); err != nil {
+			t.Fatal(err)
+		}
+	}
+	returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
+	if _, err := w.db.Exec(t.Context(), `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', 'failed' FROM purchases WHERE id = $1`, returned); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			label := ""
+			if len(m.GetLabel()) > 0 {
+				label = m.GetLabel()[0].GetValue()
+			}
+			got[f.GetName()+" "+label] = m.GetGauge().GetValue()
+		}
+	}
+	for series, want := range map[string]float64{"triprize_payments_waiting_for operator": 1, "triprize_payments_waiting_for key": 2,
+		"triprize_payments_waiting_for provider": 0, "triprize_refunds_waiting_for_operator ": 1} {
+		if value, ok := got[series]; !ok || value != want {
+			t.Errorf("%s is %g, %t", series, value, ok)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package recovery
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// concludedAtOnce is how many payments a transaction of the sale concludes here.
+const concludedAtOnce = 50
+
+// withoutProvider is what becomes of due payments where cards are switched off, since no
+// worker takes their tasks. Those whose end is known without a provider get it here: what
+// was given up before anything was sent, what an operator has settled, what was captured
+// before. The others wait for a key, and say so.
+func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, due []payment.Ref) error {
+	if len(due) == 0 {
+		return nil
+	}
+	var known, waiting []payment.Ref
+	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
+			return err
+		}
+		return s.sayNoKey(ctx, tx, waiting)
+	})
+	if err != nil {
+		return err
+	}
+	counts["payments_waiting"] += len(waiting)
+	if len(waiting) > 0 {
+		s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(waiting))
+	}
+	for some := range slices.Chunk(known, concludedAtOnce) {
+		if err := s.conclude(ctx, counts, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// conclude decides what becomes of payments whose end is known. Those whose campaign is
+// locked are due again later.
+func (s *Sweeper) conclude(ctx context.Context, counts Counts, known []payment.Ref) error {
+	jobs := make([]job.Ref, len(known))
+	for i, p := range known {
+		jobs[i] = job.Ref{ID: p.JobID, CampaignID: p.CampaignID}
+	}
+	report, err := s.seller.Conclude(ctx, jobs, sale.SkipLocked)
+	if err != nil {
+		return err
+	}
+	for _, broken := range report.Broken {
+		s.logger.Error("a payment was concluded, and its job was final before", "error", broken)
+	}
+	counts["payments_concluded"] += len(known) - len(report.Busy)
+	if _, err := s.enqueue(ctx, report.Messages); err != nil {
+		s.logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)
+	}
+	return nil
+}
+
+// sayNoKey tells of payments that they wait because cards were switched off.
+func (s *Sweeper) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref) error {
+	purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
+	for i, ref := range waiting {
+		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
+	}
+	var b pgx.Batch
+	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
+	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey, RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
+	return tx.SendBatch(ctx, &b).Close()
+}

@@ -1,0 +1,109 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// Service carries out what operators decide about payments that wait.
+type Service struct {
+	db       postgres.Beginner
+	dispatch func([]payment.Ref)
+	render   func(payment.Payment) any
+}
+
+// NewService returns a Service. db is a pool, or a view of it for transactions that may
+// wait for locks. dispatch gets payments that are due since a commit, and what it does may
+// be lost; nil: the sweep unsettled-payments finds them. render makes the answer's body
+// from a payment.
+func NewService(db postgres.Beginner, dispatch func([]payment.Ref), render func(payment.Payment) any) *Service {
+	if dispatch == nil {
+		dispatch = func([]payment.Ref) {}
+	}
+	return &Service{db: db, dispatch: dispatch, render: render}
+}
+
+// Retry has a payment that waits looked at now: the provider is asked again. One that does
+// not wait is a state-conflict Error, and an unknown one a not-found Error.
+func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
+	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
+		if known.WaitsFor() == "" {
+			return fault.New(fault.StateConflict, "the payment is %s and waits neither for the provider nor for an operator", known.Phase)
+		}
+		_, err := payment.Wake(ctx, tx, []uuid.UUID{purchaseID})
+		return err
+	})
+}
+
+// Settle ends a payment that waits for an operator with what the operator has found at the
+// provider. From then on it goes the way of every payment: see [payment.QueueSettle]. by
+// and reason go into the timeline of the purchase. A payment that a worker could still lead
+// on is a state-conflict Error.
+func (s *Service) Settle(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
+	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
+		if err := maySettle(&known, time.Now()); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		payment.QueueSettle(&b, &known, found, by, reason)
+		detail := fmt.Sprintf("%s, says %s: %s", found, by, reason)
+		payment.QueueSteps(&b, payment.Step{PurchaseID: purchaseID, Event: payment.StepSettled, Detail: &detail})
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}
+
+// maySettle returns why a payment cannot be settled by hand, or nil. What it says is for
+// people: the write has the same conditions, and decides.
+func maySettle(p *payment.Payment, now time.Time) error {
+	switch {
+	case p.WaitsFor() != payment.Operator:
+		return fault.New(fault.StateConflict, "the payment is %s and does not wait for an operator; only one that does can be settled by hand", p.Phase)
+	case p.IntentID == nil:
+		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.Deadline.UTC().Format(time.RFC3339))
+	case p.Phase.BeforeCapture():
+		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Settle it if it still waits after that",
+			p.Deadline.UTC().Format(time.RFC3339))
+	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: read it again in a moment")
+	}
+	return nil
+}
+
+// once runs a command once. do refuses it, or writes; it sees the payment under its lock.
+func (s *Service) once(ctx context.Context, r job.Request, purchaseID uuid.UUID,
+	do func(ctx context.Context, tx pgx.Tx, known payment.Payment) error,
+) (job.Accepted, error) {
+	var due []payment.Ref
+	accepted, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		due = nil
+		known, err := payment.Lock(ctx, tx, purchaseID)
+		if err != nil {
+			return nil, err
+		}
+		if err := do(ctx, tx, known); err != nil {
+			return nil, err
+		}
+		now, _, err := payment.Get(ctx, tx, purchaseID)
+		if err != nil {
+			return nil, err
+		}
+		due = []payment.Ref{now.Ref()}
+		return s.render(now), nil
+	})
+	if err != nil {
+		return job.Accepted{}, err
+	}
+	if !accepted.Replayed {
+		s.dispatch(due)
+	}
+	return accepted, nil
+}

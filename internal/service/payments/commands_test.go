@@ -1,0 +1,312 @@
+package payments_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+)
+
+func request(kind job.Kind) job.Request {
+	id := uuidv7.New()
+	return job.Request{ID: id, Client: "ops", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
+}
+
+func commands(db *pgxpool.Pool, due *[]payment.Ref) *payments.Service {
+	return payments.NewService(db, func(refs []payment.Ref) { *due = append(*due, refs...) }, func(p payment.Payment) any {
+		return map[string]any{"phase": p.Phase}
+	})
+}
+
+// puzzling lets a payment wait for an operator.
+func puzzling(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), `UPDATE payments SET waiting_for = $2, faults = 3, due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`,
+		id, payment.WaitsForOperator); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settles ends a payment by hand, and fails the test when it is refused.
+func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) payment.Ref {
+	t.Helper()
+	var due []payment.Ref
+	done, err := commands(db, &due).Settle(t.Context(), request(job.KindPaymentSettle), id, found, "operator:ops", "looked it up")
+	if err != nil || done.Job.Problem != nil || len(due) != 1 {
+		t.Fatalf("%v, %+v, due %v", err, done.Job.Problem, due)
+	}
+	if p := fixture.Payment(t, db, id); due[0] != p.Ref() || p.WaitingFor != nil || p.SettledAs == nil || *p.SettledAs != found || *p.SettledBy != "operator:ops" ||
+		*p.SettleReason != "looked it up" {
+		t.Fatalf("settled: %+v, due %+v", p, due)
+	}
+	return due[0]
+}
+
+func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	capturing := func(_, bought uuid.UUID, _ job.Ref) { fixture.Advance(t, db, bought, payment.Capturing) }
+	expiring := func(_, bought uuid.UUID, _ job.Ref) {
+		fixture.Advance(t, db, bought, payment.Confirming)
+		fixture.Advance(t, db, bought, payment.Expiring)
+	}
+	late := func(id, bought uuid.UUID, ref job.Ref) {
+		expiring(id, bought, ref)
+		if _, err := db.Exec(t.Context(), `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought); err != nil {
+			t.Fatal(err)
+		}
+		fixture.Conclude(t, db, ref)
+	}
+	cancelled := func(id, bought uuid.UUID, ref job.Ref) {
+		expiring(id, bought, ref)
+		fixture.EndAs(t, db, bought, payment.Expired)
+		fixture.Conclude(t, db, ref)
+	}
+	takenBack := func(id, bought uuid.UUID, _ job.Ref) {
+		fixture.Advance(t, db, bought, payment.Capturing)
+		back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))
+		if _, err := fixture.Seller(db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		happens func(id, bought uuid.UUID, ref job.Ref)
+		found   payment.Finding
+		state   purchase.State
+		phase   payment.Phase
+		code    fault.Code
+		refund  refund.Reason
+		kept    bool // the positions are its own
+	}{
+		"being captured, and paid":        {capturing, payment.FoundPaid, purchase.Completed, payment.Settled, "", "", true},
+		"being captured, and not paid":    {capturing, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.PaymentNotReceived, "", false},
+		"given up, and paid":              {expiring, payment.FoundPaid, purchase.Completed, payment.Settled, "", "", true},
+		"given up, and not paid":          {expiring, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
+		"late, and paid":                  {late, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.ReservationExpired, refund.LatePayment, false},
+		"late, and not paid":              {late, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
+		"ended before, and paid":          {cancelled, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.ReservationExpired, refund.LatePayment, false},
+		"ended before, and not paid":      {cancelled, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
+		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.PurchaseCancelled, refund.PurchaseCancelled, false},
+		"taken back by its buyer, unpaid": {takenBack, payment.FoundUnpaid, purchase.Cancelled, payment.Cancelled, fault.PurchaseCancelled, "", false},
+	} {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
+		c.happens(id, bought, ref)
+		puzzling(t, db, bought)
+		settles(t, db, bought, c.found)
+		fixture.Conclude(t, db, ref)
+
+		p, kept := fixture.Payment(t, db, bought), 0
+		got, err := purchase.Get(t.Context(), db, bought)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.QueryRow(t.Context(), `SELECT count(*) FROM positions WHERE campaign_id = $1 AND state <> $2`, id, string(inventory.Available)).Scan(&kept); err != nil {
+			t.Fatal(err)
+		}
+		refunds, err := refund.OfPurchases(t.Context(), db, []uuid.UUID{bought})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var code fault.Code
+		if problem := fixture.Job(t, db, ref.ID).Problem; problem != nil {
+			code = problem.Code
+		}
+		if got.State != c.state || p.Phase != c.phase || code != c.code || refunds[bought].Reason != c.refund || (kept == 2) != c.kept || kept != 0 && !c.kept {
+			t.Errorf("%s: purchase %s, payment %s, job %s, refund %q, %d positions kept", name, got.State, p.Phase, code, refunds[bought].Reason, kept)
+		}
+		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-settled("+string(c.found)+", says operator:ops: looked it up)") {
+			t.Errorf("%s: the timeline says %s", name, steps)
+		}
+	}
+}
+
+// stepsOf returns the steps of a purchase with their details.
+func stepsOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) string {
+	t.Helper()
+	steps, err := payment.StepsOf(t.Context(), db, []uuid.UUID{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, s := range steps {
+		all.WriteString(s.Event)
+		if s.Detail != nil {
+			all.WriteString("(" + *s.Detail + ")")
+		}
+		all.WriteString(" ")
+	}
+	return all.String()
+}
+
+func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, c := range map[string]struct{ set, why string }{
+		"it does not wait":                   {`waiting_for = NULL`, "does not wait for an operator"},
+		"it waits for the provider":          {`waiting_for = 'the payment provider is busy'`, "does not wait for an operator"},
+		"cards are switched off":             {`waiting_for = '` + payment.WaitsForKey + `'`, "does not wait for an operator"},
+		"its time can still end it":          {`phase = 'action'`, "may still be paid until"},
+		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "nothing at the provider"},
+		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is just asking"},
+		"its end is known, and it is on way": {`phase = 'captured', received = amount, waiting_for = NULL`, "does not wait for an operator"},
+	} {
+		id := b.reserve("pm_card_visa")
+		b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_' || $1, waiting_for = $2 WHERE purchase_id = $1::uuid`, id.String(), payment.WaitsForOperator)
+		b.exec(`UPDATE payments SET `+c.set+` WHERE purchase_id = $1`, id)
+		before := b.get(id)
+		for _, found := range []payment.Finding{payment.FoundPaid, payment.FoundUnpaid} {
+			var due []payment.Ref
+			done, err := commands(b.db, &due).Settle(t.Context(), request(job.KindPaymentSettle), id, found, "operator:ops", "r")
+			if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict || !strings.Contains(done.Job.Problem.Detail, c.why) {
+				t.Errorf("%s: %v, %+v", name, err, done.Job.Problem)
+			}
+		}
+		if after := b.get(id); after.Version != before.Version || after.Phase != before.Phase || after.SettledAs != nil || len(b.steps(id)) != 0 {
+			t.Errorf("%s: it was changed to %+v", name, after)
+		}
+	}
+	var due []payment.Ref
+	if done, err := commands(b.db, &due).Settle(t.Context(), request(job.KindPaymentSettle), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
+		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
+		t.Errorf("none: %v, %+v", err, done.Job.Problem)
+	}
+}
+
+// The write has the conditions, too: whoever has changed the payment since it was read
+// is not overwritten.
+func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
+	read := b.get(id)
+	for name, set := range map[string]string{
+		"another version": `version = version + 1`, "it waits no more": `waiting_for = NULL`, "a lease": `lease_until = clock_timestamp() + interval '1 hour'`,
+		"before its capture": `phase = 'confirming'`,
+	} {
+		tx, err := b.db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id); err != nil {
+			t.Fatal(err)
+		}
+		var batch pgx.Batch
+		payment.QueueSettle(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
+		if err := tx.SendBatch(t.Context(), &batch).Close(); fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A worker that was stopped in the middle comes back after an operator has settled: it
+// writes nothing.
+func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.exec(`UPDATE payments SET phase = 'capturing', attempt = 1, attempt_at = clock_timestamp(), intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
+	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id), time.Hour)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	b.endLease(id)
+	settles(t, b.db, id, payment.FoundUnpaid)
+	stopped.Phase, stopped.Received = payment.Captured, stopped.Amount
+	if err := payment.Write(t.Context(), b.db, &stopped, payment.Always, 0, nil); !errors.Is(err, payment.ErrFenced) {
+		t.Errorf("the stopped worker has written: %v", err)
+	}
+	if p := b.get(id); p.Phase != payment.Ended || *p.Ending != payment.Unpaid {
+		t.Errorf("it is %s", p.Phase)
+	}
+}
+
+// An intent that is gone at the provider puzzles the worker. What an operator has settled
+// puzzles nobody again, and money that comes after all is found.
+func TestWhatAnOperatorHasSettledPuzzlesNobodyAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	p := b.want(id, payments.Waits, payment.Action)
+	there := b.sim.intents[*p.IntentID]
+	delete(b.sim.intents, *p.IntentID)
+	b.sim.before = func(call, _ string) error {
+		if call == "cancel" && b.sim.intents[*p.IntentID] == nil {
+			return failed(stripe.KindRefused, "resource_missing")
+		}
+		return nil
+	}
+	b.giveUp(id)
+	if p := b.want(id, payments.Waits, payment.Expiring); p.WaitsFor() != payment.Operator {
+		t.Fatalf("it waits for %v", p.WaitingFor)
+	}
+	settles(t, b.db, id, payment.FoundUnpaid)
+	if r := b.run(id); r.Outcome != payments.Conclude {
+		t.Fatalf("%+v", r)
+	}
+	b.conclude(id)
+	for range 2 {
+		b.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE purchase_id = $1`, id)
+		if p := b.want(id, payments.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
+			t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
+		}
+	}
+	there.Status, there.Received = stripe.Succeeded, there.Amount
+	b.sim.intents[there.ID] = there
+	b.want(id, payments.Conclude, payment.Captured)
+}
+
+func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	var due []payment.Ref
+	retry := func(r job.Request) (phase string, problem *job.Problem) {
+		done, err := commands(b.db, &due).Retry(t.Context(), r, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body map[string]string
+		_ = json.Unmarshal(done.Job.Result, &body)
+		return body["phase"], done.Job.Problem
+	}
+	if _, problem := retry(request(job.KindPaymentRetry)); problem == nil || problem.Code != fault.StateConflict {
+		t.Errorf("one that does not wait: %+v", problem)
+	}
+	b.sim.before = func(string, string) error { return failed(stripe.KindUnavailable, "") }
+	b.want(id, payments.Waits, payment.Creating)
+	b.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`, id)
+	b.sim.before = nil
+	r := request(job.KindPaymentRetry)
+	for range 2 { // the second is the same request again
+		if phase, problem := retry(r); problem != nil || phase != "creating" {
+			t.Errorf("%s, %+v", phase, problem)
+		}
+	}
+	taken, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10)
+	if err != nil || len(taken) != 1 || len(due) != 1 || due[0].PurchaseID != id {
+		t.Errorf("due are %v, %v; dispatched %v", taken, err, due)
+	}
+	b.want(id, payments.Conclude, payment.Captured)
+}

@@ -1,0 +1,90 @@
+package payments_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/payment"
+	"triprize/internal/testkit/fixture"
+)
+
+// refundEvent is an event about a refund; ours is the id of our refund, if we have made it.
+func refundEvent(id, name, refund, intent, status, ours string) stripe.Event {
+	metadata := map[string]string{}
+	if ours != "" {
+		metadata["refund_id"] = ours
+	}
+	payload := fmt.Sprintf(`{"id":%q,"data":{"object":{"id":%q,"amount":1200,"currency":"jpy","metadata":{"refund_id":%q}}}}`, id, refund, ours)
+	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "refund", ObjectID: refund, IntentID: intent,
+		Metadata: metadata, Status: status, Payload: []byte(payload)}
+}
+
+// Somebody refunds a settled purchase at the provider by hand: no refund here knows of it.
+func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	counted := func(label string) float64 {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "triprize_payment_foreign_refunds_total" && m.GetLabel()[0].GetValue() == label {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+		return 0
+	}
+	settled := func() (id uuid.UUID, intent string) {
+		id = b.reserve("pm_card_visa")
+		intent = *b.want(id, payments.Conclude, payment.Captured).IntentID
+		b.conclude(id)
+		return id, intent
+	}
+	kept, intent := settled()
+	returned, itsIntent := settled()
+	b.exec(`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT gen_random_uuid(), purchase_id, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'failed' FROM payments WHERE purchase_id = $1`, returned)
+	unpaid := b.reserve("pm_action")
+	itsOwn := *b.want(unpaid, payments.Waits, payment.Action).IntentID
+
+	b.store(e,
+		refundEvent("evt_1", "refund.created", "re_hand", intent, "pending", ""),
+		refundEvent("evt_2", "refund.updated", "re_hand", intent, "succeeded", ""),
+		refundEvent("evt_3", "charge.refunded", "ch_1", intent, "succeeded", ""),
+		refundEvent("evt_4", "refund.created", "re_ours", intent, "succeeded", uuid.NewString()),
+		refundEvent("evt_5", "refund.failed", "re_failed", intent, "failed", ""),
+		refundEvent("evt_6", "refund.created", "re_known", itsIntent, "succeeded", ""),
+		refundEvent("evt_7", "refund.created", "re_released", itsOwn, "succeeded", ""), // of money that was never captured
+		refundEvent("evt_8", "refund.created", "re_strange", "pi_strange", "succeeded", ""))
+	b.work(e)
+	b.store(e, refundEvent("evt_9", "refund.updated", "re_hand", intent, "failed", ""), refundEvent("evt_10", "charge.refund.updated", "re_hand", intent, "succeeded", ""))
+	b.work(e)
+
+	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 2 || counted("none") != 1 || counted("known") != 1 {
+		t.Errorf("%d are recorded, counted are %g and %g", n, counted("none"), counted("known"))
+	}
+	for id, want := range map[uuid.UUID]string{kept: "refunded-elsewhere(re_hand over 1200 JPY was made at the provider, and not by us)", returned: "refunded-elsewhere(re_known "} {
+		if steps := stepsOf(t, b.db, id); strings.Count(steps, "refunded-elsewhere") != 1 || !strings.Contains(steps, want) {
+			t.Errorf("the timeline says %s", steps)
+		}
+	}
+	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {
+		t.Errorf("the timeline of an unpaid one says %s", steps)
+	}
+	if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = 'recorded'`); n != 4 {
+		t.Errorf("%d events are recorded", n)
+	}
+}

@@ -1,0 +1,124 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// Why a payment waits, as people read it, where more than time is needed. Everything else
+// that a payment waits for is the provider. They are stored, so another wording needs a
+// migration.
+const (
+	WaitsForOperator = "the payment provider says what cannot be: an operator must look at it"
+	WaitsForKey      = "cards are switched off: no key of a payment provider is set"
+)
+
+// Waiter is who or what a payment waits for.
+type Waiter string
+
+// The waiters.
+const (
+	Operator Waiter = "operator" // it ends by itself no more
+	Key      Waiter = "key"      // cards are switched off
+	Provider Waiter = "provider" // does not answer, or is busy
+)
+
+// WaitsFor returns what the payment waits for; empty: for nothing but its buyer, its
+// method or a time.
+func (p *Payment) WaitsFor() Waiter {
+	switch {
+	case p.WaitingFor == nil:
+		return ""
+	case *p.WaitingFor == WaitsForOperator:
+		return Operator
+	case *p.WaitingFor == WaitsForKey:
+		return Key
+	}
+	return Provider
+}
+
+// waiterSQL is WaitsFor in SQL: $1 and $2 are WaitsForOperator and WaitsForKey.
+const waiterSQL = `CASE waiting_for WHEN $1 THEN 'operator' WHEN $2 THEN 'key' ELSE 'provider' END`
+
+// Waiting returns payments that wait for a waiter (empty: for any), in the order of their
+// purchases, after the given one (zero: from the start).
+func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID, limit int) ([]Payment, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM payments p
+		WHERE waiting_for IS NOT NULL AND ($3 = '' OR `+waiterSQL+` = $3) AND ($4::uuid IS NULL OR purchase_id > $4)
+		ORDER BY purchase_id LIMIT $5`, WaitsForOperator, WaitsForKey, string(waiter), postgres.Nullable(after), limit)
+	if err != nil {
+		return nil, fmt.Errorf("payment.Waiting(%s): %w", waiter, err)
+	}
+	return list, nil
+}
+
+// CountWaiting counts the payments that wait, by what for.
+func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, err error) {
+	counts = map[Waiter]int{Operator: 0, Key: 0, Provider: 0}
+	rows, err := db.Query(ctx, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`, WaitsForOperator, WaitsForKey)
+	if err != nil {
+		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
+	}
+	var waiter Waiter
+	var n int
+	if _, err = pgx.ForEachRow(rows, []any{&waiter, &n}, func() error { counts[waiter] = n; return nil }); err != nil {
+		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
+	}
+	return counts, nil
+}
+
+// Lock locks a payment and reads it, in a later statement. It returns a not-found Error
+// when the purchase has none.
+func Lock(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID) (Payment, error) {
+	if _, err := tx.Exec(ctx, `SELECT FROM payments WHERE purchase_id = $1 FOR NO KEY UPDATE`, purchaseID); err != nil {
+		return Payment{}, fmt.Errorf("payment.Lock(%s): %w", purchaseID, err)
+	}
+	p, ok, err := Get(ctx, tx, purchaseID)
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, "no payment of a purchase %s is at the provider", purchaseID)
+	}
+	return p, err
+}
+
+// Finding is what an operator has found out about a payment, at the provider.
+type Finding string
+
+// The findings.
+const (
+	FoundPaid   Finding = "paid"   // all of it: it is captured, whatever the provider says
+	FoundUnpaid Finding = "unpaid" // nothing, or what was is given back already
+)
+
+// QueueSettle ends a payment by hand. What was paid is captured, and what was not has
+// ended: a transaction of the sale decides what becomes of it, as of any other, and it is
+// due at once for that. One that is cancelled already and was not paid stays so.
+//
+// The batch fails with a state-conflict Error unless the payment still has the version of
+// p, waits for an operator, can be confirmed no more and no worker has it.
+func QueueSettle(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
+	b.Queue(`
+		UPDATE payments
+		SET version = version + 1, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
+		    settled_as = $3, settled_by = $4, settle_reason = $5,
+		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
+		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,
+		    ending = CASE WHEN $3 = 'paid' THEN ending ELSE coalesce(ending, 'unpaid') END,
+		    due_at = CASE WHEN $3 = 'paid' OR phase <> 'cancelled' THEN clock_timestamp() END,
+		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
+		WHERE purchase_id = $1 AND version = $2 AND waiting_for = $6 AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
+		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason, WaitsForOperator).
+		Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() != 1 {
+				return fault.New(fault.StateConflict, "the payment has changed, or is just being looked at: read it again")
+			}
+			return nil
+		})
+}
