@@ -460,16 +460,16 @@ type CardPayment struct {
 	// Reference The id of its intent at the provider, `pi_…`.
 	Reference string `json:"reference"`
 
-	// Phase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
 	// Status What the provider has said of the intent last.
 	Status string `json:"status"`
 
-	// WaitingFor `operator`, `key` or `provider`, as in the query of the list. Null: for nothing but its buyer, its method or a time.
+	// WaitingFor As in the query of the list. Null: it waits for nothing but its buyer, its method or a time.
 	WaitingFor string `json:"waiting_for"`
 
-	// Reason Why it waits, for people.
+	// Reason Why it waits, for people: what the provider has said, if it said something.
 	Reason string `json:"reason"`
 
 	// NextLookAt When somebody looks at it next, if nothing happens before.
@@ -485,7 +485,7 @@ type CardPayment struct {
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. Until `processing` its time can still end it; `capturing`: the money may be taken at any moment; `expiring`: it is being given up; `late`: so it was, and its positions are free.
+// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -1730,7 +1730,7 @@ func streamJob(job JobID) request {
 
 // ListPayments is GET /v1/payments: list the payments that wait.
 //
-// Payments by card that wait for more than their buyers, in the order of their purchases. With `waiting_for=operator` an operator finds those that nothing else can end: what the provider says of them cannot be.
+// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that nothing else can end: what the provider says of them cannot be.
 //
 // For operator.
 func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
@@ -1743,7 +1743,7 @@ func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, op
 
 // RetryPayment is POST /v1/payments/{purchase}/retry: look at a payment again now.
 //
-// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`.
+// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`. So is one that waits for a key while cards are switched off: nobody could ask.
 //
 // For operator.
 func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {

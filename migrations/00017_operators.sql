@@ -4,14 +4,17 @@
 -- What operators say about money that waits for them. Sales go on meanwhile, so nothing
 -- here reads a table while it is locked; each statement may be repeated.
 
--- How an operator has ended a payment by hand, who and why.
+-- What the provider has said when a payment began to wait, for operators; and how an
+-- operator has ended a payment by hand, who and why.
 ALTER TABLE payments
-    ADD COLUMN IF NOT EXISTS settled_as    text CHECK (settled_as IN ('paid', 'unpaid')),
+    ADD COLUMN IF NOT EXISTS trouble       text,
+    ADD COLUMN IF NOT EXISTS settled_as    text,
     ADD COLUMN IF NOT EXISTS settled_by    text,
-    ADD COLUMN IF NOT EXISTS settle_reason text CHECK (char_length(settle_reason) BETWEEN 1 AND 500);
+    ADD COLUMN IF NOT EXISTS settle_reason text;
 ALTER TABLE payments DROP CONSTRAINT IF EXISTS payments_settled_by_hand;
 ALTER TABLE payments ADD CONSTRAINT payments_settled_by_hand
-    CHECK ((settled_as IS NULL) = (settled_by IS NULL) AND (settled_as IS NULL) = (settle_reason IS NULL)) NOT VALID;
+    CHECK ((settled_as IS NULL) = (settled_by IS NULL) AND (settled_as IS NULL) = (settle_reason IS NULL)
+           AND settled_as IN ('paid', 'unpaid') AND char_length(settle_reason) BETWEEN 1 AND 500) NOT VALID;
 ALTER TABLE payments VALIDATE CONSTRAINT payments_settled_by_hand;
 
 -- One more ending: an operator has found that nothing was paid.
@@ -49,4 +52,4 @@ ALTER TABLE refunds DROP COLUMN IF EXISTS stuck;
 ALTER TABLE payments DROP CONSTRAINT IF EXISTS payments_ending_check;
 ALTER TABLE payments ADD CONSTRAINT payments_ending_check
     CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled')) NOT VALID;
-ALTER TABLE payments DROP COLUMN IF EXISTS settled_as, DROP COLUMN IF EXISTS settled_by, DROP COLUMN IF EXISTS settle_reason;
+ALTER TABLE payments DROP COLUMN IF EXISTS trouble, DROP COLUMN IF EXISTS settled_as, DROP COLUMN IF EXISTS settled_by, DROP COLUMN IF EXISTS settle_reason;

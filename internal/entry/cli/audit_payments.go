@@ -31,8 +31,9 @@ here, and the other way round, to the smallest unit. What is still under way is
 listed apart. It changes nothing. Its calls are paced together with those of the
 workers. Status 1 when something differs, 2 when the books could not be compared: the
 provider is away, or refuses the key; Postgres or Redis is away; a setting is missing.`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error { return notComparedIf(cobra.NoArgs(cmd, args)) },
 	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notComparedIf(err) })
 	file := configFlag(c)
 	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00")
 	to := c.Flags().String("to", "", "end of the span, which is not part of it")
@@ -40,7 +41,7 @@ provider is away, or refuses the key; Postgres or Redis is away; a setting is mi
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		report, err := compareBooks(cmd.Context(), *file, *from, *to)
 		if err != nil {
-			return &statusError{err, notCompared}
+			return notComparedIf(err)
 		}
 		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
 	}
@@ -50,6 +51,13 @@ provider is away, or refuses the key; Postgres or Redis is away; a setting is mi
 // notCompared is the exit status when nothing can be said about the books; 1 says that they
 // differ.
 const notCompared = 2
+
+func notComparedIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &statusError{err, notCompared}
+}
 
 func compareBooks(ctx context.Context, file, from, to string) (audit.PaymentsReport, error) {
 	begin, end, err := spanOf(from, to)
@@ -119,7 +127,7 @@ func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
 			OK bool `json:"ok"`
 			audit.PaymentsReport
 		}{len(r.Differences) == 0, r}); err != nil {
-			return err
+			return notComparedIf(err)
 		}
 	} else {
 		printPayments(out, r)

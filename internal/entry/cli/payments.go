@@ -133,7 +133,7 @@ func commandPayment(cmd *cobra.Command, file, purchase string, kind job.Kind,
 		return err
 	}
 	return withDatabase(cmd.Context(), file, func(db *pgxpool.Pool) error {
-		s := payments.NewService(db, nil, func(p payment.Payment) any { return lineOf(p) })
+		s := payments.NewService(db, settings.Payments.Stripe.Enabled(), nil, func(p payment.Payment) any { return lineOf(p) })
 		request := job.Request{ID: uuidv7.New(), Client: cliClient, Key: uuid.NewString(), Kind: kind, Keep: settings.Retention.Jobs}
 		done, err := do(cmd.Context(), s, request, id)
 		if err != nil {

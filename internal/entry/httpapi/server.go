@@ -131,7 +131,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.openPayments(rdb, registry)
-	s.payments = payments.NewService(gate.Patient(0), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
+	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = fiber.New(fiber.Config{
 		AppName:                  "Triprize",
 		DisableStartupMessage:    true,

@@ -30,10 +30,10 @@ type waitingGauges struct {
 func newWaitingGauges(db postgres.DB, logger *slog.Logger) *waitingGauges {
 	return &waitingGauges{db: db, logger: logger,
 		payments: prometheus.NewDesc("triprize_payments_waiting_for",
-			"Payments that wait, by what for: operator (it ends by itself no more: see GET /v1/payments), key (cards are switched off), provider (it does not answer). Operator and key should stay 0.",
+			"Payments that wait, by what for: operator (only an operator can end it: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0. Every worker tells the same: take the maximum, not the sum.",
 			[]string{"waiter"}, nil),
 		refunds: prometheus.NewDesc("triprize_refunds_waiting_for_operator",
-			"Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0.", nil, nil)}
+			"Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0. Every worker tells the same.", nil, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -64,7 +64,7 @@ func (g *waitingGauges) count() (paid map[payment.Waiter]int, returned int, ok b
 		returned, err = refund.CountForPeople(ctx, g.db)
 	}
 	if err != nil {
-		g.logger.Debug("what waits for people is not counted", "error", err)
+		g.logger.Warn("what waits for people is not counted: its gauges are missing", "error", err)
 		return nil, 0, false
 	}
 	g.paid, g.returned, g.at = paid, returned, time.Now()

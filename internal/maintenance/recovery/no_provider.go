@@ -40,8 +40,17 @@ func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, due []paym
 		s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(waiting))
 	}
 	for some := range slices.Chunk(known, concludedAtOnce) {
-		if err := s.conclude(ctx, counts, some); err != nil {
+		err := s.conclude(ctx, counts, some)
+		if err == nil {
+			continue
+		}
+		if postgres.IsTransient(err) || ctx.Err() != nil {
 			return err
+		}
+		for i, one := range some { // one of them is broken, and the others need not suffer
+			if err := s.conclude(ctx, counts, some[i:i+1]); err != nil {
+				s.logger.Error("a payment cannot be concluded", "purchase", one.PurchaseID, "error", err)
+			}
 		}
 	}
 	return nil

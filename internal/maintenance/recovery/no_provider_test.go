@@ -4,7 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -34,11 +38,15 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		"being captured, and over":      {payment.Capturing, true, true, purchase.Pending, "", payment.Key},
 		"captured before":               {payment.Captured, false, false, purchase.Completed, "", ""},
 		"ended before":                  {payment.Ended, false, false, purchase.Failed, fault.ReservationExpired, ""},
+		"a slow one, given up, over":    {payment.Processing, true, true, purchase.Pending, "", payment.Key},
 		"for an operator, and stays so": {payment.Capturing, true, true, purchase.Pending, "", payment.Operator},
 	} {
 		bought, ref := fixture.Reserve(t, p.db, id, "mina", 1, time.Hour)
 		if c.phase != "" {
 			fixture.Advance(t, p.db, bought, c.phase)
+		}
+		if c.phase == payment.Processing { // only the provider knows whether it has succeeded since
+			p.exec(`UPDATE payments SET phase = 'expiring', ending = 'expired', uncancellable = true, intent_status = 'processing' WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		if c.waiting == payment.Operator {
 			p.exec(`UPDATE payments SET waiting_for = '` + payment.WaitsForOperator + `' WHERE purchase_id = '` + bought.String() + `'`)
@@ -72,22 +80,49 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	bought, _ := fixture.Reserve(t, p.db, fixture.Campaign(t, p.db, fixture.Draft(3)), "mina", 1, time.Hour)
-	fixture.Advance(t, p.db, bought, payment.Creating)
-	fixture.Advance(t, p.db, bought, payment.Expiring)
-	before := fixture.Payment(t, p.db, bought)
-	if _, ok, err := payment.Claim(t.Context(), p.db, before.Ref(), time.Hour); err != nil || !ok {
-		t.Fatal(ok, err)
+	id := fixture.Campaign(t, p.db, fixture.Draft(3))
+	for _, phases := range [][]payment.Phase{{payment.Creating, payment.Expiring}, {payment.Confirming}, {payment.Captured}} {
+		bought, _ := fixture.Reserve(t, p.db, id, "mina", 1, time.Hour)
+		for _, phase := range phases {
+			fixture.Advance(t, p.db, bought, phase)
+		}
+		before := fixture.Payment(t, p.db, bought)
+		if _, ok, err := payment.Claim(t.Context(), p.db, before.Ref(), time.Hour); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		claimed := fixture.Payment(t, p.db, bought)
+		for name, ref := range map[string]payment.Ref{"an old reference": before.Ref(), "one of another's": claimed.Ref()} {
+			err := postgres.InTx(t.Context(), p.db, func(tx pgx.Tx) error {
+				known, waiting, err := payment.EndUnsent(t.Context(), tx, []payment.Ref{ref})
+				if len(known) != 0 || len(waiting) != 0 {
+					t.Errorf("%s, %s: known %v, waiting %v", claimed.Phase, name, known, waiting)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
 	}
-	tx, err := p.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+}
+
+// What is broken is said, and the others do not suffer.
+func TestWithoutAKeyABrokenPaymentHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := fixture.Campaign(t, p.db, fixture.Draft(4))
+	broken, _ := fixture.Reserve(t, p.db, id, "mina", 2, time.Hour)
+	sound, _ := fixture.Reserve(t, p.db, id, "otto", 2, time.Hour)
+	for _, bought := range []uuid.UUID{broken, sound} {
+		fixture.Advance(t, p.db, bought, payment.Captured)
 	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	claimed := fixture.Payment(t, p.db, bought)
-	for name, ref := range map[string]payment.Ref{"an old reference": before.Ref(), "one of another's": claimed.Ref()} {
-		if known, _, err := payment.EndUnsent(t.Context(), tx, []payment.Ref{ref}); err != nil || len(known) != 0 {
-			t.Errorf("%s: %v, %v", name, known, err)
+	p.exec(`UPDATE positions SET state = 'available', purchase_id = NULL, user_id = NULL, expires_at = NULL WHERE (campaign_id, layer, col) IN (
+		SELECT campaign_id, layer, col FROM positions WHERE purchase_id = '` + broken.String() + `' LIMIT 1)`)
+	p.exec(`UPDATE payments SET due_at = clock_timestamp()`)
+	p.sweep("unsettled-payments")
+	for bought, want := range map[uuid.UUID]payment.Phase{broken: payment.Captured, sound: payment.Settled} {
+		if paid := fixture.Payment(t, p.db, bought); paid.Phase != want {
+			t.Errorf("the payment is %s, want %s", paid.Phase, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -107,6 +108,11 @@ func booked(t *testing.T, kept *state, before Totals) {
 		}
 		if c.Refunded < 0 || c.Refunded > c.whole() || c.Received > c.Amount || c.Captured && c.Status != succeeded {
 			t.Errorf("%+v", c)
+		}
+	}
+	for _, e := range kept.events.list {
+		if !slices.Contains(eventTypes, e.Type) {
+			t.Errorf("events of type %s cannot be chosen", e.Type)
 		}
 	}
 	given := make(map[string]int64)

@@ -241,7 +241,7 @@ func TestSettingsThatCannotWorkAreRefused(t *testing.T) {
 		"a short key":       {Key: "sk_test_1"},
 		"a webhook URL":     {Key: testKey, WebhookURL: "ftp://127.0.0.1", WebhookSecret: "whsec_1"},
 		"no webhook secret": {Key: testKey, WebhookURL: "http://127.0.0.1:1"},
-		"a type of events":  {Key: testKey, WebhookEvents: []string{"payment_intent succeeded"}},
+		"a type of events":  {Key: testKey, WebhookEvents: []string{"payment_intent.suceeded"}},
 		"a duration":        {Key: testKey, Slow: -1},
 	} {
 		if s, err := New(settings); err == nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -53,8 +53,8 @@ func (s *Settings) check() error {
 		}
 	}
 	for _, name := range s.WebhookEvents {
-		if !eventType.MatchString(name) {
-			return fmt.Errorf("sandbox: %q is no type of events, such as payment_intent.succeeded", name)
+		if !slices.Contains(eventTypes, name) {
+			return fmt.Errorf("sandbox: %q is no type of events that can be chosen; these are: %s. Without a list all are sent", name, strings.Join(eventTypes, ", "))
 		}
 	}
 	for value, standard := range map[*int]int{&s.Rate: 100, &s.EndpointRate: 25} {
@@ -85,8 +85,15 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// eventType is the form of types of events. The sandbox does not know all of Stripe's.
-var eventType = regexp.MustCompile(`^[a-z_]+(\.[a-z_]+)+$`)
+// eventTypes are the types of events that can be chosen: those that the sandbox sends,
+// and those of the same objects that Stripe sends and the sandbox has no occasion for.
+var eventTypes = []string{
+	"charge.captured", "charge.dispute.closed", "charge.dispute.created", "charge.dispute.funds_reinstated", "charge.dispute.funds_withdrawn",
+	"charge.dispute.updated", "charge.expired", "charge.failed", "charge.pending", "charge.refund.updated", "charge.refunded", "charge.succeeded", "charge.updated",
+	"payment_intent.amount_capturable_updated", "payment_intent.canceled", "payment_intent.created", "payment_intent.partially_funded",
+	"payment_intent.payment_failed", "payment_intent.processing", "payment_intent.requires_action", "payment_intent.succeeded",
+	"refund.created", "refund.failed", "refund.updated",
+}
 
 func checkWebhook(target, secret string) error {
 	u, err := url.Parse(target)

@@ -17,27 +17,32 @@ import (
 // Service carries out what operators decide about payments that wait.
 type Service struct {
 	db       postgres.Beginner
+	cards    bool
 	dispatch func([]payment.Ref)
 	render   func(payment.Payment) any
 }
 
 // NewService returns a Service. db is a pool, or a view of it for transactions that may
-// wait for locks. dispatch gets payments that are due since a commit, and what it does may
+// wait for locks. cards says whether a key of a provider is set. dispatch gets payments that are due since a commit, and what it does may
 // be lost; nil: the sweep unsettled-payments finds them. render makes the answer's body
 // from a payment.
-func NewService(db postgres.Beginner, dispatch func([]payment.Ref), render func(payment.Payment) any) *Service {
+func NewService(db postgres.Beginner, cards bool, dispatch func([]payment.Ref), render func(payment.Payment) any) *Service {
 	if dispatch == nil {
 		dispatch = func([]payment.Ref) {}
 	}
-	return &Service{db: db, dispatch: dispatch, render: render}
+	return &Service{db: db, cards: cards, dispatch: dispatch, render: render}
 }
 
 // Retry has a payment that waits looked at now: the provider is asked again. One that does
-// not wait is a state-conflict Error, and an unknown one a not-found Error.
+// not wait is a state-conflict Error, as is any while cards are switched off; an unknown
+// one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
 	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
 		if known.WaitsFor() == "" {
-			return fault.New(fault.StateConflict, "the payment is %s and waits neither for the provider nor for an operator", known.Phase)
+			return fault.New(fault.StateConflict, "the payment waits neither for the provider nor for an operator: it is in phase %s", known.Phase)
+		}
+		if !s.cards {
+			return fault.New(fault.StateConflict, "cards are switched off: nobody can ask the provider until payments.stripe.key is set")
 		}
 		_, err := payment.Wake(ctx, tx, []uuid.UUID{purchaseID})
 		return err
@@ -66,14 +71,14 @@ func (s *Service) Settle(ctx context.Context, r job.Request, purchaseID uuid.UUI
 func maySettle(p *payment.Payment, now time.Time) error {
 	switch {
 	case p.WaitsFor() != payment.Operator:
-		return fault.New(fault.StateConflict, "the payment is %s and does not wait for an operator; only one that does can be settled by hand", p.Phase)
+		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be settled by hand; this one does not: it is in phase %s", p.Phase)
 	case p.IntentID == nil:
 		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.Deadline.UTC().Format(time.RFC3339))
 	case p.Phase.BeforeCapture():
 		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Settle it if it still waits after that",
 			p.Deadline.UTC().Format(time.RFC3339))
 	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
-		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: read it again in a moment")
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: try again in a moment")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func request(kind job.Kind) job.Request {
 }
 
 func commands(db *pgxpool.Pool, due *[]payment.Ref) *payments.Service {
-	return payments.NewService(db, func(refs []payment.Ref) { *due = append(*due, refs...) }, func(p payment.Payment) any {
+	return payments.NewService(db, true, func(refs []payment.Ref) { *due = append(*due, refs...) }, func(p payment.Payment) any {
 		return map[string]any{"phase": p.Phase}
 	})
 }
@@ -160,13 +160,13 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for name, c := range map[string]struct{ set, why string }{
-		"it does not wait":                   {`waiting_for = NULL`, "does not wait for an operator"},
-		"it waits for the provider":          {`waiting_for = 'the payment provider is busy'`, "does not wait for an operator"},
-		"cards are switched off":             {`waiting_for = '` + payment.WaitsForKey + `'`, "does not wait for an operator"},
+		"it does not wait":                   {`waiting_for = NULL`, "only a payment that waits for an operator"},
+		"it waits for the provider":          {`waiting_for = 'the payment provider is busy'`, "only a payment that waits for an operator"},
+		"cards are switched off":             {`waiting_for = '` + payment.WaitsForKey + `'`, "only a payment that waits for an operator"},
 		"its time can still end it":          {`phase = 'action'`, "may still be paid until"},
 		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "nothing at the provider"},
 		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is just asking"},
-		"its end is known, and it is on way": {`phase = 'captured', received = amount, waiting_for = NULL`, "does not wait for an operator"},
+		"its end is known, and it is on way": {`phase = 'captured', received = amount, waiting_for = NULL`, "only a payment that waits for an operator"},
 	} {
 		id := b.reserve("pm_card_visa")
 		b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_' || $1, waiting_for = $2 WHERE purchase_id = $1::uuid`, id.String(), payment.WaitsForOperator)
@@ -244,7 +244,9 @@ func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 
 // An intent that is gone at the provider puzzles the worker. What an operator has settled
 // puzzles nobody again, and money that comes after all is found.
-func TestWhatAnOperatorHasSettledPuzzlesNobodyAgain(t *testing.T) {
+// As long as the provider says what it said when the operator looked, nobody is called
+// again. Whatever else it says is somebody's money, and is not met with silence.
+func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_action")
@@ -258,8 +260,8 @@ func TestWhatAnOperatorHasSettledPuzzlesNobodyAgain(t *testing.T) {
 		return nil
 	}
 	b.giveUp(id)
-	if p := b.want(id, payments.Waits, payment.Expiring); p.WaitsFor() != payment.Operator {
-		t.Fatalf("it waits for %v", p.WaitingFor)
+	if p := b.want(id, payments.Waits, payment.Expiring); p.WaitsFor() != payment.Operator || !strings.Contains(*p.Reason(), "resource_missing") {
+		t.Fatalf("it waits for %v: %v", p.WaitingFor, p.Reason())
 	}
 	settles(t, b.db, id, payment.FoundUnpaid)
 	if r := b.run(id); r.Outcome != payments.Conclude {
@@ -272,8 +274,25 @@ func TestWhatAnOperatorHasSettledPuzzlesNobodyAgain(t *testing.T) {
 			t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
 		}
 	}
-	there.Status, there.Received = stripe.Succeeded, there.Amount
+	there.Status = stripe.RequiresCapture // authorized, and the provider will not let it go
 	b.sim.intents[there.ID] = there
+	b.sim.before = func(call, _ string) error {
+		if call == "cancel" {
+			return failed(stripe.KindRefused, "not_now")
+		}
+		return nil
+	}
+	if p := b.want(id, payments.Waits, payment.Cancelled); p.WaitsFor() != payment.Operator || p.DueAt == nil {
+		t.Errorf("an authorization that stays waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
+	}
+	settles(t, b.db, id, payment.FoundUnpaid)
+	if b.get(id).DueAt == nil { // an event may have told of money since the operator looked
+		t.Error("what was cancelled is not looked at after its settlement")
+	}
+	if p := b.want(id, payments.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
+		t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
+	}
+	there.Status, there.Received = stripe.Succeeded, there.Amount
 	b.want(id, payments.Conclude, payment.Captured)
 }
 
@@ -303,6 +322,10 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 		if phase, problem := retry(r); problem != nil || phase != "creating" {
 			t.Errorf("%s, %+v", phase, problem)
 		}
+	}
+	off := payments.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
+	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
+		t.Errorf("while cards are switched off: %+v, %v", done.Job.Problem, err)
 	}
 	taken, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10)
 	if err != nil || len(taken) != 1 || len(due) != 1 || due[0].PurchaseID != id {

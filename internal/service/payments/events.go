@@ -70,6 +70,9 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays, m.others)
+	for _, known := range []string{"none", "known"} { // an increase from nothing is not seen
+		m.others.WithLabelValues(known)
+	}
 	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
 

@@ -183,6 +183,6 @@ func (r *run) whyDeclined() *payment.Decline {
 }
 
 // calm notes that the provider has answered.
-func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor = 0, nil }
+func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor, p.Trouble = 0, nil, nil }
 
 func (r *run) waits(err error) (Outcome, error) { return Waits, err }

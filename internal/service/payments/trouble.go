@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"time"
 
 	"triprize/internal/platform/stripe"
@@ -71,7 +72,7 @@ func (r *run) putOff(ctx context.Context, c call, e *stripe.Error) (Outcome, err
 	case stripe.KindLimited:
 		reason = WaitsForTurn
 	}
-	changed.WaitingFor = &reason
+	changed.WaitingFor, changed.Trouble = &reason, inWords(e.Error())
 	if c == callCreate && (e.Kind == stripe.KindMismatch || e.Kind == stripe.KindUnknown && changed.Faults > 1) {
 		changed.Attempt++ // what is stored under the old key would come back for ever
 	}
@@ -109,10 +110,13 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 }
 
 // puzzle gives a payment back that a person must look at. It is looked at again, slowly:
-// perhaps the fault has gone.
+// perhaps the fault has gone. What an operator has settled is given back in silence, as
+// long as the provider says what it said when the operator looked.
 func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
-	if r.p.Phase == payment.Cancelled && r.p.SettledAs != nil { // an operator has said how it ended
-		return Nothing, r.sleep(ctx)
+	if r.p.Phase == payment.Cancelled && r.p.SettledAs != nil && sameTrouble(r.p.Trouble, inWords(what)) {
+		changed := r.p // an operator has seen just this, and has said how it ended
+		changed.Faults, changed.WaitingFor = 0, nil
+		return Nothing, r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
 	}
 	r.metrics.puzzled.Inc()
 	r.logger.Error("a payment waits for an operator: the provider says what cannot be", "purchase", r.p.PurchaseID,
@@ -120,12 +124,30 @@ func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
 	changed := r.p
 	changed.Faults++
 	reason := WaitsForOperator
-	changed.WaitingFor = &reason
+	changed.WaitingFor, changed.Trouble = &reason, inWords(what)
 	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
 	if changed.IntentID == nil { // its time ends it
 		pause = min(pause, max(r.left(), time.Second))
 	}
 	return r.waits(r.store(ctx, changed, payment.Always, 0, max(pause, time.Second)))
+}
+
+// maxTrouble bounds what is stored of an answer, in bytes.
+const maxTrouble = 500
+
+// inWords is what the provider has said, as it is stored for operators.
+func inWords(what string) *string {
+	if len(what) > maxTrouble {
+		what = what[:maxTrouble]
+	}
+	return text(what)
+}
+
+// requestID is the part of an answer that is another one every time.
+var requestID = regexp.MustCompile(` \(request [^)]*\)`)
+
+func sameTrouble(a, b *string) bool {
+	return a != nil && b != nil && requestID.ReplaceAllString(*a, "") == requestID.ReplaceAllString(*b, "")
 }
 
 // backoff is 1, 2, 4 … 30 s by the number of faults in a row, plus up to a quarter, so

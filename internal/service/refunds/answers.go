@@ -93,7 +93,9 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
-	o.Stuck = isStuck(err)
+	if kind != stripe.KindUnavailable && kind != stripe.KindUnknown && kind != stripe.KindLimited { // these tell nothing new
+		o.Stuck = isStuck(err)
+	}
 	if e, ok := errors.AsType[*stripe.Error](err); ok && !e.RetryAt.IsZero() {
 		next = max(next, time.Until(e.RetryAt))
 	}

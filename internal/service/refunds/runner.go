@@ -108,7 +108,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 			return o.put(ctx, err)
 		}
 		return o.apply(ctx, got)
-	case o.Attempt == 0:
+	case o.Attempt == 0 && !o.State.Refused():
 		return o.create(ctx, 1)
 	}
 	found, ok, err := o.look(ctx)

@@ -172,6 +172,11 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 		t.Errorf("tried again: %s, %v", result, w.provider.creates)
 	}
 	dispute("won")
+	w.sql(`UPDATE refunds SET due_at = clock_timestamp() WHERE id = $1`) // an event of the dispute
+	w.run()
+	if len(w.provider.creates) != 0 {
+		t.Error("it was made without an operator")
+	}
 	if result := again(); result != refunds.Finished {
 		t.Errorf("when it is won: %s", result)
 	}

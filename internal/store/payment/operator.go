@@ -44,6 +44,15 @@ func (p *Payment) WaitsFor() Waiter {
 	return Provider
 }
 
+// Reason returns why the payment waits, for operators: what the provider has said, if it
+// said something. Nil: it does not wait.
+func (p *Payment) Reason() *string {
+	if p.WaitingFor != nil && p.Trouble != nil {
+		return p.Trouble
+	}
+	return p.WaitingFor
+}
+
 // waiterSQL is WaitsFor in SQL: $1 and $2 are WaitsForOperator and WaitsForKey.
 const waiterSQL = `CASE waiting_for WHEN $1 THEN 'operator' WHEN $2 THEN 'key' ELSE 'provider' END`
 
@@ -99,7 +108,8 @@ const (
 
 // QueueSettle ends a payment by hand. What was paid is captured, and what was not has
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
-// due at once for that. One that is cancelled already and was not paid stays so.
+// due at once for that. One that is cancelled already and was not paid stays so, and is
+// looked at once more: an event may just have told of money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
 // p, waits for an operator, can be confirmed no more and no worker has it.
@@ -111,13 +121,13 @@ func QueueSettle(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
 		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,
 		    ending = CASE WHEN $3 = 'paid' THEN ending ELSE coalesce(ending, 'unpaid') END,
-		    due_at = CASE WHEN $3 = 'paid' OR phase <> 'cancelled' THEN clock_timestamp() END,
+		    due_at = clock_timestamp(),
 		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = $6 AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
 		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason, WaitsForOperator).
 		Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() != 1 {
-				return fault.New(fault.StateConflict, "the payment has changed, or is just being looked at: read it again")
+				return fault.New(fault.StateConflict, "the payment has changed, or a worker is just asking the provider about it: try again in a moment")
 			}
 			return nil
 		})

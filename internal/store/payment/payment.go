@@ -128,6 +128,7 @@ type Payment struct {
 	CancelReason  *string
 	Faults        int
 	WaitingFor    *string
+	Trouble       *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
 	Dispute       *Dispute
 	CreatedAt     time.Time

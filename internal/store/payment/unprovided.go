@@ -6,8 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"triprize/internal/platform/postgres"
 )
 
 // EndUnsent leads payments as far as they go without a provider, those that still have
@@ -21,25 +19,31 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, refs []Ref) (known, waiting []Ref
 	}
 	var b pgx.Batch
 	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
+	const free = ` FROM payments p JOIN unnest($1::uuid[], $2::bigint[]) AS r (id, version) ON p.purchase_id = r.id AND p.version = r.version
+		WHERE (p.lease_until IS NULL OR p.lease_until <= clock_timestamp())`
+	read := func(into *[]Ref, condition string, args ...any) {
+		b.Queue(`SELECT p.purchase_id, p.campaign_id, p.job_id, p.version`+free+condition+` ORDER BY p.purchase_id`, append([]any{purchases, versions}, args...)...).
+			Query(func(rows pgx.Rows) (err error) {
+				*into, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
+				return err
+			})
+	}
+	var ended []Ref
+	read(&known, ` AND p.phase IN ('captured', 'ended')`)
+	read(&waiting, ` AND p.finished_at IS NULL AND p.phase NOT IN ('captured', 'ended') AND NOT (`+unsent+`) AND p.waiting_for IS DISTINCT FROM $3`, WaitsForOperator)
 	b.Queue(`
 		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, faults = 0, waiting_for = NULL
-		FROM unnest($1::uuid[], $2::bigint[]) AS r (id, version)
-		WHERE p.purchase_id = r.id AND p.version = r.version AND p.phase = 'expiring' AND p.intent_id IS NULL
-		  AND (p.lease_until IS NULL OR p.lease_until <= clock_timestamp())`, purchases, versions)
+		FROM (SELECT p.purchase_id`+free+` AND `+unsent+`) f WHERE p.purchase_id = f.purchase_id
+		RETURNING p.purchase_id, p.campaign_id, p.job_id, p.version`, purchases, versions).
+		Query(func(rows pgx.Rows) (err error) {
+			ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
+			return err
+		})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("payment.EndUnsent: %w", err)
 	}
-	known, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[Ref], `
-		SELECT purchase_id, campaign_id, job_id, version FROM payments WHERE purchase_id = ANY($1)
-		  AND (phase IN ('captured', 'ended') OR phase = 'expiring' AND uncancellable AND deadline <= clock_timestamp()) ORDER BY purchase_id`, purchases)
-	if err != nil {
-		return nil, nil, fmt.Errorf("payment.EndUnsent: %w", err)
-	}
-	waiting, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[Ref], `
-		SELECT purchase_id, campaign_id, job_id, version FROM payments WHERE purchase_id = ANY($1)
-		  AND finished_at IS NULL AND phase NOT IN ('captured', 'ended') AND waiting_for IS DISTINCT FROM $2 ORDER BY purchase_id`, purchases, WaitsForOperator)
-	if err != nil {
-		return nil, nil, fmt.Errorf("payment.EndUnsent: %w", err)
-	}
-	return known, waiting, nil
+	return append(known, ended...), waiting, nil
 }
+
+// unsent is what was given up before anything was sent.
+const unsent = `p.phase = 'expiring' AND p.intent_id IS NULL`
