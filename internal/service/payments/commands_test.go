@@ -333,3 +333,37 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	}
 	b.want(id, payments.Conclude, payment.Captured)
 }
+
+// Who has cancelled a purchase sees what its end waits for.
+func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	campaignID := fixture.Campaign(t, b.db, fixture.Draft(3))
+	id, _ := fixture.Reserve(t, b.db, campaignID, "mina", 1, time.Hour)
+	fixture.Advance(t, b.db, id, payment.Capturing)
+	back := fixture.Accept(t, b.db, fixture.CancelRequest(t, campaignID, id))
+	if _, err := fixture.Seller(b.db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	waits := func() *job.Waiting {
+		t.Helper()
+		j := fixture.Job(t, b.db, back[0].ID)
+		if j.State != job.Queued {
+			t.Fatalf("the cancellation is %s: %+v", j.State, j.Problem)
+		}
+		if j.Progress == nil {
+			return nil
+		}
+		return j.Progress.Waiting
+	}
+	b.sim.before = func(string, string) error { return failed(stripe.KindUnavailable, "") }
+	b.want(id, payments.Waits, payment.Capturing)
+	if w := waits(); w == nil || w.Reason != payments.WaitsForProvider || w.RetryAt.IsZero() {
+		t.Errorf("while the provider is away it says %+v", w)
+	}
+	b.sim.before = nil
+	b.want(id, payments.Waits, payment.Capturing) // the intent is gone
+	if w := waits(); w == nil || w.Reason != payments.WaitsForOperator {
+		t.Errorf("while it waits for an operator it says %+v", w)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -105,8 +106,8 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 	return steps
 }
 
-// queueShown writes what the purchase and the job show, if that changes. It locks the
-// purchase and then the job, as everybody does.
+// queueShown writes what the purchase, its job and the job of its cancellation show, if
+// that changes. It locks the purchase and then the jobs, as everybody does.
 func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
 	awaiting, waiting := p.Phase == payment.Action, p.WaitingFor != nil
 	if awaiting != r.awaiting {
@@ -129,7 +130,22 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 	if progress.NextAction == nil && progress.Waiting == nil {
 		progress = nil
 	}
-	job.QueueProgress(b, p.JobID, state, progress)
+	show := func() { job.QueueProgress(b, p.JobID, state, progress) }
+	if p.CancelJob == nil || !waiting && !r.waiting {
+		show()
+		return
+	}
+	var same *job.Progress // the cancellation waits for the payment, and says what for
+	if waiting {
+		same = &job.Progress{Waiting: progress.Waiting}
+	}
+	if uuidv7.Compare(p.JobID, *p.CancelJob) < 0 { // jobs are locked in the order of their ids
+		show()
+		job.QueueProgress(b, *p.CancelJob, job.Queued, same)
+	} else {
+		job.QueueProgress(b, *p.CancelJob, job.Queued, same)
+		show()
+	}
 }
 
 // newPage tells whether the buyer is to be sent to another page than the job shows.
