@@ -91,7 +91,12 @@ func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		claimed := fixture.Payment(t, p.db, bought)
-		for name, ref := range map[string]payment.Ref{"an old reference": before.Ref(), "one of another's": claimed.Ref()} {
+		for name, ref := range map[string]payment.Ref{"one of another's": claimed.Ref(), "an old reference": before.Ref()} {
+			lease := `clock_timestamp() + interval '1 hour'`
+			if ref == before.Ref() {
+				lease = `NULL`
+			}
+			p.exec(`UPDATE payments SET lease_until = ` + lease + ` WHERE purchase_id = '` + bought.String() + `'`)
 			err := postgres.InTx(t.Context(), p.db, func(tx pgx.Tx) error {
 				known, waiting, err := payment.EndUnsent(t.Context(), tx, []payment.Ref{ref})
 				if len(known) != 0 || len(waiting) != 0 {
