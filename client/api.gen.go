@@ -161,32 +161,33 @@ const (
 
 // Defines values for TimelineEntryEvent.
 const (
-	TimelineEntryEventActionDone           TimelineEntryEvent = "action-done"
-	TimelineEntryEventActionRequired       TimelineEntryEvent = "action-required"
-	TimelineEntryEventAuthorized           TimelineEntryEvent = "authorized"
-	TimelineEntryEventCancelled            TimelineEntryEvent = "cancelled"
-	TimelineEntryEventCaptured             TimelineEntryEvent = "captured"
-	TimelineEntryEventCompleted            TimelineEntryEvent = "completed"
-	TimelineEntryEventCreated              TimelineEntryEvent = "created"
-	TimelineEntryEventDeclined             TimelineEntryEvent = "declined"
-	TimelineEntryEventDisputeClosed        TimelineEntryEvent = "dispute-closed"
-	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
-	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
-	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
-	TimelineEntryEventPaymentSettled       TimelineEntryEvent = "payment-settled"
-	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
-	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
-	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
-	TimelineEntryEventRefundFailed         TimelineEntryEvent = "refund-failed"
-	TimelineEntryEventRefundPending        TimelineEntryEvent = "refund-pending"
-	TimelineEntryEventRefundRequested      TimelineEntryEvent = "refund-requested"
-	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
-	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
-	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
-	TimelineEntryEventRefundedElsewhere    TimelineEntryEvent = "refunded-elsewhere"
-	TimelineEntryEventReleased             TimelineEntryEvent = "released"
-	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
-	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
+	TimelineEntryEventActionDone            TimelineEntryEvent = "action-done"
+	TimelineEntryEventActionRequired        TimelineEntryEvent = "action-required"
+	TimelineEntryEventAuthorized            TimelineEntryEvent = "authorized"
+	TimelineEntryEventCancelled             TimelineEntryEvent = "cancelled"
+	TimelineEntryEventCaptured              TimelineEntryEvent = "captured"
+	TimelineEntryEventCompleted             TimelineEntryEvent = "completed"
+	TimelineEntryEventCreated               TimelineEntryEvent = "created"
+	TimelineEntryEventDeclined              TimelineEntryEvent = "declined"
+	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
+	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
+	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentSettled        TimelineEntryEvent = "payment-settled"
+	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
+	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
+	TimelineEntryEventReassigned            TimelineEntryEvent = "reassigned"
+	TimelineEntryEventRefundElsewhereFailed TimelineEntryEvent = "refund-elsewhere-failed"
+	TimelineEntryEventRefundFailed          TimelineEntryEvent = "refund-failed"
+	TimelineEntryEventRefundPending         TimelineEntryEvent = "refund-pending"
+	TimelineEntryEventRefundRequested       TimelineEntryEvent = "refund-requested"
+	TimelineEntryEventRefundRequiresAction  TimelineEntryEvent = "refund-requires-action"
+	TimelineEntryEventRefundSettled         TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefunded              TimelineEntryEvent = "refunded"
+	TimelineEntryEventRefundedElsewhere     TimelineEntryEvent = "refunded-elsewhere"
+	TimelineEntryEventReleased              TimelineEntryEvent = "released"
+	TimelineEntryEventReservationExtended   TimelineEntryEvent = "reservation-extended"
+	TimelineEntryEventReserved              TimelineEntryEvent = "reserved"
 )
 
 // Defines values for WaitingFor.
@@ -653,7 +654,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator are not in it), waiting (these). Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator, or needs an action from its buyer, are not in it), waiting (these). Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -994,7 +995,7 @@ type Refund struct {
 	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
@@ -1035,7 +1036,7 @@ type RefundProgress struct {
 	// Done Given back, or listed for an app to do.
 	Done int `json:"done"`
 
-	// Waiting For an operator: the provider has refused them.
+	// Waiting Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them.
 	Waiting int `json:"waiting"`
 }
 
@@ -1045,7 +1046,7 @@ type RefundSettlement struct {
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
 type RefundState string
 
 // RefundWaitingFor Who must see to a refund before it goes on.
@@ -1544,8 +1545,8 @@ func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body Ca
 // every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
 // finds it among the refunds with the state `listed`.
 //
-// The job succeeds when every wallet is credited, and every card refund is made or waits for an operator. Its `refunds`
-// say how far it is; the campaign's event stream says it, too. A failed job has one of these codes in `problem`:
+// The job succeeds when every wallet is credited, and every card refund is made, or waits for an operator or for an action of its buyer. Its
+// `refunds` say how far it is; the campaign's event stream says it, too. A failed job has one of these codes in `problem`:
 // `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
 //
 // For operator.
@@ -1796,9 +1797,9 @@ func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body C
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
 }
 
-// ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for people.
+// ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for an operator.
 //
-// Card refunds of all campaigns that go on only when somebody has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, or needs an action from the buyer.
+// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, or refuses to tell of them. One that needs an action from its buyer (`requires_action`) is not among them.
 //
 // For operator.
 func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {

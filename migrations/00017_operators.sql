@@ -42,7 +42,7 @@ DROP INDEX CONCURRENTLY IF EXISTS payments_waiting;
 CREATE INDEX CONCURRENTLY payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS refunds_for_operator;
 CREATE INDEX CONCURRENTLY refunds_for_operator ON refunds (id)
-    WHERE method = 'card' AND (state IN ('failed', 'canceled', 'requires_action') OR stuck AND state IN ('open', 'pending'));
+    WHERE method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
 
 -- +goose Down
 DROP TABLE IF EXISTS foreign_refunds;

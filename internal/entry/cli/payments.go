@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -14,18 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/uuidv7"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
-
-// cliClient is the client of what this tool does, in the records.
-const cliClient = "triprize"
-
-// maxReason is how long a reason for the records may be, in characters.
-const maxReason = 500
 
 func paymentsCommand() *cobra.Command {
 	parent := group("payments", "List the payments by card that wait, look at one again, or end one by hand")
@@ -35,25 +28,23 @@ func paymentsCommand() *cobra.Command {
 
 func listPaymentsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "list", Short: "List the payments that wait, and what for", Args: cobra.NoArgs}
-	file := configFlag(c)
+	flags := listingFlags(c, "payments")
 	waiter := c.Flags().String("waiting-for", "", "only those that wait for: operator, key or provider")
-	limit := c.Flags().Int("limit", 100, "most payments to list")
-	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch payment.Waiter(*waiter) {
 		case "", payment.Operator, payment.Key, payment.Provider:
 		default:
 			return fmt.Errorf("--waiting-for must be operator, key or provider")
 		}
-		if *limit < 1 || *limit > 10_000 {
-			return errors.New("--limit must be 1 to 10000")
+		if err := flags.check(); err != nil {
+			return err
 		}
-		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool) error {
-			list, err := payment.Waiting(cmd.Context(), db, payment.Waiter(*waiter), uuid.Nil, *limit)
+		return withDatabase(cmd.Context(), *flags.file, func(db *pgxpool.Pool) error {
+			list, err := payment.Waiting(cmd.Context(), db, payment.Waiter(*waiter), uuid.Nil, flags.more())
 			if err != nil {
 				return err
 			}
-			return printPaymentList(cmd.OutOrStdout(), list, *asJSON)
+			return printPaymentList(cmd.OutOrStdout(), cut(list, *flags.limit, cmd.ErrOrStderr()), *flags.asJSON)
 		})
 	}
 	return c
@@ -67,8 +58,8 @@ func retryPaymentCommand() *cobra.Command {
 	}
 	file := configFlag(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return commandPayment(cmd, *file, args[0], job.KindPaymentRetry, func(ctx context.Context, s *payments.Service, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return s.Retry(ctx, r, id)
+		return command(cmd, *file, args[0], "purchase", job.KindPaymentRetry, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
+			return paymentsOn(db, settings).Retry(ctx, r, id)
 		})
 	}
 	return c
@@ -97,96 +88,65 @@ of the purchase. A payment that can still end by itself is refused.`,
 		if found != payment.FoundPaid && found != payment.FoundUnpaid {
 			return errors.New("--outcome must be paid or unpaid")
 		}
-		if err := errors.Join(checkText("--reason", *reason, maxReason), checkText("--by", *by, 100)); err != nil {
+		if err := checkRecord(*reason, *by); err != nil {
 			return err
 		}
-		return commandPayment(cmd, *file, args[0], job.KindPaymentSettle, func(ctx context.Context, s *payments.Service, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return s.Settle(ctx, r, id, found, "operator:"+cliClient+"/"+*by, *reason)
+		return command(cmd, *file, args[0], "purchase", job.KindPaymentSettle, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
+			return paymentsOn(db, settings).Settle(ctx, r, id, found, operatorBy(*by), *reason)
 		})
 	}
 	return c
 }
 
-// checkText refuses what the records cannot have.
-func checkText(flag, text string, most int) error {
-	switch {
-	case strings.TrimSpace(text) == "":
-		return fmt.Errorf("%s must not be empty", flag)
-	case len([]rune(text)) > most:
-		return fmt.Errorf("%s may have %d characters at most", flag, most)
-	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r == '\uFFFD' }):
-		return fmt.Errorf("%s must be text, without control characters", flag)
-	}
-	return nil
-}
-
-// commandPayment runs a command on the payment of a purchase, and prints the payment.
-func commandPayment(cmd *cobra.Command, file, purchase string, kind job.Kind,
-	do func(ctx context.Context, s *payments.Service, r job.Request, id uuid.UUID) (job.Accepted, error),
-) error {
-	id, err := uuid.Parse(purchase)
-	if err != nil {
-		return fmt.Errorf("%q is not the id of a purchase", purchase)
-	}
-	settings, err := config.Load(file)
-	if err != nil {
-		return err
-	}
-	return withDatabase(cmd.Context(), file, func(db *pgxpool.Pool) error {
-		s := payments.NewService(db, settings.Payments.Stripe.Enabled(), nil, func(p payment.Payment) any { return lineOf(p) })
-		request := job.Request{ID: uuidv7.New(), Client: cliClient, Key: uuid.NewString(), Kind: kind, Keep: settings.Retention.Jobs}
-		done, err := do(cmd.Context(), s, request, id)
-		if err != nil {
-			return err
-		}
-		if done.Job.Problem != nil {
-			return done.Job.Problem.Err()
-		}
-		say(cmd.OutOrStdout(), "%s", done.Job.Result)
-		return nil
-	})
+func paymentsOn(db *pgxpool.Pool, settings config.Settings) *payments.Service {
+	return payments.NewService(db, settings.Payments.Stripe.Enabled(), nil, func(p payment.Payment) any { return paymentLineOf(p) })
 }
 
 // paymentLine is a payment as this tool prints it.
 type paymentLine struct {
-	PurchaseID uuid.UUID      `json:"purchase_id"`
-	CampaignID uuid.UUID      `json:"campaign_id"`
-	Amount     int64          `json:"amount"` // minor units
-	Currency   string         `json:"currency"`
-	Phase      payment.Phase  `json:"phase"`
-	IntentID   *string        `json:"reference"`
-	Status     *string        `json:"status"`
-	WaitingFor payment.Waiter `json:"waiting_for,omitempty"`
-	Reason     *string        `json:"reason,omitempty"`
-	NextLookAt *time.Time     `json:"next_look_at"`
-	CreatedAt  time.Time      `json:"created_at"`
+	PurchaseID uuid.UUID          `json:"purchase_id"`
+	CampaignID uuid.UUID          `json:"campaign_id"`
+	Amount     money.Amount       `json:"amount"` // minor units
+	Currency   money.Currency     `json:"currency"`
+	Phase      payment.Phase      `json:"phase"`
+	IntentID   *string            `json:"reference"`
+	Status     *string            `json:"status"`
+	WaitingFor payment.Waiter     `json:"waiting_for,omitempty"`
+	Reason     *string            `json:"reason,omitempty"`
+	Settlement *paymentSettlement `json:"settlement,omitempty"`
+	NextLookAt *time.Time         `json:"next_look_at"`
+	CreatedAt  time.Time          `json:"created_at"`
 }
 
-func lineOf(p payment.Payment) paymentLine {
-	return paymentLine{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, Amount: int64(p.Amount), Currency: p.Currency, Phase: p.Phase, IntentID: p.IntentID,
-		Status: p.IntentStatus, WaitingFor: p.WaitsFor(), Reason: p.WaitingFor, NextLookAt: p.DueAt, CreatedAt: p.CreatedAt}
+// paymentSettlement is what an operator has said of a payment.
+type paymentSettlement struct {
+	Outcome payment.Finding `json:"outcome"`
+	By      string          `json:"by"`
+	Reason  string          `json:"reason"`
+}
+
+func paymentLineOf(p payment.Payment) paymentLine {
+	l := paymentLine{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, Amount: p.Amount, Currency: money.Currency(p.Currency), Phase: p.Phase, IntentID: p.IntentID,
+		Status: p.IntentStatus, WaitingFor: p.WaitsFor(), Reason: p.Reason(), NextLookAt: p.DueAt, CreatedAt: p.CreatedAt}
+	if p.SettledAs != nil && p.SettledBy != nil && p.SettleReason != nil { // the table allows all or none
+		l.Settlement = &paymentSettlement{Outcome: *p.SettledAs, By: *p.SettledBy, Reason: *p.SettleReason}
+	}
+	return l
 }
 
 func printPaymentList(out io.Writer, list []payment.Payment, asJSON bool) error {
 	lines := make([]paymentLine, len(list))
 	for i, p := range list {
-		lines[i] = lineOf(p)
+		lines[i] = paymentLineOf(p)
 	}
 	if asJSON {
 		return json.NewEncoder(out).Encode(map[string]any{"payments": lines})
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PURCHASE\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tSINCE")
+	fmt.Fprintln(table, "PURCHASE\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tCREATED\tREASON")
 	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%d %s\t%s\t%s\t%s\t%s\n", l.PurchaseID, textOr(l.IntentID), l.Amount, l.Currency, l.Phase, textOr(l.Status), l.WaitingFor,
-			l.CreatedAt.Format(time.DateTime))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.PurchaseID, cell(l.IntentID), l.Currency.Format(l.Amount), l.Phase, cell(l.Status), l.WaitingFor,
+			l.CreatedAt.Format(time.DateTime), cell(l.Reason))
 	}
 	return table.Flush()
-}
-
-func textOr(s *string) string {
-	if s == nil {
-		return "-"
-	}
-	return *s
 }

@@ -73,6 +73,16 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"payments settle me --outcome paid":                   `"by", "reason" not set`,
 		"payments settle me --outcome half --reason r --by o": "paid or unpaid",
 		"payments settle me --outcome paid --reason r --by o": "not the id of a purchase",
+
+		"refunds end":                         `there is no "end" below "triprize refunds"`,
+		"refunds list --limit 10001":          "1 to 10000",
+		"refunds list me":                     "unknown command",
+		"refunds retry":                       "1 arg",
+		"refunds retry me":                    `"by" not set`,
+		"refunds retry me --by o":             "not the id of a refund",
+		"refunds settle me --by o":            `"reason" not set`,
+		"refunds settle me --reason r --by= ": "--by must not be empty",
+		"refunds settle me --reason r --by o": "not the id of a refund",
 	} {
 		stdout, stderr, status := run(strings.Fields(line)...)
 		exit := 1

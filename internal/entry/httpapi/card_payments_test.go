@@ -156,20 +156,20 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	}
 }
 
-func TestTheRefundsThatWaitForPeopleAreListedTogether(t *testing.T) {
+func TestTheRefundsThatWaitForAnOperatorAreListedTogether(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	var want []uuid.UUID
 	for _, c := range []struct {
 		state string
 		stuck bool
-	}{{"failed", false}, {"pending", false}, {"canceled", false}, {"pending", true}, {"requires_action", false}, {"open", false}} {
+	}{{"failed", false}, {"pending", false}, {"canceled", false}, {"pending", true}, {"requires_action", false}, {"requires_action", true}, {"open", false}} {
 		bought, _ := fixture.BuyByCard(t, s.DB, s.Campaign(3), "mina", 0, 1)
 		made := insertRefund(s, bought, "card", c.state)
 		exec(s, `UPDATE refunds SET stuck = $2 WHERE id = $1`, made, c.stuck)
 		exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, bought)
 		t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, bought) }) // before the audit
-		if c.stuck || c.state != "pending" && c.state != "open" {
+		if c.stuck || c.state == "failed" || c.state == "canceled" {
 			want = append(want, made)
 		}
 	}
@@ -179,6 +179,9 @@ func TestTheRefundsThatWaitForPeopleAreListedTogether(t *testing.T) {
 		page := decoded[refundPage](s, a)
 		for _, r := range page.Refunds {
 			got = append(got, r.ID)
+			if r.WaitingFor == nil || *r.WaitingFor != "operator" {
+				t.Errorf("%s is listed, and waits for %v", r.ID, r.WaitingFor)
+			}
 		}
 		if page.NextCursor == nil {
 			break

@@ -43,7 +43,8 @@ func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequest
 	return contract.ListRefunds200JSONResponse{Body: answer}, nil
 }
 
-// ListWaitingRefunds answers with one page of the refunds that wait for people.
+// ListWaitingRefunds answers with one page of the refunds that wait for an
+// operator.
 func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaitingRefundsRequestObject) (contract.ListWaitingRefundsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
@@ -54,7 +55,7 @@ func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaiting
 		after = *r.Params.Cursor
 	}
 	limit := pageSize(r.Params.Limit)
-	list, err := refund.ForPeople(ctx, s.db, after, limit)
+	list, err := refund.WaitingForOperator(ctx, s.db, after, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 type refundView struct {
 	ID         uuid.UUID
 	State      string
+	WaitingFor *string `json:"waiting_for"`
 	Settlement *struct{ By, Reason string }
 }
 

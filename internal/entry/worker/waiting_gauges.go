@@ -61,7 +61,7 @@ func (g *waitingGauges) count() (paid map[payment.Waiter]int, returned int, ok b
 	defer cancel()
 	paid, err := payment.CountWaiting(ctx, g.db)
 	if err == nil {
-		returned, err = refund.CountForPeople(ctx, g.db)
+		returned, err = refund.CountForOperator(ctx, g.db)
 	}
 	if err != nil {
 		g.logger.Warn("what waits for people is not counted: its gauges are missing", "error", err)

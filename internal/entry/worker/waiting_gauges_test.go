@@ -22,10 +22,12 @@ func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
-	if _, err := w.db.Exec(t.Context(), `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
-		SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', 'failed' FROM purchases WHERE id = $1`, returned); err != nil {
-		t.Fatal(err)
+	for _, state := range []string{"failed", "requires_action"} { // what needs an action waits for its buyer
+		returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
+		if _, err := w.db.Exec(t.Context(), `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
+			SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state); err != nil {
+			t.Fatal(err)
+		}
 	}
 	families, err := registry.Gather()
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -19,59 +18,110 @@ import (
 // refundField is in the metadata of the refunds that we make, see package refunds.
 const refundField = "refund_id"
 
+// foreign is what a batch of events tells of a refund that is not ours.
+type foreign struct {
+	refund.Foreign
+	made  bool // an event tells that it gives money back
+	known bool // the purchase is given back here, too
+}
+
 // noteForeign notes the refunds of our payments that somebody else has made at the
-// provider: in a table, in the timeline of the purchase, in a metric, and in the log. They
-// change nothing else. Where our own refund is still open, its runner takes one of the
-// whole amount for it.
+// provider: in a table and in the timeline of the purchase. They change nothing else. Where
+// our own refund is still open, its runner takes one of the whole amount for it.
+//
+// A bank can send the money back even later: then the timeline says that, too.
 func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
-	found := make(map[string]refund.Foreign)
-	for _, event := range events {
-		if f, ok := work.foreignOf(event); ok {
-			found[f.ProviderID] = f
-			if work.outcomes[event.ID] == payment.EventIgnored {
-				work.outcomes[event.ID] = payment.EventRecorded
-			}
-		}
-	}
+	found := work.foreignOf(events)
 	if len(found) == 0 {
 		return nil
 	}
 	var all []refund.Foreign
 	var purchases []uuid.UUID
 	for _, f := range found {
-		all, purchases = append(all, f), append(purchases, f.PurchaseID)
+		all, purchases = append(all, f.Foreign), append(purchases, f.PurchaseID)
 	}
-	fresh, err := refund.NoteForeign(ctx, tx, all)
-	if err != nil || len(fresh) == 0 {
+	noted, err := refund.NoteForeign(ctx, tx, all)
+	if err != nil || len(noted) == 0 {
 		return err
 	}
 	ours, err := refund.OfPurchases(ctx, tx, purchases)
 	if err != nil {
 		return err
 	}
-	slices.Sort(fresh)
-	for _, id := range fresh {
-		f := found[id]
-		detail := fmt.Sprintf("%s over %d %s was made at the provider, and not by us", f.ProviderID, f.Amount, f.Currency)
-		work.steps = append(work.steps, payment.Step{PurchaseID: f.PurchaseID, Event: payment.StepElsewhere, Detail: &detail})
+	for _, one := range noted {
+		f := found[one.ProviderID]
+		_, f.known = ours[f.PurchaseID]
+		amount := money.Currency(f.Currency).Format(f.Amount)
+		if one.Fresh && f.made {
+			work.stepElsewhere(f, payment.StepElsewhere, "%s of %s was made at the provider, and not by us", f.ProviderID, amount)
+			work.foreignMade = append(work.foreignMade, *f)
+		}
+		if failedThere(f.Status) && (!one.Fresh || f.made) {
+			work.stepElsewhere(f, payment.StepElsewhereFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
+			work.foreignFailed = append(work.foreignFailed, *f)
+		}
+	}
+	return nil
+}
+
+// failedThere reports whether a refund is over at the provider, and has given nothing back.
+func failedThere(status string) bool {
+	return status == string(stripe.RefundFailed) || status == string(stripe.RefundCanceled)
+}
+
+func (w *eventWork) stepElsewhere(f *foreign, what, format string, args ...any) {
+	detail := fmt.Sprintf(format, args...)
+	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
+}
+
+// sayForeign counts and logs what a batch has noted, after its commit.
+func (e *Events) sayForeign(w *eventWork) {
+	for _, f := range w.foreignMade {
 		known := "none"
-		if _, ok := ours[f.PurchaseID]; ok {
+		if f.known {
 			known = "known"
 		}
 		e.metrics.others.WithLabelValues(known).Inc()
 		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
 			"currency", f.Currency, "our_refund", known)
 	}
-	return nil
+	for _, f := range w.foreignFailed {
+		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "status", f.Status)
+	}
 }
 
-// foreignOf reads the refund that an event is about, if it is of a payment of ours whose
-// money was captured, was not made by us, and gives money back.
-func (w *eventWork) foreignOf(event payment.Event) (f refund.Foreign, ok bool) {
-	id, status := text0(event.ObjectID), text0(event.Status)
+// foreignOf reads the refunds that are not ours from events, by the provider's id. Events
+// come in any order, so one that has failed stays so.
+func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
+	found := make(map[string]*foreign)
+	for _, event := range events {
+		told, ok := w.readForeign(event)
+		if !ok {
+			continue
+		}
+		if w.outcomes[event.ID] == payment.EventIgnored {
+			w.outcomes[event.ID] = payment.EventRecorded
+		}
+		f := found[told.ProviderID]
+		if f == nil {
+			f = &foreign{Foreign: told}
+			found[told.ProviderID] = f
+		}
+		if !failedThere(f.Status) {
+			f.Status = told.Status
+		}
+		f.made = f.made || !failedThere(told.Status)
+	}
+	return found
+}
+
+// readForeign reads the refund that an event is about, if it is of a payment of ours whose
+// money was captured, and was not made by us.
+func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ok bool) {
+	id := text0(event.ObjectID)
 	s := w.subjectOf(event)
 	if types[event.Type] != aboutRefund || !strings.HasPrefix(id, "re_") || s == nil || text0(s.IntentID) != text0(event.IntentID) ||
-		text0(s.IntentStatus) != string(stripe.Succeeded) || status == string(stripe.RefundFailed) || status == string(stripe.RefundCanceled) {
+		text0(s.IntentStatus) != string(stripe.Succeeded) {
 		return f, false
 	}
 	var wire struct {
@@ -87,5 +137,5 @@ func (w *eventWork) foreignOf(event payment.Event) (f refund.Foreign, ok bool) {
 		return f, false
 	}
 	return refund.Foreign{ProviderID: id, PurchaseID: s.PurchaseID, Amount: money.Amount(wire.Data.Object.Amount),
-		Currency: strings.ToUpper(wire.Data.Object.Currency), Status: status}, true
+		Currency: strings.ToUpper(wire.Data.Object.Currency), Status: text0(event.Status)}, true
 }

@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,27 +27,30 @@ func refundEvent(id, name, refund, intent, status, ours string) stripe.Event {
 		Metadata: metadata, Status: status, Payload: []byte(payload)}
 }
 
+// countForeign reads how many refunds by others are counted with a label.
+func countForeign(t *testing.T, registry *prometheus.Registry, label string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "triprize_payment_foreign_refunds_total" && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
 // Somebody refunds a settled purchase at the provider by hand: no refund here knows of it.
 func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
 	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
-	counted := func(label string) float64 {
-		t.Helper()
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "triprize_payment_foreign_refunds_total" && m.GetLabel()[0].GetValue() == label {
-					return m.GetCounter().GetValue()
-				}
-			}
-		}
-		return 0
-	}
+	counted := func(label string) float64 { return countForeign(t, registry, label) }
 	settled := func() (id uuid.UUID, intent string) {
 		id = b.reserve("pm_card_visa")
 		intent = *b.want(id, payments.Conclude, payment.Captured).IntentID
@@ -72,19 +76,58 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	b.work(e)
 	b.store(e, refundEvent("evt_9", "refund.updated", "re_hand", intent, "failed", ""), refundEvent("evt_10", "charge.refund.updated", "re_hand", intent, "succeeded", ""))
 	b.work(e)
+	b.store(e, refundEvent("evt_11", "refund.failed", "re_hand", intent, "failed", ""), refundEvent("evt_12", "refund.created", "re_failed", intent, "pending", ""))
+	b.work(e)
 
-	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 2 || counted("none") != 1 || counted("known") != 1 {
+	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 3 || counted("none") != 1 || counted("known") != 1 {
 		t.Errorf("%d are recorded, counted are %g and %g", n, counted("none"), counted("known"))
 	}
-	for id, want := range map[uuid.UUID]string{kept: "refunded-elsewhere(re_hand over 1200 JPY was made at the provider, and not by us)", returned: "refunded-elsewhere(re_known "} {
+	for id, want := range map[uuid.UUID]string{kept: "refunded-elsewhere(re_hand of 1200 JPY was made at the provider, and not by us)", returned: "refunded-elsewhere(re_known "} {
 		if steps := stepsOf(t, b.db, id); strings.Count(steps, "refunded-elsewhere") != 1 || !strings.Contains(steps, want) {
 			t.Errorf("the timeline says %s", steps)
 		}
 	}
+	if steps := stepsOf(t, b.db, kept); strings.Count(steps, "refund-elsewhere-failed") != 1 ||
+		!strings.Contains(steps, "refund-elsewhere-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
+		t.Errorf("the timeline of one that was given nothing back says %s", steps)
+	}
+	if n := b.count(`SELECT count(*) FROM foreign_refunds WHERE status = 'failed'`); n != 2 { // whatever is told of them later
+		t.Errorf("%d have failed", n)
+	}
 	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {
 		t.Errorf("the timeline of an unpaid one says %s", steps)
 	}
-	if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = 'recorded'`); n != 4 {
+	if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = 'recorded'`); n != 8 {
 		t.Errorf("%d events are recorded", n)
+	}
+}
+
+// What is counted and said is in the books: a commit that fails counts nothing.
+func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	id := b.reserve("pm_card_visa")
+	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+	b.conclude(id)
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
+	b.exec(`CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON payment_steps DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	failed := refundEvent("evt_2", "refund.failed", "re_hand", intent, "failed", "") // comes first, and in the same batch
+	made := refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", "")
+	made.Payload = bytes.ReplaceAll(made.Payload, []byte("jpy"), []byte("eur"))
+	failed.Payload = bytes.ReplaceAll(failed.Payload, []byte("jpy"), []byte("eur"))
+	b.store(e, failed, made)
+	if _, err := e.Work(t.Context()); err == nil || countForeign(t, registry, "none") != 0 {
+		t.Errorf("%v, and counted are %g", err, countForeign(t, registry, "none"))
+	}
+	b.exec(`DROP TRIGGER refuse ON payment_steps`)
+	b.work(e)
+	if n := countForeign(t, registry, "none"); n != 1 {
+		t.Errorf("counted are %g", n)
+	}
+	steps := stepsOf(t, b.db, id)
+	if was, is := strings.Index(steps, "refunded-elsewhere(re_hand of 12.00 EUR was made"), strings.Index(steps, "refund-elsewhere-failed(re_hand of 12.00 EUR is failed"); was < 0 || is < was {
+		t.Errorf("the timeline says %s", steps)
 	}
 }

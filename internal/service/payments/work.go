@@ -84,13 +84,13 @@ type Worked struct {
 // was told, and never goes back from closed to open. Many may call Work at once.
 func (e *Events) Work(ctx context.Context) (Worked, error) {
 	var done Worked
-	var outcomes map[string]payment.EventOutcome
+	var work *eventWork // what was done, to be said after the commit
 	err := postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
 		events, err := payment.TakeEvents(ctx, tx, workBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		work, err := lockSubjects(ctx, tx, events)
+		work, err = lockSubjects(ctx, tx, events)
 		if err != nil {
 			return err
 		}
@@ -114,8 +114,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		e.say(work)
-		done.Events, done.More, outcomes = len(events), len(events) == workBatch, work.outcomes
+		done.Events, done.More = len(events), len(events) == workBatch
 		failpoint.Hit("payments.events.work", nil)
 		return nil
 	})
@@ -123,8 +122,8 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		return Worked{}, fmt.Errorf("payments.Work: %w", err)
 	}
 	failpoint.Hit("payments.events.worked", nil)
-	for _, outcome := range outcomes {
-		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
+	if work != nil {
+		e.say(work)
 	}
 	return done, nil
 }
@@ -166,6 +165,8 @@ type eventWork struct {
 	strays   []payment.Event // tell of money on an intent that is not the payment's
 	disputed []payment.Event // recorded, or of no payment of ours
 	outcomes map[string]payment.EventOutcome
+
+	foreignMade, foreignFailed []foreign // refunds that are not ours, to be said
 }
 
 func lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
@@ -262,8 +263,12 @@ func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
 	return payment.EventWoken
 }
 
-// say logs what people should know of.
+// say counts what was done and logs what people should know of, after the commit.
 func (e *Events) say(w *eventWork) {
+	for _, outcome := range w.outcomes {
+		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
+	}
+	e.sayForeign(w)
 	for _, event := range w.strays {
 		e.metrics.strays.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,

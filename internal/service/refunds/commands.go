@@ -29,7 +29,7 @@ func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
 }
 
 // Retry opens a card refund again that the provider has refused, or has one that is stuck
-// looked at now. Any other is a state-conflict Error, and an unknown one a not-found Error.
+// looked at now: what waits for an operator. Any other is a state-conflict Error, and an unknown one a not-found Error.
 // by goes into the timeline of the purchase when it is opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
 	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
@@ -37,7 +37,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
 		}
 		if !known.ForOperator() {
-			return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be tried again", known.State, refund.Failed, refund.Canceled)
+			return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be tried again", known.State)
 		}
 		if !known.State.Refused() {
 			refund.QueueLook(b, id)
@@ -52,8 +52,8 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 
 // Settle notes that a refund was given back by hand, with the reason: by the app
 // (asApp) one that was listed for it, by an operator a card refund that the provider has
-// refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a refund in another
-// state is a state-conflict Error.
+// refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a
+// refund in another state is a state-conflict Error.
 func (s *Service) Settle(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
 	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
 		if err := maySettle(known, asApp); err != nil {
@@ -81,7 +81,7 @@ func maySettle(known refund.Refund, asApp bool) error {
 	case known.Method == refund.Card && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
 		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: read it again in a moment")
 	case known.Method == refund.Card && !known.ForOperator():
-		return fault.New(fault.StateConflict, "the refund is %s; only one that is %s or %s can be settled by hand", known.State, refund.Failed, refund.Canceled)
+		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be settled by hand", known.State)
 	}
 	return nil
 }

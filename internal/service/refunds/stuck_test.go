@@ -1,6 +1,7 @@
 package refunds_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,11 +40,11 @@ func stuckWorld(t *testing.T) *world {
 
 func waiting(w *world) (n int) {
 	w.t.Helper()
-	n, err := refund.CountForPeople(w.t.Context(), w.db)
+	n, err := refund.CountForOperator(w.t.Context(), w.db)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	list, err := refund.ForPeople(w.t.Context(), w.db, [16]byte{}, 10)
+	list, err := refund.WaitingForOperator(w.t.Context(), w.db, [16]byte{}, 10)
 	if err != nil || len(list) != n {
 		w.t.Errorf("%d wait, and listed are %v, %v", n, list, err)
 	}
@@ -54,7 +55,7 @@ func TestAnOperatorSettlesARefundThatTheProviderRefusesToTellOf(t *testing.T) {
 	t.Parallel()
 	w := stuckWorld(t)
 	if waiting(w) != 1 {
-		t.Error("it does not wait for people")
+		t.Error("it does not wait for an operator")
 	}
 	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET reason = 'campaign-cancelled'`); err != nil {
 		t.Fatal(err)
@@ -128,7 +129,7 @@ func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 	w.run()
 	w.run()
 	if r := w.refund(); r.Stuck || waiting(w) != 0 {
-		t.Errorf("it waits for people: %+v", r)
+		t.Errorf("it waits for an operator: %+v", r)
 	}
 	for name, do := range map[string]func() (job.Accepted, error){
 		"settle": func() (job.Accepted, error) {
@@ -182,4 +183,33 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 		t.Errorf("when it is won: %s", result)
 	}
 	w.expect(refund.Succeeded, purchase.Refunded, 1)
+}
+
+// Only the buyer can end it, so it is no work for operators; and a campaign that ends does
+// not wait for a buyer who may never come.
+func TestARefundThatNeedsAnActionWaitsForItsBuyerAndNotForAnOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provider.status = stripe.RefundRequiresAction
+	w.run()
+	w.sql(`UPDATE refunds SET reason = 'campaign-cancelled' WHERE id = $1`)
+	r := w.expect(refund.RequiresAction, purchase.Refunding, 1)
+	if r.ForOperator() || waiting(w) != 0 {
+		t.Errorf("it waits for an operator: %+v", r)
+	}
+	if counts, err := refund.CountCancelled(t.Context(), w.db, r.CampaignID); err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
+		t.Errorf("a cancelled campaign counts %+v, %v", counts, err)
+	}
+	for name, err := range map[string]error{
+		"retry":  outcome(service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")),
+		"settle": outcome(service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "r", false)),
+	} {
+		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "whose waiting_for is operator") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.sql(`UPDATE refunds SET stuck = true WHERE id = $1`)
+	if r := w.refund(); !r.ForOperator() || waiting(w) != 1 {
+		t.Errorf("the provider refuses to tell of it, and it waits for nobody: %+v", r)
+	}
 }

@@ -118,7 +118,7 @@ type Waiting struct {
 type Refunds struct {
 	Total   int `json:"total"`
 	Done    int `json:"done"`    // given back, or listed for the app to do
-	Waiting int `json:"waiting"` // for an operator
+	Waiting int `json:"waiting"` // for an operator, or for their buyer: the job does not wait
 }
 
 // Problem is why a job failed, as it is stored. The rest of a problem document

@@ -17,20 +17,21 @@ type Counts struct {
 	Card      int
 	External  int
 	UnderWay  int // at the provider: open and pending ones that are not stuck
-	ForPeople int // refused by the provider, stuck, or it needs an action
+	ForPeople int // waiting for an operator, or for an action of the buyer: no job waits for them
 }
 
 // Total returns how many there are.
 func (c Counts) Total() int { return c.Wallet + c.Card + c.External }
 
-// forPeople are the card refunds that go on only when somebody has seen to them, and the
-// condition of the index refunds_for_operator.
-const forPeople = `method = 'card' AND (state IN ('failed', 'canceled', 'requires_action') OR stuck AND state IN ('open', 'pending'))`
+// forOperator is Refund.ForOperator in SQL, and the condition of the index
+// refunds_for_operator.
+const forOperator = `method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
 
-// CountForPeople counts the card refunds that wait for people, those of all campaigns.
-func CountForPeople(ctx context.Context, db postgres.DB) (n int, err error) {
-	if err := db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forPeople).Scan(&n); err != nil {
-		return 0, fmt.Errorf("refund.CountForPeople: %w", err)
+// CountForOperator counts the card refunds that wait for an operator, those of all
+// campaigns.
+func CountForOperator(ctx context.Context, db postgres.DB) (n int, err error) {
+	if err := db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forOperator).Scan(&n); err != nil {
+		return 0, fmt.Errorf("refund.CountForOperator: %w", err)
 	}
 	return n, nil
 }
@@ -39,7 +40,7 @@ func CountForPeople(ctx context.Context, db postgres.DB) (n int, err error) {
 func CountCancelled(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Counts, error) {
 	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Counts], `
 		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
-		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forPeople+`)
+		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forOperator+` OR method = 'card' AND state = 'requires_action')
 		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
 	if err != nil {
 		return Counts{}, fmt.Errorf("refund.CountCancelled(%s): %w", campaignID, err)

@@ -11,7 +11,7 @@
 //		  - open: a refund is to be made at the provider. attempt says whether its
 //		    idempotency key is stored: from then on it may exist there.
 //		  - pending, requires_action: it exists, and its end is not known. What needs an
-//		    action needs it from the buyer, or from whoever has the provider's account.
+//		    action needs it from the buyer: no operator can end it before the provider does.
 //		  - succeeded: the money is with the buyer or on its way. Even then a bank can send
 //		    it back, and the provider says failed.
 //		  - failed, canceled: the provider has refused it, and failure says why. It waits for

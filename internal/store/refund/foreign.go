@@ -22,9 +22,16 @@ type Foreign struct {
 	Status     string // as the provider has told last
 }
 
-// NoteForeign records foreign refunds, each once, and what was told of them last. It
-// returns the ids of those that were not known. No id may be given twice.
-func NoteForeign(ctx context.Context, tx pgx.Tx, all []Foreign) (fresh []string, err error) {
+// Noted is a foreign refund that was recorded, or has another status now.
+type Noted struct {
+	ProviderID string
+	Fresh      bool // it was not known
+}
+
+// NoteForeign records foreign refunds, each once, and what was told of them last. One that
+// has failed or was canceled stays so: events come in any order. It returns those that it
+// has written, in the order of their ids. No id may be given twice.
+func NoteForeign(ctx context.Context, tx pgx.Tx, all []Foreign) ([]Noted, error) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b Foreign) int { return cmp.Compare(a.ProviderID, b.ProviderID) }) // two transactions wait in one order
 	n := len(all)
@@ -32,22 +39,14 @@ func NoteForeign(ctx context.Context, tx pgx.Tx, all []Foreign) (fresh []string,
 	for i, f := range all {
 		ids[i], purchases[i], amounts[i], currencies[i], statuses[i] = f.ProviderID, f.PurchaseID, int64(f.Amount), f.Currency, f.Status
 	}
-	type told struct {
-		ID    string
-		Fresh bool
-	}
-	noted, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[told], `
+	noted, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Noted], `
 		INSERT INTO foreign_refunds (provider_id, purchase_id, amount, currency, status)
 		SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::text[], $5::text[])
-		ON CONFLICT (provider_id) DO UPDATE SET status = excluded.status
+		ON CONFLICT (provider_id) DO UPDATE SET status = excluded.status WHERE coalesce(foreign_refunds.status, '') NOT IN ('failed', 'canceled')
 		RETURNING provider_id, xmax = 0`, ids, purchases, amounts, currencies, statuses) // a row that was inserted just now has no xmax
 	if err != nil {
 		return nil, fmt.Errorf("refund.NoteForeign: %w", err)
 	}
-	for _, one := range noted {
-		if one.Fresh {
-			fresh = append(fresh, one.ID)
-		}
-	}
-	return fresh, nil
+	slices.SortFunc(noted, func(a, b Noted) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
+	return noted, nil
 }

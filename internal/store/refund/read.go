@@ -50,13 +50,13 @@ func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state
 	return list, nil
 }
 
-// ForPeople returns the card refunds that wait for people, those of all campaigns, in the
-// order of their ids, after the given one (zero: from the start).
-func ForPeople(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Refund, error) {
+// WaitingForOperator returns the card refunds that wait for an operator, those of all
+// campaigns, in the order of their ids, after the given one (zero: from the start).
+func WaitingForOperator(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
-		SELECT `+columns+` FROM refunds r WHERE `+forPeople+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
+		SELECT `+columns+` FROM refunds r WHERE `+forOperator+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
 	if err != nil {
-		return nil, fmt.Errorf("refund.ForPeople: %w", err)
+		return nil, fmt.Errorf("refund.WaitingForOperator: %w", err)
 	}
 	return list, nil
 }

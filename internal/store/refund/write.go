@@ -151,7 +151,7 @@ func QueueSettle(b *pgx.Batch, id uuid.UUID, by, reason string) {
 		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
 		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`,
 		id, by, reason).
-		Exec(exactly(id, "the refund is not listed, and the provider has not refused it"))
+		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be settled by hand"))
 }
 
 // exactly makes a guard that does not hold a state-conflict Error.

@@ -187,32 +187,33 @@ const (
 
 // Defines values for TimelineEntryEvent.
 const (
-	TimelineEntryEventActionDone           TimelineEntryEvent = "action-done"
-	TimelineEntryEventActionRequired       TimelineEntryEvent = "action-required"
-	TimelineEntryEventAuthorized           TimelineEntryEvent = "authorized"
-	TimelineEntryEventCancelled            TimelineEntryEvent = "cancelled"
-	TimelineEntryEventCaptured             TimelineEntryEvent = "captured"
-	TimelineEntryEventCompleted            TimelineEntryEvent = "completed"
-	TimelineEntryEventCreated              TimelineEntryEvent = "created"
-	TimelineEntryEventDeclined             TimelineEntryEvent = "declined"
-	TimelineEntryEventDisputeClosed        TimelineEntryEvent = "dispute-closed"
-	TimelineEntryEventDisputed             TimelineEntryEvent = "disputed"
-	TimelineEntryEventExpired              TimelineEntryEvent = "expired"
-	TimelineEntryEventPaymentLate          TimelineEntryEvent = "payment-late"
-	TimelineEntryEventPaymentSettled       TimelineEntryEvent = "payment-settled"
-	TimelineEntryEventPaymentStarted       TimelineEntryEvent = "payment-started"
-	TimelineEntryEventProcessing           TimelineEntryEvent = "processing"
-	TimelineEntryEventReassigned           TimelineEntryEvent = "reassigned"
-	TimelineEntryEventRefundFailed         TimelineEntryEvent = "refund-failed"
-	TimelineEntryEventRefundPending        TimelineEntryEvent = "refund-pending"
-	TimelineEntryEventRefundRequested      TimelineEntryEvent = "refund-requested"
-	TimelineEntryEventRefundRequiresAction TimelineEntryEvent = "refund-requires-action"
-	TimelineEntryEventRefundSettled        TimelineEntryEvent = "refund-settled"
-	TimelineEntryEventRefunded             TimelineEntryEvent = "refunded"
-	TimelineEntryEventRefundedElsewhere    TimelineEntryEvent = "refunded-elsewhere"
-	TimelineEntryEventReleased             TimelineEntryEvent = "released"
-	TimelineEntryEventReservationExtended  TimelineEntryEvent = "reservation-extended"
-	TimelineEntryEventReserved             TimelineEntryEvent = "reserved"
+	TimelineEntryEventActionDone            TimelineEntryEvent = "action-done"
+	TimelineEntryEventActionRequired        TimelineEntryEvent = "action-required"
+	TimelineEntryEventAuthorized            TimelineEntryEvent = "authorized"
+	TimelineEntryEventCancelled             TimelineEntryEvent = "cancelled"
+	TimelineEntryEventCaptured              TimelineEntryEvent = "captured"
+	TimelineEntryEventCompleted             TimelineEntryEvent = "completed"
+	TimelineEntryEventCreated               TimelineEntryEvent = "created"
+	TimelineEntryEventDeclined              TimelineEntryEvent = "declined"
+	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
+	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
+	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentSettled        TimelineEntryEvent = "payment-settled"
+	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
+	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
+	TimelineEntryEventReassigned            TimelineEntryEvent = "reassigned"
+	TimelineEntryEventRefundElsewhereFailed TimelineEntryEvent = "refund-elsewhere-failed"
+	TimelineEntryEventRefundFailed          TimelineEntryEvent = "refund-failed"
+	TimelineEntryEventRefundPending         TimelineEntryEvent = "refund-pending"
+	TimelineEntryEventRefundRequested       TimelineEntryEvent = "refund-requested"
+	TimelineEntryEventRefundRequiresAction  TimelineEntryEvent = "refund-requires-action"
+	TimelineEntryEventRefundSettled         TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefunded              TimelineEntryEvent = "refunded"
+	TimelineEntryEventRefundedElsewhere     TimelineEntryEvent = "refunded-elsewhere"
+	TimelineEntryEventReleased              TimelineEntryEvent = "released"
+	TimelineEntryEventReservationExtended   TimelineEntryEvent = "reservation-extended"
+	TimelineEntryEventReserved              TimelineEntryEvent = "reserved"
 )
 
 // Defines values for WaitingFor.
@@ -684,7 +685,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator are not in it), waiting (these). Of a draw: the draw.
+	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator, or needs an action from its buyer, are not in it), waiting (these). Of a draw: the draw.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -1043,7 +1044,7 @@ type Refund struct {
 	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
@@ -1084,7 +1085,7 @@ type RefundProgress struct {
 	// Done Given back, or listed for an app to do.
 	Done int `json:"done"`
 
-	// Waiting For an operator: the provider has refused them.
+	// Waiting Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them.
 	Waiting int `json:"waiting"`
 }
 
@@ -1094,7 +1095,7 @@ type RefundSettlement struct {
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled). Wallet: succeeded. External: listed → settled.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
 type RefundState string
 
 // RefundWaitingFor Who must see to a refund before it goes on.
@@ -1963,7 +1964,7 @@ type ServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
-	// ListWaitingRefunds List the refunds that wait for people
+	// ListWaitingRefunds List the refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(c *fiber.Ctx, params ListWaitingRefundsParams) error
 	// GetRefund Read a refund
@@ -12073,7 +12074,7 @@ type StrictServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
-	// ListWaitingRefunds List the refunds that wait for people
+	// ListWaitingRefunds List the refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (ListWaitingRefundsResponseObject, error)
 	// GetRefund Read a refund
