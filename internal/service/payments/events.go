@@ -64,13 +64,13 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
 			Help: "Disputes of charges, by status as it was told."}, []string{"status"}),
 		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_foreign_refunds_total",
-			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ) or known (it is given back here, too)."},
+			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ), known (it is given back here, too) or settled (it was given back by hand, and now once more)."},
 			[]string{"refund"}),
 		strays: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_strays_total",
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays, m.others)
-	for _, known := range []string{"none", "known"} { // an increase from nothing is not seen
+	for _, known := range []string{refundNone, refundKnown, refundSettled} { // an increase from nothing is not seen
 		m.others.WithLabelValues(known)
 	}
 	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}

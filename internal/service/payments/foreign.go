@@ -18,11 +18,21 @@ import (
 // refundField is in the metadata of the refunds that we make, see package refunds.
 const refundField = "refund_id"
 
-// foreign is what a batch of events tells of a refund that is not ours.
+// What we know of a purchase whose money was given back by others, as the metric says it.
+const (
+	refundNone    = "none"    // it is kept here: the books differ
+	refundKnown   = "known"   // it is given back here, too
+	refundSettled = "settled" // its refund was settled by hand: it was paid back twice
+)
+
+// foreign is what a batch of events tells of a refund that is not ours, or that is ours
+// and was settled by hand.
 type foreign struct {
 	refund.Foreign
-	made  bool // an event tells that it gives money back
-	known bool // the purchase is given back here, too
+	ourID  string // of our refund, if it is one that we have made
+	made   bool   // an event tells that it gives money back
+	events []string
+	known  string // what we know of the purchase: none, known or settled
 }
 
 // noteForeign notes the refunds of our payments that somebody else has made at the
@@ -35,25 +45,46 @@ func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, ev
 	if len(found) == 0 {
 		return nil
 	}
-	var all []refund.Foreign
 	var purchases []uuid.UUID
 	for _, f := range found {
-		all, purchases = append(all, f.Foreign), append(purchases, f.PurchaseID)
-	}
-	noted, err := refund.NoteForeign(ctx, tx, all)
-	if err != nil || len(noted) == 0 {
-		return err
+		purchases = append(purchases, f.PurchaseID)
 	}
 	ours, err := refund.OfPurchases(ctx, tx, purchases)
 	if err != nil {
 		return err
 	}
+	var all []refund.Foreign
+	for _, f := range found {
+		r, ok := ours[f.PurchaseID]
+		switch {
+		case !ok:
+			f.known = refundNone
+		case r.State == refund.Settled:
+			f.known = refundSettled
+		default:
+			f.known = refundKnown
+		}
+		if f.ourID == "" || f.known == refundSettled && f.ourID == r.ID.String() {
+			all = append(all, f.Foreign)
+			work.recorded(f)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	noted, err := refund.NoteForeign(ctx, tx, all)
+	if err != nil {
+		return err
+	}
 	for _, one := range noted {
 		f := found[one.ProviderID]
-		_, f.known = ours[f.PurchaseID]
 		amount := money.Currency(f.Currency).Format(f.Amount)
 		if one.Fresh && f.made {
-			work.stepElsewhere(f, payment.StepElsewhere, "%s of %s was made at the provider, and not by us", f.ProviderID, amount)
+			how := "and not by us"
+			if f.ourID != "" {
+				how = "although it was settled by hand"
+			}
+			work.stepElsewhere(f, payment.StepElsewhere, "%s of %s was made at the provider, %s", f.ProviderID, amount, how)
 			work.foreignMade = append(work.foreignMade, *f)
 		}
 		if failedThere(f.Status) && (!one.Fresh || f.made) {
@@ -62,6 +93,15 @@ func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, ev
 		}
 	}
 	return nil
+}
+
+// recorded notes that the events of a refund have done something.
+func (w *eventWork) recorded(f *foreign) {
+	for _, id := range f.events {
+		if w.outcomes[id] == payment.EventIgnored {
+			w.outcomes[id] = payment.EventRecorded
+		}
+	}
 }
 
 // failedThere reports whether a refund is over at the provider, and has given nothing back.
@@ -77,13 +117,9 @@ func (w *eventWork) stepElsewhere(f *foreign, what, format string, args ...any) 
 // sayForeign counts and logs what a batch has noted, after its commit.
 func (e *Events) sayForeign(w *eventWork) {
 	for _, f := range w.foreignMade {
-		known := "none"
-		if f.known {
-			known = "known"
-		}
-		e.metrics.others.WithLabelValues(known).Inc()
-		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
-			"currency", f.Currency, "our_refund", known)
+		e.metrics.others.WithLabelValues(f.known).Inc()
+		e.logger.Error("a payment was refunded at the provider, and not by us, or beside what was settled by hand", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
+			"currency", f.Currency, "our_refund", f.known)
 	}
 	for _, f := range w.foreignFailed {
 		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "status", f.Status)
@@ -95,18 +131,16 @@ func (e *Events) sayForeign(w *eventWork) {
 func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
 	found := make(map[string]*foreign)
 	for _, event := range events {
-		told, ok := w.readForeign(event)
+		told, ourID, ok := w.readForeign(event)
 		if !ok {
 			continue
 		}
-		if w.outcomes[event.ID] == payment.EventIgnored {
-			w.outcomes[event.ID] = payment.EventRecorded
-		}
 		f := found[told.ProviderID]
 		if f == nil {
-			f = &foreign{Foreign: told}
+			f = &foreign{Foreign: told, ourID: ourID}
 			found[told.ProviderID] = f
 		}
+		f.events = append(f.events, event.ID)
 		if !failedThere(f.Status) {
 			f.Status = told.Status
 		}
@@ -116,13 +150,13 @@ func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
 }
 
 // readForeign reads the refund that an event is about, if it is of a payment of ours whose
-// money was captured, and was not made by us.
-func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ok bool) {
+// money was captured, with the id of our own refund if we have made it.
+func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ourID string, ok bool) {
 	id := text0(event.ObjectID)
 	s := w.subjectOf(event)
 	if types[event.Type] != aboutRefund || !strings.HasPrefix(id, "re_") || s == nil || text0(s.IntentID) != text0(event.IntentID) ||
 		text0(s.IntentStatus) != string(stripe.Succeeded) {
-		return f, false
+		return f, "", false
 	}
 	var wire struct {
 		Data struct {
@@ -133,9 +167,9 @@ func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ok bool)
 			} `json:"object"`
 		} `json:"data"`
 	}
-	if json.Unmarshal([]byte(event.Payload), &wire) != nil || wire.Data.Object.Metadata[refundField] != "" {
-		return f, false
+	if json.Unmarshal([]byte(event.Payload), &wire) != nil {
+		return f, "", false
 	}
 	return refund.Foreign{ProviderID: id, PurchaseID: s.PurchaseID, Amount: money.Amount(wire.Data.Object.Amount),
-		Currency: strings.ToUpper(wire.Data.Object.Currency), Status: text0(event.Status)}, true
+		Currency: strings.ToUpper(wire.Data.Object.Currency), Status: text0(event.Status)}, wire.Data.Object.Metadata[refundField], true
 }

@@ -131,3 +131,32 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 		t.Errorf("the timeline says %s", steps)
 	}
 }
+
+// An operator has paid the buyer in another way, and then the provider has, too.
+func TestARefundThatIsMadeAfterItWasSettledByHandIsSaid(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	id := b.reserve("pm_card_visa")
+	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+	b.conclude(id)
+	ours := uuid.New()
+	b.exec(`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $2, purchase_id, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id, ours)
+	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()))
+	b.work(e)
+	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 0 {
+		t.Errorf("%d of our own are recorded", n)
+	}
+	b.exec(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank transfer', finished_at = clock_timestamp() WHERE id = $1`, ours)
+	b.store(e, refundEvent("evt_2", "refund.updated", "re_1", intent, "succeeded", ours.String()),
+		refundEvent("evt_3", "refund.created", "re_2", intent, "succeeded", uuid.NewString())) // of another of ours: nothing that we know
+	b.work(e)
+	if counted := countForeign(t, registry, "settled"); counted != 1 || b.count(`SELECT count(*) FROM foreign_refunds`) != 1 {
+		t.Errorf("counted are %g", counted)
+	}
+	if steps := stepsOf(t, b.db, id); !strings.Contains(steps, "refunded-elsewhere(re_1 of 1200 JPY was made at the provider, although it was settled by hand)") {
+		t.Errorf("the timeline says %s", steps)
+	}
+}
