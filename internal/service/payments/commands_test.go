@@ -324,7 +324,9 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 		}
 	}
 	off := payments.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
-	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
+	unpaid := b.reserve("pm_card_visa")
+	b.exec(`UPDATE payments SET waiting_for = $2, due_at = NULL WHERE purchase_id = $1`, unpaid, payment.WaitsForKey)
+	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), unpaid); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("while cards are switched off: %+v, %v", done.Job.Problem, err)
 	}
 	taken, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10)
