@@ -67,7 +67,7 @@ func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T)
 	t.Parallel()
 	s := cardSystem(t, fleet.Options{})
 	id := s.Campaign(3)
-	disputed, kept := buyPaid(s, id, "alice", "pm_card_createDispute"), buyPaid(s, id, "bob", "pm_card_visa")
+	disputed, kept, sentBack := buyPaid(s, id, "alice", "pm_card_createDispute"), buyPaid(s, id, "bob", "pm_card_visa"), buyPaid(s, id, "carol", "pm_card_refundFail")
 	fixture.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, disputed).Dispute != nil })
 	if j := s.AwaitJob(0, s.Cancel(s.App, disputed, uuid.NewString(), "").ID); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
 		t.Errorf("an app cancels it: %v %s", j, j.Body)
@@ -79,18 +79,67 @@ func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T)
 		a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator", nil, nil)
 		return strings.Contains(string(a.Body), disputed.String()) && strings.Contains(string(a.Body), "disputed: the bank has the money")
 	})
-	intent := s.Sandbox.PaymentsOf(kept.String())[0].ID
+	refundByHand(s, kept)
+	refundByHand(s, sentBack)
+	fixture.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
+	fixture.Eventually(t, "the one that fails later is in the timeline, and so is its failure", func() bool {
+		p := viewPurchase(s, sentBack)
+		return p.happened("refunded-elsewhere") && p.happened("refund-elsewhere-failed")
+	})
+	for _, bought := range []uuid.UUID{kept, sentBack} {
+		if p := viewPurchase(s, bought); p.State != "completed" {
+			t.Errorf("it is %s", p.State)
+		}
+	}
+}
+
+// refundByHand refunds a purchase at the provider, as somebody does in its dashboard.
+func refundByHand(s *fleet.System, bought uuid.UUID) {
+	s.T.Helper()
+	intent := s.Sandbox.PaymentsOf(bought.String())[0].ID
 	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader("payment_intent="+intent))
 	if err != nil {
-		t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Authorization", "Bearer "+fleet.SandboxKey)
 	if a := fleet.Send(request); a.Status != http.StatusOK {
-		t.Fatalf("the refund by hand: %v %s", a, a.Body)
+		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
 	}
-	fixture.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
-	if p := viewPurchase(s, kept); p.State != "completed" {
-		t.Errorf("it is %s", p.State)
+}
+
+// One card takes no money back, and one asks its buyer first: an operator sees to the
+// first by the tool, and hears nothing of the second.
+func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{})
+	id := s.Campaign(3)
+	refused, asks := buyPaid(s, id, "alice", "pm_card_refundFail"), buyPaid(s, id, "bob", "pm_sandbox_refund_requires_action")
+	for _, bought := range []uuid.UUID{refused, asks} {
+		s.AwaitJob(0, s.Cancel(s.App, bought, uuid.NewString(), "").ID)
+	}
+	fixture.Eventually(t, "both refunds wait", func() bool {
+		one, other := viewPurchase(s, refused).Refund, viewPurchase(s, asks).Refund
+		return one.State == "failed" && other.State == "requires_action"
+	})
+	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
+	stdout, _, _ := run(t, env, "refunds", "list")
+	if !strings.Contains(stdout, refused.String()) || strings.Contains(stdout, asks.String()) {
+		t.Errorf("the tool lists %s", stdout)
+	}
+	a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator", nil, nil)
+	if !strings.Contains(string(a.Body), refused.String()) || strings.Contains(string(a.Body), asks.String()) {
+		t.Errorf("the api lists %s", a.Body)
+	}
+	refund := viewPurchase(s, refused).Refund.ID
+	if stdout, stderr, status := run(t, env, "refunds", "settle", refund, "--reason", "by bank transfer", "--by", "otto"); status != 0 || !strings.Contains(stdout, `"by":"operator:triprize/otto"`) {
+		t.Errorf("settle: %d %s%s", status, stdout, stderr)
+	}
+	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund.State != "settled" {
+		t.Errorf("it is %s, its refund is %s", p.State, p.Refund.State)
+	}
+	other := viewPurchase(s, asks).Refund.ID
+	if _, stderr, status := run(t, env, "refunds", "retry", other, "--by", "otto"); status != 1 || !strings.Contains(stderr, "waiting_for is operator") {
+		t.Errorf("a retry of what waits for its buyer: %d %s", status, stderr)
 	}
 }

@@ -88,7 +88,7 @@ func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, ev
 			work.foreignMade = append(work.foreignMade, *f)
 		}
 		if failedThere(f.Status) && (!one.Fresh || f.made) {
-			work.stepElsewhere(f, payment.StepElsewhereFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
+			work.stepElsewhere(f, payment.StepForeignFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
 			work.foreignFailed = append(work.foreignFailed, *f)
 		}
 	}

@@ -117,7 +117,8 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	made := refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", "")
 	made.Payload = bytes.ReplaceAll(made.Payload, []byte("jpy"), []byte("eur"))
 	failed.Payload = bytes.ReplaceAll(failed.Payload, []byte("jpy"), []byte("eur"))
-	b.store(e, failed, made)
+	b.store(e, failed)
+	b.store(e, made)
 	if _, err := e.Work(t.Context()); err == nil || countForeign(t, registry, "none") != 0 {
 		t.Errorf("%v, and counted are %g", err, countForeign(t, registry, "none"))
 	}
@@ -125,6 +126,9 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	b.work(e)
 	if n := countForeign(t, registry, "none"); n != 1 {
 		t.Errorf("counted are %g", n)
+	}
+	if n := b.count(`SELECT count(*) FROM foreign_refunds WHERE status = 'failed'`); n != 1 {
+		t.Errorf("%d have failed", n)
 	}
 	steps := stepsOf(t, b.db, id)
 	if was, is := strings.Index(steps, "refunded-elsewhere(re_hand of 12.00 EUR was made"), strings.Index(steps, "refund-elsewhere-failed(re_hand of 12.00 EUR is failed"); was < 0 || is < was {
