@@ -25,7 +25,7 @@ type Waiter string
 
 // The waiters.
 const (
-	Operator Waiter = "operator" // it ends by itself no more
+	Operator Waiter = "operator" // only an operator can end it
 	Key      Waiter = "key"      // cards are switched off
 	Provider Waiter = "provider" // does not answer, or is busy
 )
@@ -112,7 +112,7 @@ const (
 // looked at once more: an event may just have told of money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
-// p, waits for an operator, can be confirmed no more and no worker has it.
+// p, waits for an operator, can no longer be confirmed, and no worker has it.
 func QueueSettle(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 	b.Queue(`
 		UPDATE payments
