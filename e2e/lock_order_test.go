@@ -171,12 +171,17 @@ func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-// refundByCard buys by card, cancels the purchase and waits for its refund.
+// refundByCard buys by card, cancels the purchase, and waits for its refund and until the
+// worker has worked off the provider's event of it.
 func refundByCard(s *fleet.System) {
 	s.T.Helper()
 	id := buyPaid(s, s.Campaign(3), "rita", "pm_card_visa")
 	s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID)
 	awaitPurchase(s, id, "refunded")
+	fixture.Eventually(s.T, "the event of the refund is worked off", func() (done bool) {
+		err := s.DB.QueryRow(s.T.Context(), `SELECT EXISTS (SELECT FROM payment_events WHERE type = 'refund.created' AND handled_at IS NOT NULL)`).Scan(&done)
+		return err == nil && done
+	})
 }
 
 // doEverything uses every operation that writes, and every sweep with something to do.
