@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -28,22 +27,20 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 		t.Fatalf("%v %s", back, back.Body)
 	}
 	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
-	for stdout := ""; !strings.Contains(stdout, bought.String()); time.Sleep(100 * time.Millisecond) {
-		if t.Context().Err() != nil {
-			t.Fatal("it never waits for an operator")
-		}
-		stdout, _, _ = run(t, env, "payments", "list", "--waiting-for", "operator")
-	}
+	fixture.Eventually(t, "the payment waits for an operator", func() bool {
+		stdout, _, _ := run(t, env, "payments", "list", "--waiting-for", "operator")
+		return strings.Contains(stdout, bought.String())
+	})
 	if stdout, stderr, status := run(t, env, "payments", "retry", bought.String()); status != 0 || !strings.Contains(stdout, `"waiting_for":"operator"`) {
 		t.Errorf("retry: %d %s%s", status, stdout, stderr)
 	}
-	for status := 1; status != 0; time.Sleep(100 * time.Millisecond) { // it is refused while a worker asks the provider once more
-		var stderr string
-		if _, stderr, status = run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto"); status != 0 &&
-			!strings.Contains(stderr, "read it again") {
+	fixture.Eventually(t, "the payment is settled", func() bool { // it is refused while a worker asks the provider once more
+		_, stderr, status := run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto")
+		if status != 0 && !strings.Contains(stderr, "try again in a moment") {
 			t.Fatalf("settle: %s", stderr)
 		}
-	}
+		return status == 0
+	})
 	if j := s.AwaitJob(0, ordered); j.State != job.Failed || j.Problem.Code != "purchase-cancelled" {
 		t.Errorf("the purchase ends with %v %s", j, j.Body)
 	}

@@ -79,7 +79,7 @@ func maySettle(known refund.Refund, asApp bool) error {
 	case known.Method == refund.External && known.State != refund.Listed:
 		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
 	case known.Method == refund.Card && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
-		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: read it again in a moment")
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: try again in a moment")
 	case known.Method == refund.Card && !known.ForOperator():
 		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be settled by hand", known.State)
 	}

@@ -13,7 +13,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Foreign is a refund of one of our payments that somebody else has made at the provider.
+// Foreign is a refund of one of our payments that somebody else has made at the provider,
+// or that was made there although ours was settled by hand.
 type Foreign struct {
 	ProviderID string // re_… of the provider
 	PurchaseID uuid.UUID
