@@ -2,11 +2,8 @@ package fairdraw
 
 import (
 	"crypto/sha256"
-	"encoding/json"
-	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/gowebpki/jcs"
 
 	"triprize/internal/domain/triangle"
 )
@@ -18,10 +15,18 @@ const Version = "triprize-draw/1"
 type Rules struct {
 	Version    string    `json:"version"`
 	CampaignID uuid.UUID `json:"campaign_id"`
-	BaseLength int       `json:"base_length"`
+	BaseLength int       `json:"base_length,omitempty"` // of a triangle; another shape has none
 	Layers     []Layer   `json:"layers"`
 	Prizes     []Prize   `json:"prizes"`
 	Beacon     *Beacon   `json:"beacon"` // nil: trust rests on the operator
+	Unsold     *Unsold   `json:"unsold,omitempty"`
+	Witness    []Hash    `json:"witness,omitempty"` // SHA-256 of each authority's root certificate (DER)
+}
+
+// Unsold allows a draw at the end of the sale over what is sold by then. Without it only a
+// list of all positions is drawn.
+type Unsold struct {
+	EndsAt Instant `json:"ends_at"`
 }
 
 // Layer is one row of the triangle in the rules.
@@ -40,8 +45,8 @@ type Prize struct {
 
 // Beacon names the public randomness chain that the draw will wait for.
 type Beacon struct {
-	ChainHash string `json:"chain_hash"` // hex
-	PeriodS   int    `json:"period_s"`   // seconds between rounds
+	ChainHash Hash `json:"chain_hash"`
+	PeriodS   int  `json:"period_s"` // seconds between rounds
 }
 
 // NewRules returns the rules of a campaign; prizes must be numbered already.
@@ -57,17 +62,7 @@ func NewRules(campaignID uuid.UUID, baseLength int, prizes []Prize, beacon *Beac
 }
 
 // Canonical returns the rules as RFC 8785 canonical JSON, the bytes that Commitment takes.
-func (r Rules) Canonical() ([]byte, error) {
-	plain, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("fairdraw.Canonical: %w", err)
-	}
-	canonical, err := jcs.Transform(plain)
-	if err != nil {
-		return nil, fmt.Errorf("fairdraw.Canonical: %w", err)
-	}
-	return canonical, nil
-}
+func (r Rules) Canonical() ([]byte, error) { return canonical(r) }
 
 // Commitment binds a campaign to its canonical rules and secret:
 // H("triprize-draw/1 commit" || 0x00 || campaign_id || H(rules) || secret).
