@@ -19,7 +19,7 @@ import (
 // Service creates campaigns and changes their state.
 type Service struct {
 	db     postgres.Pool
-	key    seal.Key
+	key    seal.Ring
 	bounds campaign.Bounds
 	terms  Terms
 	render func(Details) any
@@ -36,7 +36,7 @@ type Terms struct {
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key seal.Key, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
+func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
 	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, terms: terms, render: render}
 }
 
