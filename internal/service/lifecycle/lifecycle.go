@@ -74,8 +74,12 @@ func (s *Service) Create(ctx context.Context, r job.Request, d campaign.Draft) (
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return campaign.Create(ctx, tx, id, d) })
 }
 
-// Publish opens the sale of a pending campaign.
+// Publish opens the sale of a pending campaign. Of a large one the positions are made
+// before, in short transactions. When ctx ends meanwhile, the next call goes on with them.
 func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, error) {
+	if err := s.prepare(ctx, r.CampaignID); err != nil {
+		return job.Accepted{}, err
+	}
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.terms, id) })
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
@@ -33,7 +32,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if c.State != campaign.Pending {
 		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
 	}
-	layers, err := campaign.Layers(ctx, tx, id)
+	prices, err := pricesOf(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -48,10 +47,6 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	bound, secret, err := commit(c, prizes, chain)
 	if err != nil {
 		return err
-	}
-	prices := make([]money.Amount, len(layers))
-	for i, l := range layers {
-		prices[i] = l.Price
 	}
 	if err := inventory.Fill(ctx, tx, id, prices); err != nil {
 		return err
