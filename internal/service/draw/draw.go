@@ -29,6 +29,8 @@ type Drawer struct {
 	lease  time.Duration
 	limit  time.Duration
 	logger *slog.Logger
+
+	endSale func(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) // nil: only sold-out campaigns are drawn
 }
 
 // RowWait is how long an attempt should wait for a campaign that is locked elsewhere:
@@ -39,6 +41,13 @@ const RowWait = 100 * time.Millisecond
 // wait for locks; key decrypts the campaigns' secrets.
 func NewDrawer(db postgres.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
 	return &Drawer{db: db, key: key, lease: settings.Lease, limit: settings.Timeout, logger: logger}
+}
+
+// EndSales lets jobs end the sales of campaigns whose end has come and whose rules say that
+// what is sold by then is drawn. end does that, in a transaction of its own, and does
+// nothing about any other campaign.
+func (d *Drawer) EndSales(end func(ctx context.Context, campaignID uuid.UUID) (ended bool, err error)) {
+	d.endSale = end
 }
 
 // Run draws the campaign of a job and settles the job. When the campaign is drawn
@@ -105,7 +114,23 @@ func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Erro
 		return nil, ErrBusy
 	case c.State == campaign.Cancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil
-	default:
-		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total), nil
+	case c.State == campaign.Active && c.DrawsAt != nil && d.endSale != nil:
+		ended, err := d.endSale(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			return nil, ErrBusy // the next attempt draws it
+		}
 	}
+	return notSoldOut(c), nil
+}
+
+// notSoldOut says what a campaign on sale waits for before it is drawn.
+func notSoldOut(c campaign.Campaign) *fault.Error {
+	if c.DrawsAt == nil {
+		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total)
+	}
+	return fault.New(fault.NotSoldOut, "%d of %d positions are sold; the draw begins when all are, or when the sale has ended at %s and the %d reserved ones are paid or free",
+		c.Counts.Sold, c.Counts.Total, c.DrawsAt.UTC().Format(time.RFC3339), c.Counts.Reserved)
 }

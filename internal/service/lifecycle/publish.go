@@ -39,6 +39,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 	if err != nil {
 		return err
 	}
+	if c.Policies.Unsold == campaign.UnsoldDraw {
+		if err := campaign.BindEnd(ctx, tx, id); err != nil {
+			return err
+		}
+	}
 	bound, err := commit(c, prizes, key)
 	if err != nil {
 		return err
@@ -59,7 +64,11 @@ func commit(c campaign.Campaign, prizes []campaign.Prize, key seal.Key) (campaig
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, nil).Canonical()
+	promised := fairdraw.NewRules(c.ID, c.BaseLength, listed, nil)
+	if c.Policies.Unsold == campaign.UnsoldDraw {
+		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
+	}
+	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, err
 	}

@@ -27,6 +27,11 @@ func (s *Seller) freeze(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]
 	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
+			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id])
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, made...)
 			continue
 		}
 		made, err := freezeOne(ctx, tx, id, job.DrawRequest(id, "", s.keepJobs))
