@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 
+	"triprize/internal/domain/fairdraw"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
 	"triprize/internal/store/job"
 )
 
@@ -31,15 +33,15 @@ func (s handlers) GetDraw(ctx context.Context, r contract.GetDrawRequestObject) 
 		return nil, err
 	}
 	if published {
-		commitment, trust := hex.EncodeToString(bound.Commitment), draw.TrustOperator
+		commitment, trust := hex.EncodeToString(bound.Commitment), fairdraw.TrustOperator
 		document.Commitment, document.Trust = &commitment, &trust
 	}
-	if found.State == campaign.Drawing || found.State == campaign.Completed {
-		frozen, err := campaign.FrozenRoot(ctx, s.db, r.Campaign)
-		if err != nil {
-			return nil, err
-		}
-		root := hex.EncodeToString(frozen[:])
+	frozen, isFrozen, err := evidence.FreezeOf(ctx, s.db, r.Campaign)
+	if err != nil {
+		return nil, err
+	}
+	if isFrozen {
+		root := frozen.Root.String()
 		document.Root = &root
 	}
 	result, drawn, err := draw.Get(ctx, s.db, r.Campaign)

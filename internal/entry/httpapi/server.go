@@ -81,7 +81,7 @@ type Server struct {
 }
 
 // New returns a Server; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Ring, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace

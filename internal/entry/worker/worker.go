@@ -60,7 +60,7 @@ type Worker struct {
 }
 
 // New returns a Worker; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Key, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
@@ -69,11 +69,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
-		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
 		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		draining: make(chan struct{}),
 	}
-	w.drawer.EndSales(w.endSale)
+	w.drawer = draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draw.Options{Registry: registry, EndSale: w.endSale}, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)

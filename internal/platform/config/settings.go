@@ -202,11 +202,13 @@ type Wallets struct {
 	Timeout          time.Duration `mapstructure:"timeout"           validate:"min=10ms,max=1m"`
 }
 
-// Draw has the key of the draw secrets and the times of the execution lock.
+// Draw has the keys of the draw secrets and the times of the execution lock. A secret is
+// sealed with SecretKey; PreviousSecretKeys, separated by commas, open what it does not.
 type Draw struct {
-	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
-	Lease     time.Duration `mapstructure:"lease"      validate:"min=100ms,max=1h"`
-	Timeout   time.Duration `mapstructure:"timeout"    validate:"min=100ms,max=1h"`
+	SecretKey          string        `mapstructure:"secret_key"           validate:"omitempty,hexadecimal,len=64"`
+	PreviousSecretKeys string        `mapstructure:"previous_secret_keys" validate:"draw_keys"`
+	Lease              time.Duration `mapstructure:"lease"                validate:"min=100ms,max=1h"`
+	Timeout            time.Duration `mapstructure:"timeout"              validate:"min=100ms,max=1h"`
 }
 
 // Retention tells how long ended holds and final jobs are kept; Purchases is for

@@ -18,7 +18,7 @@ import (
 // Service creates campaigns and changes their state.
 type Service struct {
 	db     postgres.Pool
-	key    seal.Key
+	key    seal.Ring
 	bounds campaign.Bounds
 	render func(Details) any
 }
@@ -29,7 +29,7 @@ const rowWait = 250 * time.Millisecond
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key seal.Key, bounds campaign.Bounds, render func(Details) any) *Service {
+func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, render func(Details) any) *Service {
 	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, render: render}
 }
 

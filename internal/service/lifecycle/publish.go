@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
 	"triprize/internal/store/inventory"
 )
 
@@ -20,7 +21,7 @@ const secretSize = 32
 
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw.
-func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
+func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 			return err
 		}
 	}
-	bound, err := commit(c, prizes, key)
+	bound, secret, err := commit(c, prizes)
 	if err != nil {
 		return err
 	}
@@ -55,11 +56,14 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, id uuid.UUID) error {
 	if err := inventory.Fill(ctx, tx, id, prices); err != nil {
 		return err
 	}
-	return campaign.Activate(ctx, tx, id, bound)
+	if err := campaign.Activate(ctx, tx, id, bound); err != nil {
+		return err
+	}
+	return evidence.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
-// commit makes a random secret and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize, key seal.Key) (campaign.Commitment, error) {
+// commit makes a random secret, and the commitment to rules and secret.
+func commit(c campaign.Campaign, prizes []campaign.Prize) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
@@ -70,10 +74,10 @@ func commit(c campaign.Campaign, prizes []campaign.Prize, key seal.Key) (campaig
 	}
 	rules, err := promised.Canonical()
 	if err != nil {
-		return campaign.Commitment{}, err
+		return campaign.Commitment{}, nil, err
 	}
-	secret := make([]byte, secretSize)
+	secret = make([]byte, secretSize)
 	_, _ = rand.Read(secret) // never fails
 	commitment := fairdraw.Commitment(c.ID, rules, secret)
-	return campaign.Commitment{Rules: rules, Commitment: commitment[:], SealedSecret: key.Seal(secret, c.ID[:])}, nil
+	return campaign.Commitment{Rules: rules, Commitment: commitment[:]}, secret, nil
 }

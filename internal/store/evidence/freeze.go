@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
 )
 
@@ -40,15 +39,9 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 	return f, true, nil
 }
 
-// Subtree is a node of a frozen tree over SubtreeLeaves leaves, the last one over the rest.
-type Subtree struct {
-	First triangle.Position // of its first leaf
-	Hash  fairdraw.Hash
-}
-
-// SubtreeLeaves is how many leaves stand under a stored node: a power of two, so each is a
-// node of the RFC 9162 tree.
-const SubtreeLeaves = 1024
+// Subtree is a node of a frozen tree over fairdraw.SubtreeLeaves leaves, the last one over
+// the rest.
+type Subtree = fairdraw.Subtree
 
 // InsertFreeze stores a freeze and its subtrees, in order. The primary key refuses a second.
 func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) error {
@@ -66,6 +59,16 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) 
 		return fmt.Errorf("evidence.InsertFreeze(%s): the subtrees: %w", f.CampaignID, err)
 	}
 	return nil
+}
+
+// RecordOf returns the freeze record, canonical JSON. That of a freeze without one follows
+// from its columns and the commitment.
+func (f Freeze) RecordOf(commitment fairdraw.Hash) ([]byte, error) {
+	if f.Record != nil {
+		return f.Record, nil
+	}
+	return fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: commitment,
+		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt)}.Canonical()
 }
 
 // SubtreesOf returns the stored nodes of a frozen tree in order; none, if the campaign was
