@@ -23,7 +23,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 // count counts how an attempt has ended.
-func (m *metrics) count(outcome job.Outcome, err error) { m.attempts.WithLabelValues(nameOf(outcome, err)).Inc() }
+func (m *metrics) count(outcome job.Outcome, err error) {
+	m.attempts.WithLabelValues(nameOf(outcome, err)).Inc()
+}
 
 func nameOf(outcome job.Outcome, err error) string {
 	_, waits := errors.AsType[*Waiting](err)

@@ -13,12 +13,12 @@ import (
 
 // Result is the published outcome of a draw.
 type Result struct {
-	CampaignID uuid.UUID         `json:"campaign_id"`
-	Trust      string            `json:"trust"`  // fairdraw.TrustOperator or TrustBeacon
-	Root       string            `json:"root"`   // hex
-	Secret     string            `json:"secret"` // hex
-	Winners    []Winner          `json:"winners"`
-	ExecutedAt time.Time         `json:"executed_at"`
+	CampaignID uuid.UUID `json:"campaign_id"`
+	Trust      string    `json:"trust"`  // fairdraw.TrustOperator or TrustBeacon
+	Root       string    `json:"root"`   // hex
+	Secret     string    `json:"secret"` // hex
+	Winners    []Winner  `json:"winners"`
+	ExecutedAt time.Time `json:"executed_at"`
 }
 
 // Winner is the outcome of one prize.

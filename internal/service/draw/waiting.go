@@ -52,7 +52,10 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 		return nil, err
 	}
 	plan, err := planOf(ctx, d.db, id)
-	if err != nil {
+	if err != nil || plan.rules.Beacon == nil {
+		return nil, err
+	}
+	if _, known, err := evidence.RoundOf(ctx, d.db, plan.rules.Beacon.ChainHash, *frozen.Round); err != nil || known {
 		return nil, err
 	}
 	now, err := evidence.Now(ctx, d.db)
