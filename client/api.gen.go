@@ -306,8 +306,11 @@ type Campaign struct {
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
-	Layers          []Layer   `json:"layers"`
-	Policies        Policies  `json:"policies"`
+
+	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	DrawsAt  time.Time `json:"draws_at"`
+	Layers   []Layer   `json:"layers"`
+	Policies Policies  `json:"policies"`
 
 	// Positions Positions by state.
 	Positions     Counts    `json:"positions"`
@@ -421,7 +424,10 @@ type CampaignSummary struct {
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
-	Policies        Policies  `json:"policies"`
+
+	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	DrawsAt  time.Time `json:"draws_at"`
+	Policies Policies  `json:"policies"`
 
 	// Positions Positions by state.
 	Positions     Counts    `json:"positions"`
@@ -918,14 +924,14 @@ type PoliciesDraft struct {
 	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment PoliciesDraftLatePayment `json:"late_payment,omitempty,omitzero"`
 
-	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
+	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 	Unsold PoliciesDraftUnsold `json:"unsold,omitempty,omitzero"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
+// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
@@ -1731,7 +1737,7 @@ func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options .
 
 // PatchCampaign is PATCH /v1/campaigns/{campaign}: change a campaign.
 //
-// While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at`; afterwards the name. A member that is left out stays as it is; null removes the value.
+// While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change at all); afterwards the name. A member that is left out stays as it is; null removes the value.
 //
 // For operator.
 func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body CampaignPatch, options ...CallOption) (Campaign, error) {
@@ -1768,7 +1774,7 @@ func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...Ca
 
 // RequestDraw is POST /v1/campaigns/{campaign}/draw: draw the prizes.
 //
-// A sold-out campaign is drawn automatically; this is for operators who want to make sure. It is safe at any time.
+// A campaign that is sold out, or whose sale has ended with `policies.unsold` `draw`, is drawn automatically; this is for operators who want to make sure. It is safe at any time.
 // While positions are left, the job fails with `not-sold-out` and changes nothing. After the draw it succeeds
 // with the result of the draw. Other codes in `problem`: `campaign-not-active`,
 // `state-conflict`, `not-found`, `internal-error`.

@@ -161,6 +161,23 @@ END $$;
 CREATE TRIGGER draws_keep_their_rules BEFORE INSERT ON draws
     FOR EACH ROW EXECUTE FUNCTION draws_keep_their_rules();
 
+-- When a campaign is drawn although not everything is sold: the end of its sale, as its
+-- rules say it since its publication. Null: it is drawn when everything is sold, and only
+-- then. No release can move the end of such a sale.
+ALTER TABLE campaigns
+    ADD COLUMN draws_at timestamptz,
+    ADD CONSTRAINT campaigns_draw_at_their_end CHECK (draws_at IS NULL OR draws_at IS NOT DISTINCT FROM sale_ends_at);
+CREATE INDEX campaigns_to_draw ON campaigns (draws_at) WHERE state = 'active' AND draws_at IS NOT NULL;
+-- +goose StatementBegin
+CREATE FUNCTION draws_at_is_bound() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'campaign % is published: when it is drawn does not change', NEW.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_at_is_bound';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER draws_at_is_bound BEFORE UPDATE OF draws_at ON campaigns
+    FOR EACH ROW WHEN (OLD.state <> 'pending' AND NEW.draws_at IS DISTINCT FROM OLD.draws_at) EXECUTE FUNCTION draws_at_is_bound();
+
 -- Evidence is append-only, one row or all of them.
 CREATE TRIGGER commitments_are_not_truncated BEFORE TRUNCATE ON commitments FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER freezes_are_not_truncated BEFORE TRUNCATE ON freezes FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -175,6 +192,9 @@ CREATE TRIGGER witness_tokens_are_immutable BEFORE UPDATE OR DELETE ON witness_t
 CREATE TRIGGER witness_tokens_are_not_truncated BEFORE TRUNCATE ON witness_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- +goose Down
+DROP TRIGGER draws_at_is_bound ON campaigns;
+DROP FUNCTION draws_at_is_bound;
+ALTER TABLE campaigns DROP COLUMN draws_at;
 DROP TRIGGER draws_are_not_truncated ON draws;
 DROP TRIGGER freezes_are_not_truncated ON freezes;
 DROP TRIGGER commitments_are_not_truncated ON commitments;

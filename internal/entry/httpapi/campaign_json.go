@@ -83,7 +83,7 @@ func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 func summaryJSON(c campaign.Campaign, forOperator bool) contract.CampaignSummary {
 	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: c.BaseLength, Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
-		Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
+		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon},
 		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
@@ -99,7 +99,7 @@ func campaignJSON(c lifecycle.Details, forOperator bool) contract.Campaign {
 	summary := summaryJSON(c.Campaign, forOperator)
 	document := contract.Campaign{ID: summary.ID, Name: summary.Name, BaseLength: summary.BaseLength, Currency: summary.Currency,
 		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
-		SaleEndsAt: summary.SaleEndsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
+		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
 		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason}
 	for i, l := range c.Layers {

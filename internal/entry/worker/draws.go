@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
@@ -27,4 +29,12 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, queue.Later(err)
 	}
 	return outcome, err
+}
+
+// endSale ends the sale of a campaign that is drawn at its end, when somebody asks for the
+// draw before the sweep has ended it.
+func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
+	end, err := w.ender.EndSale(ctx, campaignID)
+	w.dispatcher.Dispatch(end.Messages)
+	return end.Ended, err
 }

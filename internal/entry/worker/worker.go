@@ -47,6 +47,7 @@ type Worker struct {
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
+	ender       *sale.Seller // ends sales for draw jobs
 	canceller   *calloff.Canceller
 	refunds     *refunder // nil: this worker makes no refunds
 
@@ -69,9 +70,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
-		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger),
+		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		draining: make(chan struct{}),
 	}
+	draws.EndSale = w.endSale
+	w.drawer = draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)

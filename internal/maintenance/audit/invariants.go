@@ -84,9 +84,19 @@ var invariants = []invariant{
 		FROM campaigns c JOIN positions s ON s.campaign_id = c.id
 		WHERE s.user_id IS NOT NULL AND c.purchase_limit IS NOT NULL
 		GROUP BY c.id, c.purchase_limit, s.user_id HAVING count(*) > c.purchase_limit`},
-	{"a campaign is drawing or completed only when every position is sold", `
-		SELECT format('campaign %s is %s with %s of %s sold', id, state, positions_sold, positions_total)
-		FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold <> positions_total`},
+	{"a campaign is drawing or completed only when every position is sold, or the end of its sale has come that it is drawn at", `
+		SELECT format('campaign %s is %s with %s of %s sold, %s reserved; it is drawn at %s, and its draw began at %s',
+		              id, state, positions_sold, positions_total, positions_reserved, draws_at, draw_started_at)
+		FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold <> positions_total
+		  AND NOT coalesce(positions_reserved = 0 AND draws_at <= draw_started_at, false)`},
+	{"a campaign is drawn at the end of its sale exactly when its rules say so", `
+		SELECT format('campaign %s is drawn at %s, and its rules say %s', c.id, c.draws_at, m.rules::jsonb -> 'unsold')
+		FROM campaigns c LEFT JOIN commitments m ON m.campaign_id = c.id
+		WHERE (m.rules::jsonb -> 'unsold' ->> 'ends_at')::timestamptz IS DISTINCT FROM c.draws_at`},
+	{"a list without all positions was frozen after the end of the sale that the rules name", `
+		SELECT format('campaign %s: %s of %s frozen at %s, it is drawn at %s', c.id, f.sold, c.positions_total, f.frozen_at, c.draws_at)
+		FROM freezes f JOIN campaigns c ON c.id = f.campaign_id
+		WHERE f.sold <> c.positions_total AND NOT coalesce(f.frozen_at >= c.draws_at, false)`},
 	{"a sold-out campaign is no longer on sale", `
 		SELECT format('campaign %s', id) FROM campaigns WHERE state = 'active' AND positions_sold = positions_total`},
 	{"a campaign is frozen only while it is drawing and when it is completed, and has a draw when it is completed", `

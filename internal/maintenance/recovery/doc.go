@@ -9,7 +9,7 @@
 //	missed-events           ask the provider for events whose webhooks did not come
 //	stale-locks             release execution locks that are no longer renewed
 //	stuck-draws             make a new draw job for sold-out campaigns that have none
-//	ended-sales             make a job that cancels a campaign whose sale has ended unsold, if its policy says so
+//	ended-sales             begin the draw of a campaign whose sale has ended, or make a job that cancels it, as its policy says
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker
 //	old-records             delete final jobs and ended holds that are past their retention, until there are none
 //

@@ -203,5 +203,5 @@ func refusal(state campaign.State) error {
 	case campaign.Cancelled:
 		return fault.New(fault.StateConflict, "the campaign is cancelled already")
 	}
-	return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and it can no longer be cancelled", state)
+	return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and it can no longer be cancelled", state)
 }

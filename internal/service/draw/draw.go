@@ -53,6 +53,11 @@ type Options struct {
 	Witness  Witness
 	Margin   time.Duration         // before a round is due: from then on no witness is asked
 	Registry prometheus.Registerer // nil: nothing is counted
+
+	// EndSale ends the sale of a campaign whose end has come and whose rules say that what
+	// is sold by then is drawn, in a transaction of its own. It does nothing about any
+	// other campaign. Nil: jobs end no sales.
+	EndSale func(ctx context.Context, campaignID uuid.UUID) (ended bool, err error)
 }
 
 // Drawer draws campaigns.
@@ -153,7 +158,23 @@ func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Erro
 		return nil, ErrBusy
 	case c.State == campaign.Cancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil
-	default:
-		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total), nil
+	case c.State == campaign.Active && c.DrawsAt != nil && d.options.EndSale != nil:
+		ended, err := d.options.EndSale(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			return nil, ErrBusy // the next attempt draws it
+		}
 	}
+	return notSoldOut(c), nil
+}
+
+// notSoldOut says what a campaign on sale waits for before it is drawn.
+func notSoldOut(c campaign.Campaign) *fault.Error {
+	if c.DrawsAt == nil {
+		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total)
+	}
+	return fault.New(fault.NotSoldOut, "%d of %d positions are sold; the draw begins when all are, or when the sale has ended at %s and the %d reserved ones are paid or free",
+		c.Counts.Sold, c.Counts.Total, c.DrawsAt.UTC().Format(time.RFC3339), c.Counts.Reserved)
 }

@@ -67,6 +67,9 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		return f, fmt.Errorf("draw.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
 	}
 	f = evidence.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
+	if err := a.checkEnd(f, now); err != nil {
+		return f, err
+	}
 	if a.rules.Beacon != nil {
 		newest, _, err := evidence.NewestRound(ctx, tx, a.rules.Beacon.ChainHash)
 		if err != nil {

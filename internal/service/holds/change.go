@@ -14,7 +14,8 @@ import (
 
 // Extend moves the deadline of an active hold to ttl from now, if that is later,
 // once per idempotency key. r has the campaign of the hold. The settings limit how
-// often a hold can be extended. It is allowed while the sale is paused or over.
+// often a hold can be extended. It is allowed while the sale is paused or over, but no hold
+// outlasts the end of a sale that is drawn then.
 func (s *Service) Extend(ctx context.Context, r job.Request, id uuid.UUID, ttl time.Duration) (job.Accepted, error) {
 	done, err := s.campaigns.Do(ctx, r.CampaignID, task{Request: Request{Job: r, TTL: ttl}, kind: extend, hold: id})
 	if err == nil {
@@ -31,7 +32,13 @@ func (s *Service) extend(f *facts, out *effects, r task) job.Answer {
 	if most := s.settings.MaxExtensions; h.Extensions >= most {
 		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
 	}
-	if deadline := f.now.Add(r.TTL); deadline.After(h.ExpiresAt) {
+	deadline := f.now.Add(r.TTL)
+	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil && deadline.After(*end) {
+		if deadline = *end; !deadline.After(h.ExpiresAt) {
+			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "what is sold by %s is drawn: no hold lasts longer, and this one lasts until then", end.UTC().Format(millis))}
+		}
+	}
+	if deadline.After(h.ExpiresAt) {
 		if h.EndsBy != nil && deadline.After(*h.EndsBy) {
 			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "this user has held these positions before: this hold can last until %s", h.EndsBy.UTC().Format(millis))}
 		}

@@ -1,6 +1,8 @@
 package holds
 
 import (
+	"time"
+
 	"triprize/internal/domain/triangle"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/inventory"
@@ -19,8 +21,18 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
 		State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
+	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
+		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), new(earlier(*made.EndsBy, *end))
+	}
 	for _, p := range picked {
 		made.Positions = append(made.Positions, inventory.HoldPosition{Position: p.Position, Price: p.Price})
 	}
 	return made, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -93,7 +93,7 @@ func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effe
 			answers[of[at]].Refusal = err
 			continue
 		}
-		out.hold(made, r.TTL)
+		out.hold(made, made.ExpiresAt.Sub(made.CreatedAt))
 		answers[of[at]].Body = t.service.render(made.Hold)
 	}
 	return nil

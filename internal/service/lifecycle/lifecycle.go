@@ -160,6 +160,9 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	if err := p.CheckFixed(now.State); err != nil {
 		return err
 	}
+	if err := p.CheckEnd(now.DrawsAt); err != nil {
+		return err
+	}
 	if now.State == campaign.Active {
 		return campaign.Amend(ctx, tx, now.ID, p)
 	}

@@ -44,6 +44,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err != nil {
 		return err
 	}
+	if c.Policies.Unsold == campaign.UnsoldDraw {
+		if err := campaign.BindEnd(ctx, tx, id); err != nil {
+			return err
+		}
+	}
 	bound, secret, err := commit(c, prizes, chain)
 	if err != nil {
 		return err
@@ -79,7 +84,11 @@ func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain).Canonical()
+	promised := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain)
+	if c.Policies.Unsold == campaign.UnsoldDraw {
+		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
+	}
+	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err
 	}

@@ -52,7 +52,7 @@ func (o *conclusions) decide(c *conclusion) (late bool, err error) {
 		return false, o.giveBack(c, refund.CampaignCancelled)
 	case c.Phase == payment.Captured && c.kept:
 		return false, o.sell(c)
-	case c.Phase == payment.Captured && c.campaign.State == campaign.Active && c.campaign.LatePayment == campaign.LatePaymentReassign:
+	case c.Phase == payment.Captured && c.campaign.State == campaign.Active && !c.campaign.Ended && c.campaign.LatePayment == campaign.LatePaymentReassign:
 		return true, nil
 	case c.Phase == payment.Captured:
 		return false, o.giveBack(c, refund.LatePayment)

@@ -20,12 +20,19 @@ import (
 // by the draw's first step: this transaction has others to serve, and the list cannot
 // change any more. It happens once per campaign, so its round trips do not matter.
 //
-// Reserved positions are not sold: while a payment is pending, no draw begins.
+// Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
+// sold at the end is drawn, the last payment that was waited for begins the draw, however
+// it has ended.
 func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes) ([]outbox.Message, error) {
 	var messages []outbox.Message
 	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
+			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id])
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, made...)
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {

@@ -35,6 +35,7 @@ type Campaign struct {
 	PausedAt        *time.Time
 	SaleStartsAt    *time.Time
 	SaleEndsAt      *time.Time
+	DrawsAt         *time.Time // the end of the sale, if what is sold by then is drawn; nil: only a sold-out campaign is drawn
 	Policies        Policies
 	Counts          Counts
 	CreatedAt       time.Time
@@ -61,7 +62,7 @@ func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
 // campaign from the start, so that they are known before the first sale.
 type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
-	Unsold            string     `json:"unsold"`       // stay or cancel; draw in campaigns of earlier releases: it means stay
+	Unsold            string     `json:"unsold"`       // stay, cancel or draw; draw without a Campaign.DrawsAt means stay: an earlier release has published it
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 	Beacon            bool       `json:"beacon"` // the draw waits for public randomness; false in all campaigns of releases that had none
 }

@@ -45,8 +45,8 @@ func (d Draft) Check(bounds Bounds) error {
 	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
 	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
 	d.Policies.check(bounds, bad)
-	if d.Policies.Unsold == UnsoldCancel && d.SaleEndsAt == nil {
-		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", UnsoldCancel)
+	if unsold := d.Policies.Unsold; (unsold == UnsoldCancel || unsold == UnsoldDraw) && d.SaleEndsAt == nil {
+		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", unsold)
 	}
 	if len(faults) == 0 {
 		d.checkLayers(bounds, bad)
@@ -70,12 +70,8 @@ func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	if p.LatePayment != LatePaymentRefund && p.LatePayment != LatePaymentReassign {
 		bad("/policies/late_payment", "must be %s or %s", LatePaymentRefund, LatePaymentReassign)
 	}
-	switch p.Unsold {
-	case UnsoldStay, UnsoldCancel:
-	case UnsoldDraw: // accepted by earlier releases, which did nothing about it
-		bad("/policies/unsold", "this version does not draw a campaign with unsold positions; choose %s or %s", UnsoldStay, UnsoldCancel)
-	default:
-		bad("/policies/unsold", "must be %s or %s", UnsoldStay, UnsoldCancel)
+	if p.Unsold != UnsoldStay && p.Unsold != UnsoldCancel && p.Unsold != UnsoldDraw {
+		bad("/policies/unsold", "must be %s, %s or %s", UnsoldStay, UnsoldCancel, UnsoldDraw)
 	}
 	if p.Beacon && !bounds.Beacon {
 		bad("/policies/beacon", "this installation draws without a public beacon (its setting beacon.relays is empty); leave it out")

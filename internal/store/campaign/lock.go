@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -56,7 +57,9 @@ type Status struct {
 	ID            uuid.UUID
 	State         State
 	Paused        bool
-	Open          bool // it is between the start and the end of the sale
+	Open          bool       // it is between the start and the end of the sale
+	DrawsAt       *time.Time // the end of the sale, if what is sold by then is drawn
+	Ended         bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
 	BaseLength    int
 	Currency      string
 	PurchaseLimit *int
@@ -72,6 +75,8 @@ func (s Status) CheckOnSale() error {
 		return fault.New(fault.SoldOut, "all %d positions are sold", s.Counts.Total)
 	case s.State != Active:
 		return fault.New(fault.CampaignNotActive, "the campaign is %s", s.State)
+	case s.Ended:
+		return fault.New(fault.SaleNotOpen, "the sale is over: what was sold by %s is drawn", s.DrawsAt.UTC().Format(time.RFC3339))
 	case s.Paused:
 		return fault.New(fault.CampaignPaused, "the operator has paused the sale")
 	case !s.Open:
@@ -85,6 +90,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
+		       draws_at, coalesce(draws_at <= t.now, false),
 		       base_length, currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
@@ -97,7 +103,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 }
 
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
-	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
+	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
 		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
 	return s, err
 }

@@ -79,3 +79,13 @@ func (p Patch) CheckFixed(state State) error {
 	}
 	return nil
 }
+
+// CheckEnd returns a state-conflict Error when a patch moves the end of a sale to which
+// the draw is bound. drawsAt is the campaign's; nil: its draw is bound to no end.
+func (p Patch) CheckEnd(drawsAt *time.Time) error {
+	if drawsAt == nil || !p.SaleEndsAt.Set || p.SaleEndsAt.Value != nil && p.SaleEndsAt.Value.Equal(*drawsAt) {
+		return nil
+	}
+	return fault.New(fault.StateConflict, "what is sold by %s is drawn: the rules say so since publication, and sale_ends_at can no longer be changed or removed",
+		drawsAt.UTC().Format(time.RFC3339Nano))
+}

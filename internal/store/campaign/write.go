@@ -64,7 +64,7 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) 
 
 // Amend changes an active campaign: its name, a higher purchase limit or none, a
 // later end of the sale or none. A lower limit or an earlier end is a
-// state-conflict Error.
+// state-conflict Error, and so is any other end when the draw is bound to it.
 func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 	var faults []fault.Field
 	checkTime(p.SaleEndsAt.Value, "/sale_ends_at", func(pointer, format string, args ...any) {
@@ -80,9 +80,10 @@ func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 		    sale_ends_at   = CASE WHEN $6 THEN NULL ELSE coalesce($4, sale_ends_at) END
 		WHERE id = $1 AND state = 'active'
 		  AND ($3::integer IS NULL OR $3 >= purchase_limit)
-		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)`,
+		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)
+		  AND (draws_at IS NULL OR NOT $6 AND coalesce($4 = draws_at, true))`,
 		id, p.Name, p.PurchaseLimit.Value, p.SaleEndsAt.Value, p.PurchaseLimit.Set && p.PurchaseLimit.Value == nil, p.SaleEndsAt.Set && p.SaleEndsAt.Value == nil)
-	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off")
+	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off; the end of a sale cannot change at all when what is sold by then is drawn (policies.unsold: draw)")
 }
 
 // Rename changes the name, in any state.
@@ -104,6 +105,13 @@ func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error 
 		return fmt.Errorf("campaign.Activate: %w", err)
 	}
 	return nil
+}
+
+// BindEnd binds the draw of a pending campaign to the end of its sale, for ever: what is
+// sold by then is drawn.
+func BindEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	tag, err := tx.Exec(ctx, `UPDATE campaigns SET draws_at = sale_ends_at WHERE id = $1 AND state = 'pending' AND sale_ends_at IS NOT NULL`, id)
+	return refused(tag.RowsAffected(), err, "a campaign whose unsold positions do not keep it from its draw needs sale_ends_at")
 }
 
 // Pause stops the sale of an active campaign; pausing twice is no error.

@@ -332,8 +332,11 @@ type Campaign struct {
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
-	Layers          []Layer    `json:"layers"`
-	Policies        Policies   `json:"policies"`
+
+	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	DrawsAt  *time.Time `json:"draws_at"`
+	Layers   []Layer    `json:"layers"`
+	Policies Policies   `json:"policies"`
 
 	// Positions Positions by state.
 	Positions     Counts     `json:"positions"`
@@ -447,7 +450,10 @@ type CampaignSummary struct {
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
-	Policies        Policies   `json:"policies"`
+
+	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	DrawsAt  *time.Time `json:"draws_at"`
+	Policies Policies   `json:"policies"`
 
 	// Positions Positions by state.
 	Positions     Counts     `json:"positions"`
@@ -949,14 +955,14 @@ type PoliciesDraft struct {
 	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment *PoliciesDraftLatePayment `json:"late_payment,omitempty"`
 
-	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
+	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel). draw is refused by this version.
+// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.

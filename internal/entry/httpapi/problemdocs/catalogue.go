@@ -115,7 +115,7 @@ var explanations = map[fault.Code]Explanation{
 		retryFreshKey,
 		steps("Read `sale_starts_at` and `sale_ends_at` in `GET /v1/campaigns/{id}`.",
 			"If the sale has yet to begin, ask again after `sale_starts_at`, with a fresh key.",
-			"If it is over, stop selling. Only an operator can reopen it: `PATCH /v1/campaigns/{id}` with a later `sale_ends_at`."),
+			"If it is over, stop selling. Only an operator can reopen it, and only without `draws_at`: `PATCH /v1/campaigns/{id}` with a later `sale_ends_at`."),
 	},
 	fault.SoldOut: {
 		"Every position is sold, of the layer you asked for or of the whole campaign; `detail` says which. The purchase got nothing.",
@@ -152,7 +152,7 @@ var explanations = map[fault.Code]Explanation{
 	},
 	fault.HoldLimitExceeded: {
 		"Holds are limited, so that users do not block positions that they never buy. There are limits on how many holds and positions one user has at a time, " +
-			"how much of a campaign is held at a time, how often a hold is extended, for how long a user keeps a position in all its holds of it, and how soon it may hold a position again that it gave back. `detail` says which limit it was, " +
+			"how much of a campaign is held at a time, how often a hold is extended, that no hold outlasts a sale whose end is its draw, for how long a user keeps a position in all its holds of it, and how soon it may hold a position again that it gave back. `detail` says which limit it was, " +
 			"`retry_at`, if it is there, when the user may hold the positions again, and `errors` which positions these are. Nothing was held.",
 		"Later, when a hold has ended or the time has passed, with a fresh `Idempotency-Key`.",
 		steps("Release what the user does not want any more: `DELETE /v1/holds/{id}`.",
@@ -177,9 +177,10 @@ var explanations = map[fault.Code]Explanation{
 			"If this is the problem of a purchase, it got no positions."),
 	},
 	fault.NotSoldOut: {
-		"A campaign is drawn only when every position is sold and paid. This one has positions left; `detail` says how many are sold. Nothing was drawn.",
-		"There is no need: the draw starts by itself when the last position is paid.",
+		"A campaign is drawn when every position is sold and paid, or when its sale has ended, if its rules allow that (`draws_at` in `GET /v1/campaigns/{id}`). This one has positions left, and its time has not come; `detail` says how many are sold. Nothing was drawn.",
+		"There is no need: the draw starts by itself.",
 		steps("Watch `positions` in `GET /v1/campaigns/{id}`; when `sold` equals `total`, the draw begins.",
+			"With `draws_at` it begins then at the latest, or when the last open card payment has ended, soon after.",
 			"Read the result at `GET /v1/campaigns/{id}/draw`.",
 			"To request the draw nevertheless, do it after that, with a fresh `Idempotency-Key`."),
 	},
@@ -189,7 +190,7 @@ var explanations = map[fault.Code]Explanation{
 		"No, unless the state changes; then with a fresh `Idempotency-Key`.",
 		steps("Read `state` in `GET /v1/campaigns/{id}`. If it is what you wanted, you are done: an earlier request did it.",
 			"While `pending`, a campaign can be changed in every way, and published.",
-			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later.",
+			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later, but not with `draws_at`: then the end is a part of the rules.",
 			"Afterwards, only its name may change.",
 			"While `pending` or `active`, a campaign can be cancelled as a whole. That is final.",
 			"A refund can be tried again or settled by hand when the provider has refused it; one that is `listed`, when your app has made it.",

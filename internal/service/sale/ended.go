@@ -1,0 +1,145 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/payment"
+)
+
+// mostGivenUp is how many payments one transaction of EndSale gives up at most.
+const mostGivenUp = 256
+
+// SaleEnd is what EndSale has done.
+type SaleEnd struct {
+	Ended    bool             // the campaign is drawing by this transaction
+	Messages []outbox.Message // of its draw job, to be dispatched
+	Holds    int              // that were still active
+	GivenUp  int              // payments whose positions are free again
+}
+
+// EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
+// come by the database's clock: it ends the holds, and when no position is reserved any
+// more, the campaign is drawing and its draw job made, in one transaction. Before the end,
+// and for any other campaign, it does nothing.
+//
+// It waits for reservations by doing nothing about them: their payments go on, and whichever
+// transaction frees or sells the last reserved position ends the sale as well. But no
+// reservation is waited for longer than until it should have ended with every extension:
+// then a payment whose end only the provider knows is late. Its positions are free, its job
+// stays open, and what is paid after all is refunded.
+func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end SaleEnd, err error) {
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		end, err = s.endSale(ctx, tx, id)
+		return err
+	})
+	if err != nil {
+		return SaleEnd{}, fmt.Errorf("sale.EndSale(%s): %w", id, err)
+	}
+	return end, nil
+}
+
+// endSale is the transaction.
+func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end SaleEnd, err error) {
+	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
+	var held []*inventory.Hold
+	var open []payment.Ref
+	var b pgx.Batch
+	campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
+	campaign.QueueStatuses(&b, []uuid.UUID{id}, in.campaigns)
+	inventory.QueueFindActive(&b, id, &held)
+	payment.QueueOutOfTime(&b, id, mostGivenUp, &open)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return end, fmt.Errorf("endSale: %w", err)
+	}
+	c := in.campaigns[id]
+	if c == nil || c.State != campaign.Active || !c.Ended {
+		return end, nil
+	}
+	out := newConclusions(nil)
+	if err := out.releaseHolds(ctx, tx, id, held); err != nil {
+		return end, err
+	}
+	if len(open) > 0 {
+		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // who is locked is concluded just now
+			return end, err
+		}
+	}
+	for _, p := range in.payments {
+		given, err := out.outOfTime(p)
+		if err != nil {
+			return end, err
+		}
+		if given {
+			end.GivenUp++
+		}
+	}
+	if err := out.leaveFinal(ctx, tx); err != nil {
+		return end, err
+	}
+	if err := out.write(ctx, tx); err != nil {
+		return end, err
+	}
+	end.Holds = len(held)
+	end.Messages, err = s.endIfDue(ctx, tx, c, out.changes[id])
+	end.Ended = len(end.Messages) > 0
+	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
+	return end, err
+}
+
+// endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
+// change frees or sells the last reserved position. It comes after all other writes; the
+// statement itself decides.
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, change campaign.Change) ([]outbox.Message, error) {
+	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+change.Reserved > 0 {
+		return nil, nil
+	}
+	ended, err := campaign.EndSale(ctx, tx, c.ID)
+	if err != nil || !ended {
+		return nil, err
+	}
+	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, "", s.keepJobs))
+	if err != nil {
+		return nil, fmt.Errorf("endIfDue(%s): %w", c.ID, err)
+	}
+	return made, nil
+}
+
+// releaseHolds ends holds of a campaign.
+func (o *conclusions) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
+	if len(held) == 0 {
+		return nil
+	}
+	for _, h := range held {
+		o.changes.Add(id, campaign.Change{Reserved: -len(h.Positions)})
+	}
+	var b pgx.Batch
+	inventory.QueueRelease(&b, held)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("releaseHolds: %w", err)
+	}
+	return nil
+}
+
+// outOfTime gives up a payment that was found by payment.QueueOutOfTime. It does nothing
+// about one that has moved on since: its conclusion is on its way.
+func (o *conclusions) outOfTime(c *conclusion) (given bool, err error) {
+	switch {
+	case c.Phase != payment.Expiring && c.Phase != payment.Capturing, !c.open(), !c.kept:
+		return false, nil
+	case c.takenBack():
+		return true, o.end(c) // nobody waits for it: what it still brings goes back
+	}
+	o.release(c)
+	o.to(c, payment.Late)
+	return true, nil
+}
