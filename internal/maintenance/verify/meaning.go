@@ -19,8 +19,8 @@ func meaning(d *document) (shows, remains []string) {
 			"Who knows the secret can compute the winners of any list: it could buy the last positions, choose nonces, or hold the freeze back until the outcome suits. The proof does not show whether that was done.")
 		return shows, remains
 	}
-	shows = append(shows, fmt.Sprintf("The draw took round %d of a public beacon. It was named in the freeze record, at most %d rounds ahead; nobody could know it before %s, if the time in the record is true.",
-		*d.Round, *d.Round-d.chain().RoundAt(d.FrozenAt.Time), due(d)))
+	shows = append(shows, fmt.Sprintf("The draw took round %d of a public beacon, which nobody could know before %s. The freeze record names it, and says that the list was frozen at %s.",
+		*d.Round, due(d), d.FrozenAt))
 	remains = append(remains, "Whether the operator held a draw back whose outcome it did not like: a campaign that stays in drawing long after its round was due is a sign of it. Its round and secret are public then, and anybody can compute the outcome.")
 	if len(d.Witness) > 0 {
 		shows = append(shows, fmt.Sprintf("%d independent authorities saw the freeze record before the round was due: the list, the secret and the choice of the round are older than the randomness.", len(d.Witness)))
