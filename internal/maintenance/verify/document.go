@@ -44,14 +44,19 @@ func read(r io.Reader) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.root, d.ordered = rootOf(d.sold)
+	return d, nil
+}
+
+// rootOf returns the root over a list, or what is wrong with its order.
+func rootOf(sold []fairdraw.SoldLine) (fairdraw.Hash, error) {
 	var tree fairdraw.Tree
-	for _, line := range d.sold {
-		if d.ordered = tree.Append(line); d.ordered != nil {
-			return d, nil
+	for _, line := range sold {
+		if err := tree.Append(line); err != nil {
+			return fairdraw.Hash{}, err
 		}
 	}
-	d.root = tree.Root()
-	return d, nil
+	return tree.Root(), nil
 }
 
 // aboutForm tells whether an error is about the form of a document, not about reading it.

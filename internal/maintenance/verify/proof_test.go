@@ -173,8 +173,8 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 	}
 }
 
-func replaced(text []byte, old, new string) []byte {
-	return bytes.Replace(text, []byte(old), []byte(new), 1)
+func replaced(text []byte, old, by string) []byte {
+	return bytes.Replace(text, []byte(old), []byte(by), 1)
 }
 
 func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
