@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"triprize/internal/domain/fairdraw"
 )
 
 // Witness is who timestamps freeze records.
@@ -43,7 +45,7 @@ func (w Witness) List() []Authority {
 // checkWitness refuses authorities that nobody could ask. http is allowed: a token is
 // signed, and what is asked about is a hash that is public anyway. Who listens learns
 // nothing, and who lies is found out.
-func checkWitness(w Witness) error {
+func checkWitness(w Witness, b Beacon) error {
 	var all []error
 	bad := func(format string, args ...any) {
 		all = append(all, fmt.Errorf("setting witness.authorities (%s): "+format, append([]any{variable("witness.authorities")}, args...)...))
@@ -62,6 +64,10 @@ func checkWitness(w Witness) error {
 	}
 	if w.Default && len(list) == 0 {
 		all = append(all, fmt.Errorf("setting witness.default (%s): is true, and there is nobody in witness.authorities", variable("witness.default")))
+	}
+	if ahead := (fairdraw.RoundsAhead - 1) * b.Period; len(list) > 0 && w.Margin+w.Timeout >= ahead {
+		all = append(all, fmt.Errorf("setting witness.margin (%s): is %s, must with witness.timeout (%s) be less than the %s that are at least between a freeze and its round (%d times beacon.period): nobody could answer in time",
+			variable("witness.margin"), w.Margin, w.Timeout, ahead, fairdraw.RoundsAhead-1))
 	}
 	return errors.Join(all...)
 }
