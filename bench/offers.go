@@ -63,7 +63,7 @@ func baseLengthFor(positions, longest int) int {
 // publish publishes campaigns without the API: its settings limit their size, and the
 // tables allow more.
 func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
-	key, err := seal.ParseKey(s.drawKey)
+	key, err := seal.ParseRing(s.drawKey, "")
 	if err != nil {
 		return err
 	}

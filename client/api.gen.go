@@ -48,6 +48,17 @@ const (
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
+// Defines values for DrawProofTrust.
+const (
+	DrawProofTrustBeacon   DrawProofTrust = "beacon"
+	DrawProofTrustOperator DrawProofTrust = "operator"
+)
+
+// Defines values for DrawProofVersion.
+const (
+	DrawProofVersionTriprizeDraw1 DrawProofVersion = "triprize-draw/1"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
@@ -108,6 +119,11 @@ const (
 	PositionStateHeld      PositionState = "held"
 	PositionStateReserved  PositionState = "reserved"
 	PositionStateSold      PositionState = "sold"
+)
+
+// Defines values for ProofWinnerAwarded.
+const (
+	ProofWinnerAwardedFalse ProofWinnerAwarded = false
 )
 
 // Defines values for PurchaseState.
@@ -343,7 +359,10 @@ type CampaignEvent struct {
 
 	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
-	Paused       bool  `json:"paused"`
+
+	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze, and when the campaign is completed: then read the draw.
+	Draw   *DrawProgress `json:"draw"`
+	Paused bool          `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
@@ -545,7 +564,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust Who must be trusted for a fair draw.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
 	Trust string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -554,10 +573,86 @@ type Draw struct {
 	// Root The Merkle root of the buyers, in hex; once the sale is frozen.
 	Root string `json:"root"`
 
-	// Secret Hex, once drawn.
+	// Secret Hex, once drawn; with a beacon once frozen.
 	Secret     string    `json:"secret"`
 	Winners    []Winner  `json:"winners"`
 	ExecutedAt time.Time `json:"executed_at"`
+
+	// Freeze What is drawn from; null before the freeze. It never changes.
+	Freeze *Freeze `json:"freeze"`
+
+	// Round The round of the beacon that the draw takes; null without a beacon, and before the freeze.
+	Round int64 `json:"round"`
+
+	// RoundDueAt When that round is due: nobody can know it before.
+	RoundDueAt time.Time `json:"round_due_at"`
+
+	// Witnesses Who has timestamped the freeze record. Empty after the draw: it is unwitnessed.
+	Witnesses []Witness `json:"witnesses"`
+
+	// Waiting What the draw waits for; null when it waits for nothing.
+	Waiting *DrawWait `json:"waiting"`
+}
+
+// DrawProgress How far the draw of a sold-out campaign is.
+type DrawProgress struct {
+	// FreezeHash Of the freeze record, in hex; null while the freeze itself waits.
+	FreezeHash string    `json:"freeze_hash"`
+	Round      int64     `json:"round"`
+	RoundDueAt time.Time `json:"round_due_at"`
+	Waiting    *DrawWait `json:"waiting"`
+}
+
+// DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
+type DrawProof struct {
+	Beacon *ProofBeacon `json:"beacon"`
+
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Commitment 32 bytes in lower-case hex.
+	Commitment Hash `json:"commitment"`
+	Count      int  `json:"count"`
+
+	// FreezeHash 32 bytes in lower-case hex.
+	FreezeHash Hash `json:"freeze_hash"`
+
+	// FrozenAt RFC 3339 in UTC with six digits of the second.
+	FrozenAt string `json:"frozen_at"`
+
+	// Root 32 bytes in lower-case hex.
+	Root  Hash  `json:"root"`
+	Round int64 `json:"round"`
+
+	// Rules As they were published, canonical JSON.
+	Rules json.RawMessage `json:"rules"`
+
+	// Secret 32 bytes in lower-case hex.
+	Secret Hash `json:"secret"`
+
+	// Sold By layer and column.
+	Sold    []SoldLine       `json:"sold"`
+	Trust   DrawProofTrust   `json:"trust"`
+	Version DrawProofVersion `json:"version"`
+	Winners []ProofWinner    `json:"winners"`
+
+	// Witness RFC 3161 tokens; empty: unwitnessed.
+	Witness []string `json:"witness"`
+}
+
+// DrawProofTrust defines model for DrawProof.Trust.
+type DrawProofTrust string
+
+// DrawProofVersion defines model for DrawProof.Version.
+type DrawProofVersion string
+
+// DrawWait What a draw waits for.
+type DrawWait struct {
+	// Reason For people.
+	Reason string `json:"reason"`
+
+	// RetryAt When the draw goes on, or tries again.
+	RetryAt time.Time `json:"retry_at"`
 }
 
 // FieldError defines model for FieldError.
@@ -566,6 +661,18 @@ type FieldError struct {
 	Pointer string `json:"pointer"`
 	Detail  string `json:"detail"`
 }
+
+// Freeze The freeze record of a campaign, with its hash.
+type Freeze struct {
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: what witnesses timestamp, and what the proof carries.
+	Hash string `json:"hash"`
+
+	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
+	Record json.RawMessage `json:"record"`
+}
+
+// Hash 32 bytes in lower-case hex.
+type Hash = string
 
 // Hold Positions that are kept for a user.
 type Hold struct {
@@ -899,6 +1006,67 @@ type Problem struct {
 	Advice string `json:"advice,omitempty,omitzero"`
 }
 
+// ProofBeacon The round of the beacon, and the chain that it belongs to.
+type ProofBeacon struct {
+	BeaconID string `json:"beacon_id"`
+
+	// ChainHash 32 bytes in lower-case hex.
+	ChainHash Hash `json:"chain_hash"`
+
+	// GenesisSeed Hex.
+	GenesisSeed string `json:"genesis_seed"`
+
+	// GenesisTime Unix seconds.
+	GenesisTime int64 `json:"genesis_time"`
+	PeriodS     int   `json:"period_s"`
+
+	// PublicKey Hex.
+	PublicKey string `json:"public_key"`
+
+	// Randomness 32 bytes in lower-case hex.
+	Randomness Hash  `json:"randomness"`
+	Round      int64 `json:"round"`
+
+	// Signature Hex.
+	Signature string `json:"signature"`
+}
+
+// ProofLeaf defines model for ProofLeaf.
+type ProofLeaf struct {
+	Column int `json:"column"`
+
+	// Index From 0, in the order of layer and column.
+	Index int `json:"index"`
+	Layer int `json:"layer"`
+
+	// Nonce Who knows it can show whose line this is.
+	Nonce string `json:"nonce"`
+
+	// Path The inclusion path of RFC 9162, from the leaf up.
+	Path []Hash `json:"path"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
+	UserID UserID `json:"user_id"`
+}
+
+// ProofWinner The outcome of a prize. One that is not awarded has `awarded` false, and no column and purchase.
+type ProofWinner struct {
+	Awarded ProofWinnerAwarded `json:"awarded,omitempty,omitzero"`
+	Column  int                `json:"column,omitempty,omitzero"`
+	Layer   int                `json:"layer"`
+	Name    string             `json:"name"`
+	Prize   int                `json:"prize"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id,omitempty,omitzero"`
+}
+
+// ProofWinnerAwarded defines model for ProofWinner.Awarded.
+type ProofWinnerAwarded bool
+
 // Purchase defines model for Purchase.
 type Purchase struct {
 	// ID A UUID.
@@ -957,6 +1125,19 @@ type PurchaseItem struct {
 type PurchasePage struct {
 	Purchases  []Purchase `json:"purchases"`
 	NextCursor uuid.UUID  `json:"next_cursor"`
+}
+
+// PurchaseProof Where the positions of a purchase stand in the frozen list.
+type PurchaseProof struct {
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Count Leaves under the root.
+	Count  int         `json:"count"`
+	Leaves []ProofLeaf `json:"leaves"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
 }
 
 // PurchaseRequest defines model for PurchaseRequest.
@@ -1073,6 +1254,18 @@ type Settlement struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+}
+
+// SoldLine A sold position. It does not show who the buyer is.
+type SoldLine struct {
+	Column int `json:"column"`
+
+	// Holder H(nonce || user_id).
+	Holder Hash `json:"holder"`
+	Layer  int  `json:"layer"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
 }
 
 // StreamEnd The data of the event `end` of a stream.
@@ -1305,6 +1498,13 @@ type Winner struct {
 	// Column Null when the layer had no candidate left.
 	Column     int       `json:"column"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
+}
+
+// Witness A timestamp of the freeze record (RFC 3161).
+type Witness struct {
+	// Authority SHA-256 of the authority's root certificate, in hex.
+	Authority string    `json:"authority"`
+	Time      time.Time `json:"time"`
 }
 
 // AuthorizationID A UUID.
@@ -1557,7 +1757,9 @@ func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body C
 
 // GetDraw is GET /v1/campaigns/{campaign}/draw: read the draw.
 //
-// The commitment from publication on, the Merkle root once the sale is frozen, the secret and the winners once drawn.
+// The commitment from publication on; the freeze record from the freeze on; what a draw waits for meanwhile; the secret and
+// the winners once drawn. The event stream of the campaign tells when it changes. Anybody may read it, without a key too, once
+// the campaign is published. Requests without a key are limited per address.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Draw, error) {
@@ -1574,6 +1776,11 @@ func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...Ca
 // For operator.
 func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw", campaign)}, options)
+}
+
+// getDrawProof is GET /v1/campaigns/{campaign}/draw/proof.
+func getDrawProof(campaign CampaignID) request {
+	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/proof", campaign)}
 }
 
 // streamCampaign is GET /v1/campaigns/{campaign}/events.
@@ -1796,6 +2003,17 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options .
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
+}
+
+// GetPurchaseProof is GET /v1/purchases/{purchase}/proof: prove that a purchase takes part in the draw.
+//
+// Its leaves of the frozen list, each with its path to the root, from the freeze on: `triprize verify proof.json --purchase` checks
+// them. With the nonces the buyer can show which lines of the published list are its own; so this is for the buyer only.
+// 409 before the freeze, and for a purchase that is not sold: one that was cancelled, refunded or never paid takes no part.
+//
+// For app, user, operator.
+func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, options ...CallOption) (PurchaseProof, error) {
+	return send[PurchaseProof](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s/proof", purchase)}, options)
 }
 
 // ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for an operator.

@@ -120,6 +120,16 @@ END $$;
 CREATE TRIGGER witness_tokens_before_the_draw BEFORE INSERT ON witness_tokens
     FOR EACH ROW EXECUTE FUNCTION witness_tokens_before_the_draw();
 
+-- How far the positions of a large campaign are made before its publication: they are made
+-- in steps, and nobody is shown them while there is a row. It is deleted in the transaction
+-- that publishes the campaign.
+CREATE TABLE position_fills (
+    campaign_id uuid    PRIMARY KEY REFERENCES campaigns,
+    draft       bytea   CHECK (octet_length(draft) = 32),         -- SHA-256 of the prices; null: of another draft, being deleted
+    seed        bytea   NOT NULL CHECK (octet_length(seed) = 32), -- of the secret order of ranks
+    made        integer NOT NULL CHECK (made >= 0)                -- positions, by layer and column
+);
+
 -- What a draw under way waits for, for people to read; nothing is decided by it.
 CREATE TABLE draw_waits (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
@@ -170,7 +180,7 @@ DROP TRIGGER freezes_are_not_truncated ON freezes;
 DROP TRIGGER commitments_are_not_truncated ON commitments;
 DROP TRIGGER draws_keep_their_rules ON draws;
 DROP FUNCTION draws_keep_their_rules;
-DROP TABLE draw_waits, witness_tokens, beacon_rounds, beacon_chains, freeze_subtrees;
+DROP TABLE position_fills, draw_waits, witness_tokens, beacon_rounds, beacon_chains, freeze_subtrees;
 DROP FUNCTION witness_tokens_before_the_draw;
 DROP TRIGGER freezes_fit_their_rules ON freezes;
 DROP FUNCTION freezes_fit_their_rules;

@@ -178,10 +178,10 @@ func closePool(db *pgxpool.Pool) {
 	}
 }
 
-// DrawKey returns the key that seals draw secrets; api and worker need it.
-func (p *Process) DrawKey() (seal.Key, error) {
+// DrawKey returns the keys that seal draw secrets; api and worker need them.
+func (p *Process) DrawKey() (seal.Ring, error) {
 	if p.Settings.Draw.SecretKey == "" {
-		return seal.Key{}, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by " + p.Name + "; make one with: openssl rand -hex 32")
+		return seal.Ring{}, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by " + p.Name + "; make one with: openssl rand -hex 32")
 	}
-	return seal.ParseKey(p.Settings.Draw.SecretKey)
+	return seal.ParseRing(p.Settings.Draw.SecretKey, p.Settings.Draw.PreviousSecretKeys)
 }

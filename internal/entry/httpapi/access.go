@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/httpconn"
+	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/token"
 	"triprize/internal/store/apikey"
 )
@@ -25,6 +26,7 @@ const (
 	app      = role(apikey.App)      // one trust domain: any user's purchases
 	user     = role(token.User)      // its own purchases
 	viewer   = role(token.Viewer)    // reads without personal data
+	stranger = role("stranger")      // has no credential; its client is its address
 )
 
 // caller is the sender of a request.
@@ -87,6 +89,22 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (caller
 	}
 	key, err := s.keys.Verify(ctx, credentials)
 	return caller{role: role(key.Role), client: key.Client}, err
+}
+
+// identify returns the sender of a request: as authenticate does, or a stranger where the
+// operation is open to them. A stranger has paid for the request by the limit of its
+// address, and has one of the few places of strangers until it leaves.
+func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who caller, leave func(), err error) {
+	if authorization := c.Get(fiber.HeaderAuthorization); !o.Open || authorization != "" {
+		who, err = s.authenticate(ctx, authorization)
+		return who, func() {}, err
+	}
+	address := httpconn.AddressOf(c.Context().Conn()).String()
+	if err := overLimit(c, s.limiter.Address(address)); err != nil {
+		return caller{}, nil, err
+	}
+	leave, err = s.strangers.enter(ctx, address)
+	return caller{role: stranger, client: address}, leave, err
 }
 
 // authenticateBrowser lets operators through: browsers send an operator's API key

@@ -46,10 +46,11 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
 		defer cancel()
-		who, err := s.authenticate(ctx, c.Get(fiber.HeaderAuthorization))
+		who, leave, err := s.identify(ctx, c, o)
 		if err != nil {
 			return err
 		}
+		defer leave()
 		var charged ratelimit.Verdict
 		if o.Method != http.MethodGet {
 			charged = s.charge(ctx, who)
@@ -57,8 +58,10 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		if err := who.may(o.Roles); err != nil {
-			return err
+		if who.role != stranger {
+			if err := who.may(o.Roles); err != nil {
+				return err
+			}
 		}
 		request := &call{caller: who, prefer: c.Get("Prefer"), connection: c.Context().Conn()}
 		actsFor, err := s.check(ctx, c, o, request, within)

@@ -81,18 +81,31 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 	if err != nil {
 		return nil, err
 	}
-	p, err := purchase.Get(ctx, s.db, r.Purchase)
+	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
-	}
-	if !who.mayActFor(p.UserID) {
-		return nil, fault.New(fault.NotFound, "there is no purchase %s", r.Purchase)
 	}
 	details, err := readDetails(ctx, s.db, p)
 	if err != nil {
 		return nil, err
 	}
 	return contract.GetPurchase200JSONResponse{Body: details.purchaseJSON(p, who.caller)}, nil
+}
+
+// visiblePurchase returns a purchase that the caller may see, or a not-found Error.
+func (s *Server) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Purchase, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return purchase.Purchase{}, err
+	}
+	p, err := purchase.Get(ctx, s.db, id)
+	if err != nil {
+		return purchase.Purchase{}, err
+	}
+	if !who.mayActFor(p.UserID) {
+		return purchase.Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
+	}
+	return p, nil
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.

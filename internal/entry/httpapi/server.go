@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
+	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/seal"
 	"triprize/internal/platform/slots"
 	"triprize/internal/platform/stripe"
@@ -29,6 +31,7 @@ import (
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/payments"
+	"triprize/internal/service/proof"
 	"triprize/internal/service/refunds"
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
@@ -56,6 +59,9 @@ type Server struct {
 	known      *knownCampaigns
 	read       *campaignsCache
 	positions  *positionsCache
+	draws      *readcache.Cache[uuid.UUID, drawAnswer]
+	proofs     *proofs
+	strangers  *strangers
 	backlog    *backlog
 	streams    *slots.Slots
 	waits      *slots.Slots
@@ -76,10 +82,12 @@ type Server struct {
 	inFlight   atomic.Int64    // requests being served
 	draining   context.Context // ends at shutdown: waits and streams end with it
 	drain      context.CancelFunc
+	sending    context.Context // ends after shutdown: what is still sent then is cut off
+	cutOff     context.CancelFunc
 }
 
 // New returns a Server; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Key, logger *slog.Logger,
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Ring, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
@@ -127,6 +135,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
+	s.sending, s.cutOff = context.WithCancel(context.Background())
+	s.draws = newDrawsCache(db, settings.API.RequestTimeout)
+	s.proofs = newProofs(proof.NewService(db), settings.Proofs.MaxOpen, registry)
+	s.strangers = newStrangers()
 	s.read = newCampaignsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.positions = newPositionsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
@@ -184,6 +196,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.logger.Info("shutting down: taking no new requests, finishing those in flight")
 		s.drain()
 		s.shutdown() //nolint:contextcheck // ctx has ended
+		s.cutOff()
 		s.acceptor.close()
 		s.holds.Close()
 		s.wallets.Close()
@@ -225,7 +238,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.proofs.open.Open() > 0 {
 				silent = 0
 			}
 		}

@@ -106,6 +106,15 @@ func progressJSON(now campaign.Progress) contract.CampaignEvent {
 	if g := now.GivingBack; g != nil {
 		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
 	}
+	if d := now.Draw; d != nil {
+		e.Draw = &contract.DrawProgress{Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
+		if d.FreezeHash != "" {
+			e.Draw.FreezeHash = &d.FreezeHash
+		}
+		if d.Reason != "" {
+			e.Draw.Waiting = &contract.DrawWait{Reason: d.Reason, RetryAt: d.RetryAt}
+		}
+	}
 	return e
 }
 

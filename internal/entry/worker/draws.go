@@ -15,10 +15,14 @@ func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) er
 	return w.settleSerially(ctx, job.KindDraw, jobs, again, w.draw)
 }
 
-// draw runs one draw job. It is no failure when another worker runs the draw or
-// has taken it over.
+// draw runs one draw job as far as it goes now. It is no failure when another worker runs
+// the draw or has taken it over, nor when the draw waits: then it comes back at that time.
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
+	if wait, ok := errors.AsType[*draw.Waiting](err); ok {
+		w.afterCommit.changed(ref.ID)
+		return job.Outcome{}, queue.LaterIn(err, wait.After)
+	}
 	if errors.Is(err, draw.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
 		return job.Outcome{}, queue.Later(err)
 	}

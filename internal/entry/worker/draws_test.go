@@ -110,7 +110,7 @@ func TestADrawThatFailsDelaysNoOther(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		broken, good := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 		jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, good)}
-		if _, err := w.db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`, broken); err != nil {
+		if _, err := w.db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.settleDraws(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrLater) {
@@ -152,7 +152,7 @@ func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	w := newWorker(t)
 	broken, busy := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 	jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, busy)}
-	if _, err := w.db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`, broken); err != nil {
+	if _, err := w.db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, time.Hour); err != nil || !ok {

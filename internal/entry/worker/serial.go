@@ -32,9 +32,9 @@ func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.R
 		switch {
 		case err == nil:
 		case errors.Is(err, queue.ErrLater):
-			later = err
+			later = queue.Sooner(later, err)
 		case isTransient(err):
-			later = queue.Later(err)
+			later = queue.Sooner(later, queue.Later(err))
 		default:
 			broken = errors.Join(broken, err)
 		}

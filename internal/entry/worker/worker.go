@@ -59,7 +59,7 @@ type Worker struct {
 }
 
 // New returns a Worker; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Key, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
@@ -68,7 +68,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
-		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, logger),
+		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draw.Options{Registry: registry}, logger),
 		draining: make(chan struct{}),
 	}
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)

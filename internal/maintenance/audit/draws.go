@@ -9,17 +9,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/triangle"
-	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
 	"triprize/internal/store/purchase"
 )
 
-// checkDraws repeats every draw from its commitment and its frozen list, and compares
-// the winners and the awarded prizes.
+// checkDraws repeats every draw from its commitment, its frozen list and its round, and
+// compares the winners and the awarded prizes. It also checks what is frozen and not drawn.
 func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
-	rows, err := tx.Query(ctx, `SELECT campaign_id FROM draws ORDER BY campaign_id`)
+	rows, err := tx.Query(ctx, `SELECT campaign_id FROM freezes UNION SELECT campaign_id FROM draws ORDER BY campaign_id`)
 	if err != nil {
 		return nil, err
 	}
@@ -34,62 +35,210 @@ func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 			return nil, err
 		}
 		if wrong != "" {
-			found = append(found, Violation{"a draw can be redone from its commitment and frozen list", fmt.Sprintf("campaign %s: %s", id, wrong)})
+			found = append(found, Violation{"a freeze and a draw can be redone from commitment, sold list and beacon", fmt.Sprintf("campaign %s: %s", id, wrong)})
 		}
 	}
 	return found, nil
 }
 
-// redo repeats one draw and returns what is wrong with it, or an empty text.
+// evidenceOf is what the tables say of one frozen campaign.
+type evidenceOf struct {
+	id         uuid.UUID
+	bound      campaign.Commitment
+	commitment fairdraw.Hash
+	rules      fairdraw.Rules
+	chain      beacon.Chain // with a beacon in the rules
+	frozen     evidence.Freeze
+	draw       *evidence.Draw // nil: not drawn yet
+	sold       []fairdraw.SoldLine
+}
+
+// redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
-	bound, ok, err := campaign.CommitmentOf(ctx, tx, id)
-	if err != nil || !ok {
+	e := evidenceOf{id: id}
+	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkRecord, e.checkTokens, e.checkDraw} {
+		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
+			return wrong, err
+		}
+	}
+	return "", nil
+}
+
+// checkRules reads commitment, freeze and draw.
+func (e *evidenceOf) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	var ok bool
+	if e.bound, ok, err = campaign.CommitmentOf(ctx, tx, e.id); err != nil || !ok {
 		return "it has no commitment", err
 	}
-	var secret, root, randomness []byte
-	err = tx.QueryRow(ctx, `SELECT secret, root, randomness FROM draws WHERE campaign_id = $1`, id).Scan(&secret, &root, &randomness)
-	if err != nil {
-		return "", err
-	}
-	if c := fairdraw.Commitment(id, bound.Rules, secret); !slices.Equal(c[:], bound.Commitment) {
-		return "the revealed secret is not the one committed to", nil
-	}
-	frozen, err := campaign.FrozenRoot(ctx, tx, id)
-	if err != nil {
-		return "", err
-	}
-	sold, err := purchase.SoldList(ctx, tx, id)
-	if err != nil {
-		return "", err
-	}
-	now, err := fairdraw.Root(sold)
-	if err != nil || now != frozen || !slices.Equal(root, frozen[:]) {
-		return "the sold list is not the one that was frozen", err
-	}
-	var rules fairdraw.Rules
-	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
+	e.commitment = fairdraw.Hash(e.bound.Commitment)
+	if err := json.Unmarshal(e.bound.Rules, &e.rules); err != nil {
 		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
 	}
-	want := fairdraw.Select(rules.Prizes, fairdraw.Lines(sold), fairdraw.NewStream(fairdraw.Entropy(secret, id, frozen, randomness)))
-	return compare(ctx, tx, id, fairdraw.Positions(want), len(want))
+	if e.frozen, ok, err = evidence.FreezeOf(ctx, tx, e.id); err != nil || !ok {
+		return "it is drawn and was never frozen", err
+	}
+	drawn, ok, err := evidence.DrawOf(ctx, tx, e.id)
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		e.draw = &drawn
+	}
+	if e.rules.Beacon == nil {
+		return "", nil
+	}
+	if e.chain, ok, err = evidence.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
+		return "", err
+	}
+	if !ok || e.chain.Hash() != e.rules.Beacon.ChainHash || e.chain.PeriodS != e.rules.Beacon.PeriodS {
+		return "the chain that its rules name is not stored as they name it", nil
+	}
+	return "", nil
+}
+
+// checkList compares the sold list with the frozen root and its subtrees.
+func (e *evidenceOf) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	var tree fairdraw.Tree
+	for line, err := range purchase.SoldLines(ctx, tx, e.id) {
+		if err == nil {
+			err = tree.Append(line)
+		}
+		if err != nil {
+			return "", err
+		}
+		e.sold = append(e.sold, line)
+	}
+	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
+		return "the sold list is not the one that was frozen", nil
+	}
+	if e.frozen.Record == nil {
+		return "", nil // of a release that stored no subtrees
+	}
+	stored, err := evidence.SubtreesOf(ctx, tx, e.id)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(stored, tree.Subtrees()) {
+		return "its subtrees are not those of the sold list", nil
+	}
+	return "", nil
+}
+
+// checkRecord compares the freeze record with what it is about.
+func (e *evidenceOf) checkRecord(context.Context, pgx.Tx) (wrong string, err error) {
+	f := e.frozen
+	if (f.Round != nil) != (e.rules.Beacon != nil) {
+		return "its freeze and its rules do not agree on a beacon", nil
+	}
+	if f.Record == nil {
+		if e.rules.Unsold != nil || len(e.rules.Witness) > 0 {
+			return "its freeze has no record, and its rules need one", nil
+		}
+		return "", nil
+	}
+	var record fairdraw.FreezeRecord
+	if err := json.Unmarshal(f.Record, &record); err != nil {
+		return "its freeze record cannot be read", nil //nolint:nilerr // that is the finding
+	}
+	want := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: e.id, Commitment: e.commitment, Root: f.Root, Count: f.Count,
+		FrozenAt: fairdraw.At(f.FrozenAt), Round: f.Round}
+	if f.Round != nil {
+		want.Secret = record.Secret
+	}
+	text, err := want.Canonical()
+	if err != nil {
+		return "", err
+	}
+	if string(text) != string(f.Record) {
+		return "its freeze record is not what it was frozen with", nil
+	}
+	if f.Round == nil {
+		return "", nil
+	}
+	if record.Secret == nil || fairdraw.Hash(fairdraw.Commitment(e.id, e.bound.Rules, record.Secret[:])) != e.commitment {
+		return "the secret in its freeze record is not the one committed to", nil
+	}
+	if now := e.chain.RoundAt(f.FrozenAt); *f.Round < now+fairdraw.RoundsAhead || *f.Round > now+fairdraw.MostRoundsAhead {
+		return fmt.Sprintf("its round %d is not %d to %d rounds after %d, the newest at the freeze", *f.Round, fairdraw.RoundsAhead, fairdraw.MostRoundsAhead, now), nil
+	}
+	return "", nil
+}
+
+// checkTokens checks that each token is of an authority that the rules name, and was made
+// before the round was due. The tokens themselves are for verifiers.
+func (e *evidenceOf) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	tokens, err := evidence.TokensOf(ctx, tx, e.id)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tokens {
+		if e.frozen.Round == nil || !slices.Contains(e.rules.Witness, t.Authority) {
+			return fmt.Sprintf("it has a token of %s, which its rules do not name", t.Authority), nil
+		}
+		if !t.GenTime.Before(e.chain.DueAt(*e.frozen.Round)) {
+			return fmt.Sprintf("its token of %s was made at %s, when its round was due", t.Authority, t.GenTime.UTC()), nil
+		}
+	}
+	return "", nil
+}
+
+// checkDraw repeats the selection.
+func (e *evidenceOf) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	if e.draw == nil {
+		return "", nil
+	}
+	d := e.draw
+	if fairdraw.Hash(fairdraw.Commitment(e.id, e.bound.Rules, d.Secret[:])) != e.commitment {
+		return "the revealed secret is not the one committed to", nil
+	}
+	if d.Root != e.frozen.Root {
+		return "it was drawn from another list than the frozen one", nil
+	}
+	if wrong, err := e.checkRandomness(ctx, tx); err != nil || wrong != "" {
+		return wrong, err
+	}
+	winners := fairdraw.Select(e.rules.Prizes, e.sold, fairdraw.NewStream(fairdraw.Entropy(d.Secret[:], e.id, e.frozen.Root, d.Randomness)))
+	return e.compare(ctx, tx, winners)
+}
+
+// checkRandomness checks that the draw has the randomness that its rules ask for.
+func (e *evidenceOf) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	if e.rules.Beacon == nil {
+		if e.draw.Trust != fairdraw.TrustOperator || len(e.draw.Randomness) != 0 {
+			return "it was drawn with randomness that its rules do not name", nil
+		}
+		return "", nil
+	}
+	round, ok, err := evidence.RoundOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "its round is not stored", nil
+	}
+	verified, err := e.chain.Verify(round.Number, round.Signature)
+	if err != nil {
+		return "the signature of its round is not the chain's", nil //nolint:nilerr // that is the finding
+	}
+	if e.draw.Trust != fairdraw.TrustBeacon || string(e.draw.Randomness) != string(verified.Randomness[:]) {
+		return "it was not drawn with the randomness of its round", nil
+	}
+	return "", nil
 }
 
 // compare compares the published winners and the awarded prizes with the expected ones.
-func compare(ctx context.Context, tx pgx.Tx, id uuid.UUID, want []triangle.Position, prizes int) (wrong string, err error) {
-	published, _, err := draw.Get(ctx, tx, id)
-	if err != nil {
-		return "", err
-	}
+func (e *evidenceOf) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.Winner) (wrong string, err error) {
+	want := fairdraw.Positions(winners)
 	var got []triangle.Position
-	for _, w := range published.Winners {
+	for _, w := range e.draw.Winners {
 		if w.Column != nil {
 			got = append(got, triangle.Position{Layer: w.Layer, Column: *w.Column})
 		}
 	}
-	if len(published.Winners) != prizes || !slices.Equal(got, want) {
+	if len(e.draw.Winners) != len(winners) || !slices.Equal(got, want) {
 		return "the published winners do not follow from the inputs", nil
 	}
-	rows, err := tx.Query(ctx, `SELECT layer, winning_column FROM prizes WHERE campaign_id = $1 AND winning_column IS NOT NULL ORDER BY number`, id)
+	rows, err := tx.Query(ctx, `SELECT layer, winning_column FROM prizes WHERE campaign_id = $1 AND winning_column IS NOT NULL ORDER BY number`, e.id)
 	if err != nil {
 		return "", err
 	}

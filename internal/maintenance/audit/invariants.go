@@ -89,11 +89,18 @@ var invariants = []invariant{
 		FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold <> positions_total`},
 	{"a sold-out campaign is no longer on sale", `
 		SELECT format('campaign %s', id) FROM campaigns WHERE state = 'active' AND positions_sold = positions_total`},
-	{"a campaign has a freeze when it is drawing or completed, and a draw when it is completed", `
+	{"a campaign is frozen only while it is drawing and when it is completed, and has a draw when it is completed", `
 		SELECT format('campaign %s is %s; freeze: %s, draw: %s', c.id, c.state, f.campaign_id IS NOT NULL, d.campaign_id IS NOT NULL)
 		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id
-		WHERE (f.campaign_id IS NOT NULL) <> (c.state IN ('drawing', 'completed'))
+		WHERE f.campaign_id IS NOT NULL AND c.state NOT IN ('drawing', 'completed')
+		   OR f.campaign_id IS NULL AND c.state = 'completed'
 		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
+	{"only a draw under way waits for something", `
+		SELECT format('campaign %s is %s, and its draw waits: %s', c.id, c.state, w.reason)
+		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state <> 'drawing'`},
+	{"a published campaign has its sealed secret", `
+		SELECT format('campaign %s', c.campaign_id) FROM commitments c
+		WHERE NOT EXISTS (SELECT FROM draw_secrets s WHERE s.campaign_id = c.campaign_id)`},
 	{"a queued job is in the outbox, or its payment goes on", `
 		SELECT format('job %s', j.id) FROM jobs j
 		WHERE j.state = 'queued' AND NOT EXISTS (SELECT FROM payments p WHERE p.purchase_id = j.purchase_id AND p.finished_at IS NULL)

@@ -76,7 +76,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, fixture.Logger(t)).Run(t.Context(), made); err != nil {
+	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, fixture.Logger(t)).Run(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
 	p.stuck(id)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -120,6 +121,9 @@ func check(settings Settings) error {
 	if err := v.RegisterValidation("quorum_of", isQuorumOf); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
+	if err := v.RegisterValidation("draw_keys", areDrawKeys); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	if err := v.RegisterValidation("secret", longEnough); err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -192,6 +196,8 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("is %v, must be at most %s", f.Value(), others(f))
 	case "startswith":
 		return "must begin with " + f.Param()
+	case "draw_keys":
+		return "must be at most 8 keys of 64 hex digits, separated by commas"
 	case "hexadecimal", "len":
 		return "must be 64 hex digits, as from: openssl rand -hex 32"
 	default:
@@ -214,6 +220,12 @@ func others(f validator.FieldError) string {
 	}
 	return strings.Join(names, " or ")
 }
+
+// drawKeys are up to eight keys of 64 hex digits; package seal reads them.
+var drawKeys = regexp.MustCompile(`^(\s*[0-9a-fA-F]{64}\s*(,\s*[0-9a-fA-F]{64}\s*){0,7})?$`)
+
+// areDrawKeys is the rule draw_keys. The values are never shown.
+func areDrawKeys(f validator.FieldLevel) bool { return drawKeys.MatchString(f.Field().String()) }
 
 // longEnough is the rule secret=N: at least N bytes, unlike min=N, which counts characters.
 func longEnough(f validator.FieldLevel) bool {

@@ -13,6 +13,7 @@ type Settings struct {
 	Locks       Locks       `mapstructure:"locks"`
 	API         API         `mapstructure:"api"`
 	Streams     Streams     `mapstructure:"streams"`
+	Proofs      Proofs      `mapstructure:"proofs"`
 	Tokens      Tokens      `mapstructure:"tokens"`
 	Limits      Limits      `mapstructure:"limits"`
 	Accept      Accept      `mapstructure:"accept"`
@@ -103,6 +104,13 @@ type API struct {
 	AsynqmonReadOnly         bool          `mapstructure:"asynqmon_read_only"`
 }
 
+// Proofs are the proof documents that are sent.
+type Proofs struct {
+	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=10000"`
+	MaxPerCaller int           `mapstructure:"max_per_caller" validate:"min=1,max=10000"`
+	Timeout      time.Duration `mapstructure:"timeout"        validate:"min=1s,max=1h"`
+}
+
 // Streams are the event streams of campaigns and jobs.
 type Streams struct {
 	Interval     time.Duration `mapstructure:"interval"       validate:"min=10ms,max=1m"`
@@ -130,11 +138,13 @@ type Tokens struct {
 
 // Limits bounds how often users and clients ask for changes. A rate of 0 is no limit.
 type Limits struct {
-	UserRate    int           `mapstructure:"user_rate"    validate:"min=0,max=100000"`
-	UserBurst   int           `mapstructure:"user_burst"   validate:"min=1,max=100000"`
-	ClientRate  int           `mapstructure:"client_rate"  validate:"min=0,max=1000000"`
-	ClientBurst int           `mapstructure:"client_burst" validate:"min=1,max=1000000"`
-	Budget      time.Duration `mapstructure:"budget"       validate:"min=1ms,max=10s"`
+	UserRate     int           `mapstructure:"user_rate"    validate:"min=0,max=100000"`
+	UserBurst    int           `mapstructure:"user_burst"   validate:"min=1,max=100000"`
+	ClientRate   int           `mapstructure:"client_rate"  validate:"min=0,max=1000000"`
+	ClientBurst  int           `mapstructure:"client_burst" validate:"min=1,max=1000000"`
+	AddressRate  int           `mapstructure:"address_rate"  validate:"min=0,max=1000000"`
+	AddressBurst int           `mapstructure:"address_burst" validate:"min=1,max=1000000"`
+	Budget       time.Duration `mapstructure:"budget"       validate:"min=1ms,max=10s"`
 }
 
 // Accept is how requests are stored as jobs, in batches.
@@ -204,11 +214,13 @@ type Wallets struct {
 	Timeout          time.Duration `mapstructure:"timeout"           validate:"min=10ms,max=1m"`
 }
 
-// Draw has the key of the draw secrets and the times of the execution lock.
+// Draw has the keys of the draw secrets and the times of the execution lock. A secret is
+// sealed with SecretKey; PreviousSecretKeys, separated by commas, open what it does not.
 type Draw struct {
-	SecretKey string        `mapstructure:"secret_key" validate:"omitempty,hexadecimal,len=64"`
-	Lease     time.Duration `mapstructure:"lease"      validate:"min=100ms,max=1h"`
-	Timeout   time.Duration `mapstructure:"timeout"    validate:"min=100ms,max=1h"`
+	SecretKey          string        `mapstructure:"secret_key"           validate:"omitempty,hexadecimal,len=64"`
+	PreviousSecretKeys string        `mapstructure:"previous_secret_keys" validate:"draw_keys"`
+	Lease              time.Duration `mapstructure:"lease"                validate:"min=100ms,max=1h"`
+	Timeout            time.Duration `mapstructure:"timeout"              validate:"min=100ms,max=1h"`
 }
 
 // Retention tells how long ended holds and final jobs are kept; Purchases is for

@@ -18,6 +18,7 @@ const Enabled = true
 var (
 	mu    sync.Mutex
 	hooks = fromEnvironment(os.Getenv("TRIPRIZE_TEST_FAILPOINTS"))
+	taken = make(map[string][]string) // guards, and what they are taken away from
 )
 
 type hook struct {
@@ -48,6 +49,31 @@ func Set(name, about string, do func()) (remove func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		hooks[name] = slices.DeleteFunc(hooks[name], func(other *hook) bool { return other == h })
+	}
+}
+
+// Off tells whether a test has taken the guard name away from what about names, so that
+// it can be seen what stands behind the guard. Only TakeAway does that.
+func Off(name string, about func() []string) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	for _, of := range taken[name] {
+		if slices.Contains(about(), of) {
+			return true
+		}
+	}
+	return false
+}
+
+// TakeAway takes the guard name away from about, until the returned function is called.
+func TakeAway(name, about string) (putBack func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	taken[name] = append(taken[name], about)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		taken[name] = slices.DeleteFunc(taken[name], func(other string) bool { return other == about })
 	}
 }
 

@@ -281,7 +281,7 @@ func TestConnectionsAreBoundedInAllAndByAddress(t *testing.T) {
 
 func TestTheWholeNetworkOfACustomerIsOneAddress(t *testing.T) {
 	t.Parallel()
-	of := func(ip string) any { return addressOf(remote{ip: net.ParseIP(ip)}) }
+	of := func(ip string) any { return AddressOf(remote{ip: net.ParseIP(ip)}) }
 	for a, b := range map[string]string{"2001:db8:1:2::3": "2001:db8:1:2:ffff::9", "192.0.2.1": "::ffff:192.0.2.1"} {
 		if of(a) != of(b) {
 			t.Errorf("%s and %s are two", a, b)

@@ -80,7 +80,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		address := addressOf(socket)
+		address := AddressOf(socket)
 		if bound := l.admit(address); bound != "" {
 			l.metrics.refused.WithLabelValues(bound).Inc()
 			_ = socket.SetWriteDeadline(time.Now().Add(acceptPause)) // a new socket has room for it
@@ -118,9 +118,9 @@ func (l *Listener) release(address netip.Addr) {
 	}
 }
 
-// addressOf returns the address that counts as one: of IPv6, the network that one
+// AddressOf returns the address that counts as one: of IPv6, the network that one
 // customer of a provider gets.
-func addressOf(socket net.Conn) netip.Addr {
+func AddressOf(socket net.Conn) netip.Addr {
 	remote, ok := socket.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}

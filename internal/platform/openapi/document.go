@@ -25,6 +25,7 @@ type Operation struct {
 	Method       string
 	Path         string   // as OpenAPI writes it: /v1/jobs/{job}
 	Roles        []string // who may call it; empty: anybody, without authentication
+	Open         bool     // without a credential too: security has {}
 	HasBody      bool
 	BodyOptional bool // the body may be left out; it is then {}
 	MaxBody      int  // the most bytes of the body (x-max-body-bytes)
@@ -121,6 +122,11 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	for _, role := range roles {
 		name, _ := role.(string)
 		o.Roles = append(o.Roles, name)
+	}
+	security, _ := operation["security"].([]any)
+	for _, scheme := range security {
+		needs, ok := scheme.(node)
+		o.Open = o.Open || ok && len(needs) == 0
 	}
 	base := "/paths/" + escape(path)
 	for _, place := range []struct {

@@ -33,6 +33,45 @@ func Later(err error) error {
 	return fmt.Errorf("%w: %w", ErrLater, err)
 }
 
+// LaterIn is Later with the time until the next delivery.
+func LaterIn(err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &delayed{error: Later(err), after: after}
+}
+
+// delayed is an error of Later that says when.
+type delayed struct {
+	error
+	after time.Duration
+}
+
+// Unwrap returns the error.
+func (d *delayed) Unwrap() error { return d.error }
+
+// Sooner returns that of two errors of Later or LaterIn whose next delivery comes first;
+// nil stands for none. One of Later comes at the usual delays, and before any of LaterIn
+// that is not shorter than the first of these.
+func Sooner(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case afterOf(b) < afterOf(a):
+		return b
+	}
+	return a
+}
+
+func afterOf(err error) time.Duration {
+	if d, ok := errors.AsType[*delayed](err); ok {
+		return d.after
+	}
+	return time.Second
+}
+
 // Share is how many tasks of a kind a process has in hand at once, and what does them.
 type Share struct {
 	Kind   string
@@ -110,9 +149,13 @@ func isLater(err error) bool {
 	return errors.Is(err, ErrLater) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retryDelay is 1, 2, 4 … 30 s by the number of failures so far, plus up to a
-// quarter, so that tasks that failed together do not come back together.
-func retryDelay(failures int, _ error, _ *asynq.Task) time.Duration {
+// retryDelay is what LaterIn says. Otherwise it is 1, 2, 4 … 30 s by the number of
+// failures so far, plus up to a quarter, so that tasks that failed together do not come
+// back together.
+func retryDelay(failures int, err error, _ *asynq.Task) time.Duration {
+	if d, ok := errors.AsType[*delayed](err); ok {
+		return max(d.after, 0)
+	}
 	delay := min(time.Second<<min(failures, 5), 30*time.Second)
 	return delay + rand.N(delay/4) //nolint:gosec // a jitter is no secret
 }

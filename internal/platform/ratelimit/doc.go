@@ -7,6 +7,9 @@
 //	ns:rate:user:<digest of client and user>  when the user has its whole burst again
 //	ns:rate:client:<digest of client>         the same for the client
 //
+// Requests without a credential are charged to their address ([Limiter.Address]), by each
+// process alone.
+//
 // The limit of a user is kept per client: two clients may use the same user name,
 // and must not use up each other's limit. A limit that is off is not checked.
 //

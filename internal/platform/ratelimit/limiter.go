@@ -15,9 +15,11 @@ import (
 // Limiter checks requests against the limits of their users and clients.
 type Limiter struct {
 	user, client *policy // nil: there is no such limit
+	address      *policy
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
 	alone        alone
+	strangers    alone // beside alone, so that they use up no room of those with a credential
 	budget       time.Duration
 
 	passed, limited, away prometheus.Counter
@@ -35,15 +37,17 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 	}
 	shared := newScripts(rdb, namespace, settings.Budget)
 	return &Limiter{
-		user:    newPolicy("user", settings.UserRate, settings.UserBurst),
-		client:  newPolicy("client", settings.ClientRate, settings.ClientBurst),
-		gcra:    redis_rate.NewLimiter(shared),
-		scripts: shared,
-		alone:   newAlone(),
-		budget:  settings.Budget,
-		passed:  outcomes.WithLabelValues("passed"),
-		limited: outcomes.WithLabelValues("limited"),
-		away:    outcomes.WithLabelValues("away"),
+		user:      newPolicy("user", settings.UserRate, settings.UserBurst),
+		client:    newPolicy("client", settings.ClientRate, settings.ClientBurst),
+		address:   newPolicy("address", settings.AddressRate, settings.AddressBurst),
+		gcra:      redis_rate.NewLimiter(shared),
+		scripts:   shared,
+		alone:     newAlone(),
+		strangers: newAlone(),
+		budget:    settings.Budget,
+		passed:    outcomes.WithLabelValues("passed"),
+		limited:   outcomes.WithLabelValues("limited"),
+		away:      outcomes.WithLabelValues("away"),
 	}
 }
 
@@ -58,6 +62,21 @@ func (l *Limiter) User(ctx context.Context, client, user string) Verdict {
 // Client charges one request to a client.
 func (l *Limiter) Client(ctx context.Context, client string) Verdict {
 	return l.charge(ctx, l.client, client)
+}
+
+// Address charges one request without a credential to the address that it comes from. Each
+// process counts alone: strangers cost Redis nothing.
+func (l *Limiter) Address(address string) Verdict {
+	if l.address == nil {
+		return Verdict{Allowed: true}
+	}
+	verdict := l.strangers.charge(l.address, l.address.key(address))
+	if verdict.Allowed {
+		l.passed.Inc()
+	} else {
+		l.limited.Inc()
+	}
+	return verdict
 }
 
 // charge charges one request to the limit p of owner. When Redis does not answer

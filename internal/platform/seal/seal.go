@@ -13,7 +13,7 @@ import (
 
 // ErrOpen means that a sealed secret cannot be opened: the key or the row is
 // another one, or bytes were changed.
-var ErrOpen = errors.New("seal: the secret cannot be opened with this draw.secret_key")
+var ErrOpen = errors.New("seal: the secret cannot be opened with draw.secret_key, nor with draw.previous_secret_keys")
 
 // format is the first byte of every sealed secret, so that a later format can be
 // recognised.

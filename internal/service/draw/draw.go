@@ -10,7 +10,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -22,13 +25,45 @@ import (
 // ErrBusy means that another worker has the execution lock: try again later.
 var ErrBusy = errors.New("draw: another worker is drawing this campaign")
 
+// Beacon asks relays for rounds of a chain. Every round that it returns is verified; an
+// error says that it has none, whatever the reason.
+type Beacon interface {
+	Round(ctx context.Context, chain beacon.Chain, number uint64) (beacon.Round, error)
+	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
+}
+
+// Witness asks timestamp authorities for tokens over the hash of a freeze record. It
+// returns those that answered with a token that verifies, and why the others did not.
+type Witness interface {
+	Stamp(ctx context.Context, digest fairdraw.Hash) ([]Token, error)
+}
+
+// Token is a verified RFC 3161 token.
+type Token struct {
+	Authority fairdraw.Hash // SHA-256 of its root certificate
+	DER       []byte
+	GenTime   time.Time
+	Accuracy  time.Duration // the true time is at most this much later
+}
+
+// Options are what a Drawer may have beside its database and keys. The zero value has no
+// beacon and no witness: draws whose rules need one wait, those of others go on.
+type Options struct {
+	Beacon   Beacon
+	Witness  Witness
+	Margin   time.Duration         // before a round is due: from then on no witness is asked
+	Registry prometheus.Registerer // nil: nothing is counted
+}
+
 // Drawer draws campaigns.
 type Drawer struct {
-	db     postgres.Pool
-	key    seal.Key
-	lease  time.Duration
-	limit  time.Duration
-	logger *slog.Logger
+	db      postgres.Pool
+	keys    seal.Ring
+	lease   time.Duration
+	limit   time.Duration
+	options Options
+	metrics *metrics
+	logger  *slog.Logger
 }
 
 // RowWait is how long an attempt should wait for a campaign that is locked elsewhere:
@@ -36,24 +71,37 @@ type Drawer struct {
 const RowWait = 100 * time.Millisecond
 
 // NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
-// wait for locks; key decrypts the campaigns' secrets.
-func NewDrawer(db postgres.Pool, key seal.Key, settings config.Draw, logger *slog.Logger) *Drawer {
-	return &Drawer{db: db, key: key, lease: settings.Lease, limit: settings.Timeout, logger: logger}
+// wait for locks; keys decrypt the campaigns' secrets.
+func NewDrawer(db postgres.Pool, keys seal.Ring, settings config.Draw, options Options, logger *slog.Logger) *Drawer {
+	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger}
 }
 
-// Run draws the campaign of a job and settles the job. When the campaign is drawn
-// already, the job gets the existing result; when it is not sold out, the job fails.
-// ErrBusy and campaign.ErrFenced (another worker took over) leave the job queued.
-// job.ErrSettled means that the job is final already.
+// Run does the draw of a job's campaign as far as it goes now, and settles the job at the
+// end. When the campaign is drawn already, the job gets the existing result; when its sale
+// goes on, the job fails. ErrBusy, campaign.ErrFenced (another worker took over) and a
+// *Waiting leave the job queued. job.ErrSettled means that the job is final already.
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	outcome, err := d.run(ctx, ref)
+	d.metrics.count(outcome, err)
+	return outcome, err
+}
+
+func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	known, err := job.Get(ctx, d.db, ref.ID)
 	if err != nil {
 		return job.Outcome{}, err
 	}
 	if known.State.Final() { // a late delivery
 		return job.Outcome{}, job.ErrSettled
+	}
+	wait, err := d.lookAhead(ctx, ref.CampaignID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if wait != nil {
+		return job.Outcome{}, d.putOff(ctx, ref, nil, wait)
 	}
 	var execution campaign.Execution
 	var claimed bool

@@ -19,7 +19,7 @@ import (
 // Service creates campaigns and changes their state.
 type Service struct {
 	db     postgres.Pool
-	key    seal.Key
+	key    seal.Ring
 	bounds campaign.Bounds
 	terms  Terms
 	render func(Details) any
@@ -36,7 +36,7 @@ type Terms struct {
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key seal.Key, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
+func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
 	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, terms: terms, render: render}
 }
 
@@ -74,8 +74,12 @@ func (s *Service) Create(ctx context.Context, r job.Request, d campaign.Draft) (
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return campaign.Create(ctx, tx, id, d) })
 }
 
-// Publish opens the sale of a pending campaign.
+// Publish opens the sale of a pending campaign. Of a large one the positions are made
+// before, in short transactions. When ctx ends meanwhile, the next call goes on with them.
 func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, error) {
+	if err := s.prepare(ctx, r.CampaignID); err != nil {
+		return job.Accepted{}, err
+	}
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.terms, id) })
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
@@ -22,7 +21,7 @@ const secretSize = 32
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw. A campaign
 // with a beacon binds itself to the chain of terms, and is refused when they have none.
-func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, terms Terms, id uuid.UUID) error {
+func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, terms Terms, id uuid.
 	if c.State != campaign.Pending {
 		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
 	}
-	layers, err := campaign.Layers(ctx, tx, id)
+	prices, err := pricesOf(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -45,18 +44,17 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Key, terms Terms, id uuid.
 	if err != nil {
 		return err
 	}
-	bound, err := commit(c, prizes, chain, key)
+	bound, secret, err := commit(c, prizes, chain)
 	if err != nil {
 		return err
-	}
-	prices := make([]money.Amount, len(layers))
-	for i, l := range layers {
-		prices[i] = l.Price
 	}
 	if err := inventory.Fill(ctx, tx, id, prices); err != nil {
 		return err
 	}
-	return campaign.Activate(ctx, tx, id, bound)
+	if err := campaign.Activate(ctx, tx, id, bound); err != nil {
+		return err
+	}
+	return evidence.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
 // chainOf returns how the rules name the chain that a campaign binds itself to, and keeps
@@ -75,18 +73,18 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
 }
 
-// commit makes a random secret and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon, key seal.Key) (campaign.Commitment, error) {
+// commit makes a random secret, and the commitment to rules and secret.
+func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
 	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain).Canonical()
 	if err != nil {
-		return campaign.Commitment{}, err
+		return campaign.Commitment{}, nil, err
 	}
-	secret := make([]byte, secretSize)
+	secret = make([]byte, secretSize)
 	_, _ = rand.Read(secret) // never fails
 	commitment := fairdraw.Commitment(c.ID, rules, secret)
-	return campaign.Commitment{Rules: rules, Commitment: commitment[:], SealedSecret: key.Seal(secret, c.ID[:])}, nil
+	return campaign.Commitment{Rules: rules, Commitment: commitment[:]}, secret, nil
 }

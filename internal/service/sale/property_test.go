@@ -195,7 +195,7 @@ func (m *model) draw(*rapid.T) func() {
 		m.mu.Lock()
 		draws := m.draws
 		m.mu.Unlock()
-		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, fixture.Logger(m.t))
+		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(m.t))
 		for _, ref := range draws {
 			_, _ = drawer.Run(m.t.Context(), ref) // busy, settled: the checks tell what became of it
 		}

@@ -107,5 +107,5 @@ func pointer[T any](v T) *T { return &v }
 
 // commitment is something to publish a campaign with.
 func commitment() campaign.Commitment {
-	return campaign.Commitment{Rules: []byte(`{}`), Commitment: make([]byte, 32), SealedSecret: []byte("sealed")}
+	return campaign.Commitment{Rules: []byte(`{}`), Commitment: make([]byte, 32)}
 }

@@ -11,29 +11,26 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func TestOnlyASoldOutCampaignIsFrozenAndOnlyWithItsWholeList(t *testing.T) {
+func TestOnlyTheDrawOfASoldOutCampaignBegins(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	for name, c := range map[string]struct {
-		reserved, sold, listed int
-		frozen                 bool
+		reserved, sold int
+		begins         bool
 	}{
-		"sold out":                  {0, 10, 10, true},
-		"one is free":               {0, 9, 9, false},
-		"one is free, but listed":   {0, 9, 10, false},
-		"one is reserved":           {1, 9, 10, false},
-		"the list is one too short": {0, 10, 9, false},
-		"the list is one too long":  {0, 10, 11, false},
-		"nothing is sold or listed": {0, 0, 0, false},
+		"sold out":        {0, 10, true},
+		"one is free":     {0, 9, false},
+		"one is reserved": {1, 9, false},
+		"nothing is sold": {0, 0, false},
 	} {
 		id := put(t, db, campaign.Active)
 		exec(t, db, `UPDATE campaigns SET positions_reserved = $2, positions_sold = $3, paused_at = now() WHERE id = $1`, id, c.reserved, c.sold)
-		before, root := everything(t, db, id), [32]byte{1, 2, 255}
-		err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Freeze(t.Context(), tx, id, root, c.listed) })
-		if c.frozen != (err == nil) {
+		before := everything(t, db, id)
+		err := attempt(t, db, func(tx pgx.Tx) error { return campaign.StartDraw(t.Context(), tx, id) })
+		if c.begins != (err == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !c.frozen {
+		if !c.begins {
 			if after := everything(t, db, id); after != before {
 				t.Errorf("%s: something changed:\n%s\n%s", name, before, after)
 			}
@@ -42,8 +39,8 @@ func TestOnlyASoldOutCampaignIsFrozenAndOnlyWithItsWholeList(t *testing.T) {
 		if now := get(t, db, id); now.State != campaign.Drawing || now.PausedAt != nil || now.DrawStartedAt == nil {
 			t.Errorf("%s: %+v", name, now)
 		}
-		if got, err := campaign.FrozenRoot(t.Context(), db, id); err != nil || got != root {
-			t.Errorf("%s: the root is %x, %v", name, got, err)
+		if sold, _, err := campaign.SoldNow(t.Context(), db, id); err != nil || sold != 10 {
+			t.Errorf("%s: %d are sold, %v", name, sold, err)
 		}
 	}
 }

@@ -28,6 +28,17 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
+// LockDrawing locks the row of a campaign and reports whether it is drawing.
+func LockDrawing(ctx context.Context, tx pgx.Tx, id uuid.UUID) (drawing bool, err error) {
+	if err := Lock(ctx, tx, id); err != nil {
+		return false, err
+	}
+	if err := tx.QueryRow(ctx, `SELECT state = 'drawing' FROM campaigns WHERE id = $1`, id).Scan(&drawing); err != nil {
+		return false, fmt.Errorf("campaign.LockDrawing(%s): %w", id, err)
+	}
+	return drawing, nil
+}
+
 // QueueLock locks the rows of several campaigns, by ascending id, and calls each
 // for every row it has locked: all of them, or with postgres.SkipLocked those
 // that were free. Statements queued after it see what was committed before the

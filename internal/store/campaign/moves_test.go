@@ -85,8 +85,8 @@ var moves = map[string]move{
 		campaign.QueueCancel(&b, id, "operator:ops", "")
 		return tx.SendBatch(t.Context(), &b).Close()
 	}, []campaign.State{campaign.Pending, campaign.Active}, fault.InternalError},
-	"freeze": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
-		return campaign.Freeze(t.Context(), tx, id, [32]byte{1}, 10)
+	"start the draw": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
+		return campaign.StartDraw(t.Context(), tx, id)
 	}, []campaign.State{campaign.Active}, fault.InternalError},
 	"claim": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		if _, ok, err := campaign.Claim(t.Context(), tx, id, lease); err != nil || !ok {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,8 +19,9 @@ type Progress struct {
 	State      State
 	Paused     bool
 	Counts     Counts
-	Board      int64       // the API's board_version: grows with every change of a position
-	GivingBack *GivingBack // of a cancelled campaign; see WithGivingBack
+	Board      int64         // the API's board_version: grows with every change of a position
+	GivingBack *GivingBack   // of a cancelled campaign; see WithGivingBack
+	Draw       *DrawProgress // of a campaign that is drawing; see WithDraw
 
 	// Version is a short hash of the other fields. Equal fields give an equal
 	// Version, in every process and at any time.
@@ -33,6 +35,22 @@ type GivingBack struct {
 	Done    int // given back, or listed for an app to do
 	Waiting int // for an operator
 	Over    bool
+}
+
+// DrawProgress is how far the draw of a campaign is. This store cannot read it: it is evidence.
+type DrawProgress struct {
+	FreezeHash string // hex; empty: not frozen yet
+	Round      *uint64
+	RoundDueAt *time.Time
+	Reason     string // what it waits for; empty: nothing
+	RetryAt    time.Time
+}
+
+// WithDraw returns the progress with how far the draw is.
+func (s Progress) WithDraw(d DrawProgress) Progress {
+	s.Draw = &d
+	s.Version = s.hash()
+	return s
 }
 
 // WithGivingBack returns the progress with how far the cancellation is.
@@ -73,12 +91,15 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 
 // hash returns 72 bits in 12 characters. The number at the front changes with the
 // list of fields, so that two releases never give different fields the same hash; only
-// cancelled campaigns have more fields.
+// campaigns that are cancelled or drawing have more fields.
 func (s Progress) hash() string {
 	text := fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
 		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)
 	if g := s.GivingBack; g != nil {
 		text = fmt.Appendf(text, " %d %d %d %t", g.Total, g.Done, g.Waiting, g.Over)
+	}
+	if d := s.Draw; d != nil { // the round is in the record
+		text = fmt.Appendf(text, " %s %q %d", d.FreezeHash, d.Reason, d.RetryAt.UnixMicro())
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])

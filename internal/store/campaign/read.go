@@ -103,17 +103,15 @@ func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) 
 
 // Commitment is what fixes the draw of a campaign since its publication.
 type Commitment struct {
-	Rules        []byte // canonical JSON
-	Commitment   []byte // 32 bytes
-	SealedSecret []byte // for package seal, bound to the campaign's id
+	Rules      []byte // canonical JSON
+	Commitment []byte // 32 bytes
 }
 
 // CommitmentOf returns the commitment of a published campaign, or false when the
 // campaign has none.
 func CommitmentOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Commitment, bool, error) {
 	var c Commitment
-	err := db.QueryRow(ctx, `SELECT rules, commitment, sealed_secret FROM commitments WHERE campaign_id = $1`, id).
-		Scan(&c.Rules, &c.Commitment, &c.SealedSecret)
+	err := db.QueryRow(ctx, `SELECT rules, commitment FROM commitments WHERE campaign_id = $1`, id).Scan(&c.Rules, &c.Commitment)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, false, nil
 	}

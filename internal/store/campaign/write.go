@@ -99,8 +99,7 @@ func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error 
 	if err := refused(tag.RowsAffected(), err, "only a pending campaign can be published"); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment, sealed_secret) VALUES ($1, $2, $3, $4)`,
-		id, string(c.Rules), c.Commitment, c.SealedSecret)
+	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment) VALUES ($1, $2, $3)`, id, string(c.Rules), c.Commitment)
 	if err != nil {
 		return fmt.Errorf("campaign.Activate: %w", err)
 	}

@@ -61,6 +61,16 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) 
 	return nil
 }
 
+// RecordOf returns the freeze record, canonical JSON. That of a freeze without one follows
+// from its columns and the commitment.
+func (f Freeze) RecordOf(commitment fairdraw.Hash) ([]byte, error) {
+	if f.Record != nil {
+		return f.Record, nil
+	}
+	return fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: commitment,
+		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt)}.Canonical()
+}
+
 // SubtreesOf returns the stored nodes of a frozen tree in order; none, if the campaign was
 // frozen by a release that stored none.
 func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Subtree, error) {

@@ -48,3 +48,31 @@ func WaitOf(ctx context.Context, db postgres.DB, id uuid.UUID) (w Wait, ok bool,
 	}
 	return w, true, nil
 }
+
+// Now returns the time of the database's clock, which decides what is due.
+func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
+	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("evidence.Now: %w", err)
+	}
+	return now, nil
+}
+
+// Waits is how many draws wait, and since when the first of their campaigns is drawing;
+// zero when none waits.
+type Waits struct {
+	Count int
+	Since time.Duration
+}
+
+// CountWaits counts the draws that wait for something now.
+func CountWaits(ctx context.Context, db postgres.DB) (w Waits, err error) {
+	var seconds float64
+	err = db.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)
+		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id`).Scan(&w.Count, &seconds)
+	if err != nil {
+		return Waits{}, fmt.Errorf("evidence.CountWaits: %w", err)
+	}
+	w.Since = time.Duration(seconds * float64(time.Second))
+	return w, nil
+}

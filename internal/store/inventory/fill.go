@@ -3,6 +3,9 @@ package inventory
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 
@@ -11,33 +14,152 @@ import (
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
+	"triprize/internal/platform/postgres"
 )
 
-// Fill makes the positions of a campaign, each with the price of its layer
-// (prices[0] is layer 1) and a rank from a new secret permutation.
+// FillStep is the most positions that one statement makes or deletes. A step takes a
+// small part of postgres.statement_timeout.
+const FillStep = 10_000
+
+// Filler makes the positions of one campaign, each with the price of its layer and a rank
+// from a new secret permutation. It is for one goroutine. All its functions need the lock
+// of a campaign that is not published.
+//
+// How far it has come stands in position_fills, so another process can go on. While there
+// is a row, nobody is shown the positions.
+type Filler struct {
+	campaignID uuid.UUID
+	seed       []byte
+	ranks      []int // the permutation of seed
+}
+
+// NewFiller returns a Filler.
+func NewFiller(campaignID uuid.UUID) *Filler { return &Filler{campaignID: campaignID} }
+
+// Fill makes what is missing of the positions, in the transaction that publishes the
+// campaign: they are shown from its commit on. prices[0] is that of layer 1.
 func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, prices []money.Amount) error {
-	ranks := permutation(triangle.Count(len(prices)))
-	rows := make([][]any, 0, len(ranks))
-	for p := range triangle.All(len(prices)) {
-		rows = append(rows, []any{campaignID, p.Layer, p.Column, ranks[len(rows)], prices[p.Layer-1]})
+	f := NewFiller(campaignID)
+	for {
+		done, err := f.Step(ctx, tx, prices)
+		if err != nil {
+			return err
+		}
+		if done {
+			break
+		}
 	}
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{"positions"},
-		[]string{"campaign_id", "layer", "col", "rank", "price"}, pgx.CopyFromRows(rows))
-	if err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, campaignID); err != nil {
 		return fmt.Errorf("inventory.Fill(%s): %w", campaignID, err)
 	}
 	return nil
 }
 
-// permutation returns 0 … n-1 in a secret random order.
-func permutation(n int) []int {
-	var seed [32]byte
-	_, _ = rand.Read(seed[:]) // never fails
-	source := mathrand.NewChaCha8(seed)
+// fill is a row of position_fills.
+type fill struct {
+	draft, seed []byte
+	made        int
+}
+
+// Step makes the next positions, FillStep at most. Those of another draft are deleted
+// first, as many in a step. done tells that all are there.
+func (f *Filler) Step(ctx context.Context, tx pgx.Tx, prices []money.Amount) (done bool, err error) {
+	var now fill
+	total, draft := triangle.Count(len(prices)), draftOf(prices)
+	err = tx.QueryRow(ctx, `SELECT draft, seed, made FROM position_fills WHERE campaign_id = $1`, f.campaignID).Scan(&now.draft, &now.seed, &now.made)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && total <= FillStep: // the caller publishes them in this transaction
+		return true, f.make(ctx, tx, fill{seed: newSeed()}, prices, total)
+	case errors.Is(err, pgx.ErrNoRows):
+		now = fill{draft: draft[:], seed: newSeed()}
+		_, err = tx.Exec(ctx, `INSERT INTO position_fills (campaign_id, draft, seed, made) VALUES ($1, $2, $3, 0)`, f.campaignID, now.draft, now.seed)
+	case err == nil && string(now.draft) != string(draft[:]):
+		return false, f.empty(ctx, tx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("inventory.Filler.Step(%s): %w", f.campaignID, err)
+	}
+	n := min(FillStep, total-now.made)
+	if n == 0 {
+		return true, nil
+	}
+	if err := f.make(ctx, tx, now, prices, n); err != nil {
+		return false, err
+	}
+	tag, err := tx.Exec(ctx, `UPDATE position_fills SET made = made + $2 WHERE campaign_id = $1 AND made = $3`, f.campaignID, n, now.made)
+	if err == nil {
+		err = postgres.Exactly(1, "fills")(tag)
+	}
+	if err != nil {
+		return false, fmt.Errorf("inventory.Filler.Step(%s): %w", f.campaignID, err)
+	}
+	return now.made+n == total, nil
+}
+
+// make inserts n positions after those that are made.
+func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, prices []money.Amount, n int) error {
+	if f.ranks == nil || string(f.seed) != string(now.seed) || len(f.ranks) != triangle.Count(len(prices)) {
+		f.seed, f.ranks = now.seed, permutation([32]byte(now.seed), triangle.Count(len(prices)))
+	}
+	rows := make([][]any, 0, n)
+	at := -1
+	for p := range triangle.All(len(prices)) {
+		if at++; at < now.made {
+			continue
+		}
+		if len(rows) == n {
+			break
+		}
+		rows = append(rows, []any{f.campaignID, p.Layer, p.Column, f.ranks[at], prices[p.Layer-1]})
+	}
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"positions"},
+		[]string{"campaign_id", "layer", "col", "rank", "price"}, pgx.CopyFromRows(rows))
+	if err != nil {
+		return fmt.Errorf("inventory.Filler.make(%s): %w", f.campaignID, err)
+	}
+	return nil
+}
+
+// empty deletes positions that were made for another draft. With the last of them it
+// deletes the row that says so. Until then the row fits no draft, not even the old one.
+func (f *Filler) empty(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `
+		DELETE FROM positions WHERE ctid = ANY(ARRAY(
+			SELECT ctid FROM positions WHERE campaign_id = $1 LIMIT $2))`, f.campaignID, FillStep)
+	switch {
+	case err != nil:
+	case tag.RowsAffected() < FillStep:
+		_, err = tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, f.campaignID)
+	default:
+		_, err = tx.Exec(ctx, `UPDATE position_fills SET draft = NULL WHERE campaign_id = $1`, f.campaignID)
+	}
+	if err != nil {
+		return fmt.Errorf("inventory.Filler.empty(%s): %w", f.campaignID, err)
+	}
+	return nil
+}
+
+// draftOf identifies what positions are made from.
+func draftOf(prices []money.Amount) [sha256.Size]byte {
+	text := make([]byte, 0, 8*len(prices))
+	for _, p := range prices {
+		text = binary.BigEndian.AppendUint64(text, uint64(p)) //nolint:gosec // the two's complement is what is meant
+	}
+	return sha256.Sum256(text)
+}
+
+func newSeed() []byte {
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed) // never fails
+	return seed
+}
+
+// permutation returns 0 … n-1 in the random order of a secret seed.
+func permutation(seed [32]byte, n int) []int {
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
-	mathrand.New(source).Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] }) //nolint:gosec // ChaCha8 with a secret seed is a cryptographic generator
+	mathrand.New(mathrand.NewChaCha8(seed)).Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] }) //nolint:gosec // ChaCha8 with a secret seed is a cryptographic generator
 	return order
 }

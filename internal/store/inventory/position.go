@@ -51,6 +51,8 @@ const (
 		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
 		coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
 		CASE WHEN NOT ` + isOver + ` THEN board_version END`
+	// made is true when the positions of campaign $1 are not still being made.
+	made = `NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1)`
 )
 
 func scanPosition(row pgx.CollectableRow) (p Position, err error) {
@@ -65,7 +67,7 @@ func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 // All returns every position of a campaign by layer and column. Before publication
 // there are none.
 func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position, error) {
-	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 ORDER BY layer, col`, campaignID)
+	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND `+made+` ORDER BY layer, col`, campaignID)
 	if err != nil {
 		return nil, fmt.Errorf("inventory.All(%s): %w", campaignID, err)
 	}
@@ -117,7 +119,7 @@ func Since(all []Position, version int64) []Position {
 
 // Get returns one position, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at triangle.Position) (Position, error) {
-	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3`,
+	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3 AND `+made,
 		campaignID, at.Layer, at.Column)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Position{}, fault.New(fault.NotFound, "there is no position %d/%d in campaign %s", at.Layer, at.Column, campaignID)
@@ -144,7 +146,7 @@ func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]
 		       count(*) FILTER (WHERE state = 'available' OR `+isOver+`),
 		       count(*) FILTER (WHERE state IN ('held', 'reserved') AND NOT `+isOver+`),
 		       count(*) FILTER (WHERE state = 'sold')
-		FROM positions WHERE campaign_id = $1 GROUP BY layer ORDER BY layer`, campaignID)
+		FROM positions WHERE campaign_id = $1 AND `+made+` GROUP BY layer ORDER BY layer`, campaignID)
 	if err != nil {
 		return nil, fmt.Errorf("inventory.CountByLayer(%s): %w", campaignID, err)
 	}

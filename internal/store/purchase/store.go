@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
@@ -97,25 +96,6 @@ func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID,
 		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
 	}
 	return list, nil
-}
-
-// SoldList returns every sold position of a campaign, by layer and column, with the
-// data of its leaf in the frozen list.
-func SoldList(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]fairdraw.Sold, error) {
-	sold, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Sold, err error) {
-		var nonce []byte
-		err = row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
-		copy(s.Nonce[:], nonce)
-		return s, err
-	}, `
-		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
-		FROM positions s JOIN purchases p ON p.id = s.purchase_id
-		WHERE s.campaign_id = $1 AND s.state = 'sold'
-		ORDER BY s.layer, s.col`, campaignID)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.SoldList(%s): %w", campaignID, err)
-	}
-	return sold, nil
 }
 
 // QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It

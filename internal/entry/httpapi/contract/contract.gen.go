@@ -54,6 +54,17 @@ const (
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
+// Defines values for DrawProofTrust.
+const (
+	DrawProofTrustBeacon   DrawProofTrust = "beacon"
+	DrawProofTrustOperator DrawProofTrust = "operator"
+)
+
+// Defines values for DrawProofVersion.
+const (
+	TriprizeDraw1 DrawProofVersion = "triprize-draw/1"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
@@ -114,6 +125,11 @@ const (
 	PositionStateHeld      PositionState = "held"
 	PositionStateReserved  PositionState = "reserved"
 	PositionStateSold      PositionState = "sold"
+)
+
+// Defines values for ProofWinnerAwarded.
+const (
+	False ProofWinnerAwarded = false
 )
 
 // Defines values for PurchaseState.
@@ -369,7 +385,10 @@ type CampaignEvent struct {
 
 	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
-	Paused       bool  `json:"paused"`
+
+	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze, and when the campaign is completed: then read the draw.
+	Draw   *DrawProgress `json:"draw"`
+	Paused bool          `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
@@ -571,7 +590,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust Who must be trusted for a fair draw.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
 	Trust *string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -580,10 +599,86 @@ type Draw struct {
 	// Root The Merkle root of the buyers, in hex; once the sale is frozen.
 	Root *string `json:"root"`
 
-	// Secret Hex, once drawn.
+	// Secret Hex, once drawn; with a beacon once frozen.
 	Secret     *string    `json:"secret"`
 	Winners    []Winner   `json:"winners"`
 	ExecutedAt *time.Time `json:"executed_at"`
+
+	// Freeze What is drawn from; null before the freeze. It never changes.
+	Freeze *Freeze `json:"freeze"`
+
+	// Round The round of the beacon that the draw takes; null without a beacon, and before the freeze.
+	Round *int64 `json:"round"`
+
+	// RoundDueAt When that round is due: nobody can know it before.
+	RoundDueAt *time.Time `json:"round_due_at"`
+
+	// Witnesses Who has timestamped the freeze record. Empty after the draw: it is unwitnessed.
+	Witnesses []Witness `json:"witnesses"`
+
+	// Waiting What the draw waits for; null when it waits for nothing.
+	Waiting *DrawWait `json:"waiting"`
+}
+
+// DrawProgress How far the draw of a sold-out campaign is.
+type DrawProgress struct {
+	// FreezeHash Of the freeze record, in hex; null while the freeze itself waits.
+	FreezeHash *string    `json:"freeze_hash"`
+	Round      *int64     `json:"round"`
+	RoundDueAt *time.Time `json:"round_due_at"`
+	Waiting    *DrawWait  `json:"waiting"`
+}
+
+// DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
+type DrawProof struct {
+	Beacon *ProofBeacon `json:"beacon"`
+
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Commitment 32 bytes in lower-case hex.
+	Commitment Hash `json:"commitment"`
+	Count      int  `json:"count"`
+
+	// FreezeHash 32 bytes in lower-case hex.
+	FreezeHash Hash `json:"freeze_hash"`
+
+	// FrozenAt RFC 3339 in UTC with six digits of the second.
+	FrozenAt string `json:"frozen_at"`
+
+	// Root 32 bytes in lower-case hex.
+	Root  Hash   `json:"root"`
+	Round *int64 `json:"round"`
+
+	// Rules As they were published, canonical JSON.
+	Rules json.RawMessage `json:"rules"`
+
+	// Secret 32 bytes in lower-case hex.
+	Secret Hash `json:"secret"`
+
+	// Sold By layer and column.
+	Sold    []SoldLine       `json:"sold"`
+	Trust   DrawProofTrust   `json:"trust"`
+	Version DrawProofVersion `json:"version"`
+	Winners []ProofWinner    `json:"winners"`
+
+	// Witness RFC 3161 tokens; empty: unwitnessed.
+	Witness []string `json:"witness"`
+}
+
+// DrawProofTrust defines model for DrawProof.Trust.
+type DrawProofTrust string
+
+// DrawProofVersion defines model for DrawProof.Version.
+type DrawProofVersion string
+
+// DrawWait What a draw waits for.
+type DrawWait struct {
+	// Reason For people.
+	Reason string `json:"reason"`
+
+	// RetryAt When the draw goes on, or tries again.
+	RetryAt time.Time `json:"retry_at"`
 }
 
 // FieldError defines model for FieldError.
@@ -592,6 +687,18 @@ type FieldError struct {
 	Pointer string `json:"pointer"`
 	Detail  string `json:"detail"`
 }
+
+// Freeze The freeze record of a campaign, with its hash.
+type Freeze struct {
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: what witnesses timestamp, and what the proof carries.
+	Hash string `json:"hash"`
+
+	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
+	Record json.RawMessage `json:"record"`
+}
+
+// Hash 32 bytes in lower-case hex.
+type Hash = string
 
 // Health defines model for Health.
 type Health struct {
@@ -930,6 +1037,67 @@ type Problem struct {
 	Advice string `json:"advice,omitempty"`
 }
 
+// ProofBeacon The round of the beacon, and the chain that it belongs to.
+type ProofBeacon struct {
+	BeaconID string `json:"beacon_id"`
+
+	// ChainHash 32 bytes in lower-case hex.
+	ChainHash Hash `json:"chain_hash"`
+
+	// GenesisSeed Hex.
+	GenesisSeed string `json:"genesis_seed"`
+
+	// GenesisTime Unix seconds.
+	GenesisTime int64 `json:"genesis_time"`
+	PeriodS     int   `json:"period_s"`
+
+	// PublicKey Hex.
+	PublicKey string `json:"public_key"`
+
+	// Randomness 32 bytes in lower-case hex.
+	Randomness Hash  `json:"randomness"`
+	Round      int64 `json:"round"`
+
+	// Signature Hex.
+	Signature string `json:"signature"`
+}
+
+// ProofLeaf defines model for ProofLeaf.
+type ProofLeaf struct {
+	Column int `json:"column"`
+
+	// Index From 0, in the order of layer and column.
+	Index int `json:"index"`
+	Layer int `json:"layer"`
+
+	// Nonce Who knows it can show whose line this is.
+	Nonce string `json:"nonce"`
+
+	// Path The inclusion path of RFC 9162, from the leaf up.
+	Path []Hash `json:"path"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
+	UserID UserID `json:"user_id"`
+}
+
+// ProofWinner The outcome of a prize. One that is not awarded has `awarded` false, and no column and purchase.
+type ProofWinner struct {
+	Awarded *ProofWinnerAwarded `json:"awarded,omitempty"`
+	Column  *int                `json:"column,omitempty"`
+	Layer   int                 `json:"layer"`
+	Name    string              `json:"name"`
+	Prize   int                 `json:"prize"`
+
+	// PurchaseID A UUID.
+	PurchaseID *ID `json:"purchase_id,omitempty"`
+}
+
+// ProofWinnerAwarded defines model for ProofWinner.Awarded.
+type ProofWinnerAwarded bool
+
 // Purchase defines model for Purchase.
 type Purchase struct {
 	// ID A UUID.
@@ -988,6 +1156,19 @@ type PurchaseItem struct {
 type PurchasePage struct {
 	Purchases  []Purchase          `json:"purchases"`
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
+}
+
+// PurchaseProof Where the positions of a purchase stand in the frozen list.
+type PurchaseProof struct {
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Count Leaves under the root.
+	Count  int         `json:"count"`
+	Leaves []ProofLeaf `json:"leaves"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
 }
 
 // PurchaseRequest defines model for PurchaseRequest.
@@ -1122,6 +1303,18 @@ type Settlement struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+}
+
+// SoldLine A sold position. It does not show who the buyer is.
+type SoldLine struct {
+	Column int `json:"column"`
+
+	// Holder H(nonce || user_id).
+	Holder Hash `json:"holder"`
+	Layer  int  `json:"layer"`
+
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
 }
 
 // StreamEnd The data of the event `end` of a stream.
@@ -1356,6 +1549,13 @@ type Winner struct {
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 }
 
+// Witness A timestamp of the freeze record (RFC 3161).
+type Witness struct {
+	// Authority SHA-256 of the authority's root certificate, in hex.
+	Authority string    `json:"authority"`
+	Time      time.Time `json:"time"`
+}
+
 // AuthorizationID A UUID.
 type AuthorizationID = ID
 
@@ -1519,6 +1719,12 @@ type RequestDrawParams struct {
 
 	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
+// GetDrawProofParams defines parameters for GetDrawProof.
+type GetDrawProofParams struct {
+	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // StreamCampaignParams defines parameters for StreamCampaign.
@@ -1908,6 +2114,9 @@ type ServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(c *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error
+	// GetDrawProof Read the proof of a draw
+	// (GET /v1/campaigns/{campaign}/draw/proof)
+	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(c *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error
@@ -1965,6 +2174,9 @@ type ServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
+	// GetPurchaseProof Prove that a purchase takes part in the draw
+	// (GET /v1/purchases/{purchase}/proof)
+	GetPurchaseProof(c *fiber.Ctx, purchase PurchaseID) error
 	// ListWaitingRefunds List the refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(c *fiber.Ctx, params ListWaitingRefundsParams) error
@@ -2381,6 +2593,57 @@ func (siw *ServerInterfaceWrapper) RequestDraw(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RequestDraw(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetDrawProof operation middleware
+func (siw *ServerInterfaceWrapper) GetDrawProof(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDrawProofParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetDrawProof(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3406,6 +3669,35 @@ func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetPurchaseProof operation middleware
+func (siw *ServerInterfaceWrapper) GetPurchaseProof(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetPurchaseProof(c, purchase)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListWaitingRefunds operation middleware
 func (siw *ServerInterfaceWrapper) ListWaitingRefunds(c *fiber.Ctx) error {
 
@@ -4402,6 +4694,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.RequestDraw)
 
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/proof", wrapper.GetDrawProof)
+
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/positions", wrapper.ListPositions)
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/positions/:layer/:column", wrapper.GetPosition)
@@ -4409,6 +4703,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/events", wrapper.StreamCampaign)
 
 	router.Get(options.BaseURL+"/v1/purchases/:purchase", wrapper.GetPurchase)
+
+	router.Get(options.BaseURL+"/v1/purchases/:purchase/proof", wrapper.GetPurchaseProof)
 
 	router.Post(options.BaseURL+"/v1/purchases/:purchase/cancel", wrapper.CancelPurchase)
 
@@ -5583,6 +5879,29 @@ func (response GetDraw404ApplicationProblemPlusJSONResponse) VisitGetDrawRespons
 	return ctx.JSON(&response.Body)
 }
 
+type GetDraw429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response GetDraw429ApplicationProblemPlusJSONResponse) VisitGetDrawResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetDraw500ApplicationProblemPlusJSONResponse struct {
 	InternalErrorApplicationProblemPlusJSONResponse
 }
@@ -5818,6 +6137,182 @@ type RequestDraw503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RequestDraw503ApplicationProblemPlusJSONResponse) VisitRequestDrawResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProofRequestObject struct {
+	Campaign CampaignID `json:"campaign"`
+	Params   GetDrawProofParams
+}
+
+type GetDrawProofResponseObject interface {
+	VisitGetDrawProofResponse(ctx *fiber.Ctx) error
+}
+
+type GetDrawProof200ResponseHeaders struct {
+	CacheControl *string
+	ETag         *string
+	XRequestID   *string
+}
+
+type GetDrawProof200JSONResponse struct {
+	Body    DrawProof
+	Headers GetDrawProof200ResponseHeaders
+}
+
+func (response GetDrawProof200JSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof304Response = NotModifiedResponse
+
+func (response GetDrawProof304Response) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.ETag != nil {
+		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	ctx.Status(304)
+	return nil
+}
+
+type GetDrawProof400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof400ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof401ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof403ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof404ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof409ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof429ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof500ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDrawProof503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetDrawProof503ApplicationProblemPlusJSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -9094,6 +9589,127 @@ func (response CancelPurchase503ApplicationProblemPlusJSONResponse) VisitCancelP
 	return ctx.JSON(&response.Body)
 }
 
+type GetPurchaseProofRequestObject struct {
+	Purchase PurchaseID `json:"purchase"`
+}
+
+type GetPurchaseProofResponseObject interface {
+	VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error
+}
+
+type GetPurchaseProof200ResponseHeaders struct {
+	CacheControl *string
+	XRequestID   *string
+}
+
+type GetPurchaseProof200JSONResponse struct {
+	Body    PurchaseProof
+	Headers GetPurchaseProof200ResponseHeaders
+}
+
+func (response GetPurchaseProof200JSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof401ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof403ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof404ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof409ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof500ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchaseProof503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchaseProof503ApplicationProblemPlusJSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListWaitingRefundsRequestObject struct {
 	Params ListWaitingRefundsParams
 }
@@ -12018,6 +12634,9 @@ type StrictServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (RequestDrawResponseObject, error)
+	// GetDrawProof Read the proof of a draw
+	// (GET /v1/campaigns/{campaign}/draw/proof)
+	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (GetDrawProofResponseObject, error)
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (StreamCampaignResponseObject, error)
@@ -12075,6 +12694,9 @@ type StrictServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
+	// GetPurchaseProof Prove that a purchase takes part in the draw
+	// (GET /v1/purchases/{purchase}/proof)
+	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (GetPurchaseProofResponseObject, error)
 	// ListWaitingRefunds List the refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (ListWaitingRefundsResponseObject, error)
@@ -12375,6 +12997,34 @@ func (sh *strictHandler) RequestDraw(ctx *fiber.Ctx, campaign CampaignID, params
 		return err
 	} else if validResponse, ok := response.(RequestDrawResponseObject); ok {
 		if err := validResponse.VisitRequestDrawResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDrawProof operation middleware
+func (sh *strictHandler) GetDrawProof(ctx *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error {
+	var request GetDrawProofRequestObject
+
+	request.Campaign = campaign
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDrawProof(ctx.UserContext(), request.(GetDrawProofRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDrawProof")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDrawProofResponseObject); ok {
+		if err := validResponse.VisitGetDrawProofResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -12981,6 +13631,33 @@ func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, par
 		return err
 	} else if validResponse, ok := response.(CancelPurchaseResponseObject); ok {
 		if err := validResponse.VisitCancelPurchaseResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetPurchaseProof operation middleware
+func (sh *strictHandler) GetPurchaseProof(ctx *fiber.Ctx, purchase PurchaseID) error {
+	var request GetPurchaseProofRequestObject
+
+	request.Purchase = purchase
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetPurchaseProof(ctx.UserContext(), request.(GetPurchaseProofRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetPurchaseProof")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetPurchaseProofResponseObject); ok {
+		if err := validResponse.VisitGetPurchaseProofResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

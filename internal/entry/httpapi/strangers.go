@@ -1,0 +1,46 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/slots"
+)
+
+// Bounds of requests without a credential in a process. However many come, those of
+// clients find most of the connections to Postgres free.
+const (
+	strangersWaiting   = 256 // at once, with those that are served
+	strangersOfAddress = 16  // of these
+	strangersServed    = 2   // at once
+	strangersPatience  = 2 * time.Second
+)
+
+// strangers bounds how many requests without a credential are served at once. It has
+// nothing to do with how often they may come: that is a rate limit.
+type strangers struct {
+	waiting *slots.Slots
+	served  *semaphore.Weighted
+}
+
+func newStrangers() *strangers {
+	return &strangers{waiting: slots.New("requests without a key", strangersWaiting), served: semaphore.NewWeighted(strangersServed)}
+}
+
+// enter waits for a place. The Error is rate-limited or overloaded.
+func (s *strangers) enter(ctx context.Context, address string) (leave func(), err error) {
+	release, err := s.waiting.Acquire(address, strangersOfAddress)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, strangersPatience)
+	defer cancel()
+	if err := s.served.Acquire(bounded, 1); err != nil {
+		release()
+		return nil, fault.Wrap(fault.Overloaded, err, "too many requests without a key are waiting; retry later, or send one with a key")
+	}
+	return func() { s.served.Release(1); release() }, nil
+}

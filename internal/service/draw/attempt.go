@@ -1,0 +1,121 @@
+package draw
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/job"
+)
+
+// attempt is one attempt at a draw, under a claim on it.
+type attempt struct {
+	*Drawer
+	plan
+	ref       job.Ref
+	execution campaign.Execution
+
+	frozen evidence.Freeze
+	secret *fairdraw.Hash      // nil: not opened yet
+	sold   []fairdraw.SoldLine // the list under the frozen root; nil: not read yet
+}
+
+// execute does the steps of a draw under a claim. When they do not come to the end it
+// releases the lock.
+func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution) (job.Outcome, error) {
+	held, stop := d.keepAlive(ctx, execution)
+	defer stop()
+	a := &attempt{Drawer: d, ref: ref, execution: execution}
+	a.hit("draw.claimed")
+	outcome, err := a.steps(held)
+	if err == nil {
+		a.hit("draw.recorded")
+		return outcome, nil
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
+	defer cancel()
+	if wait, ok := errors.AsType[*Waiting](err); ok {
+		return job.Outcome{}, d.putOff(release, ref, &execution, wait)
+	}
+	lost := postgres.Persist(release, func() error { // the row may be locked for a moment
+		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
+	})
+	if lost != nil && !errors.Is(lost, campaign.ErrFenced) {
+		d.logger.Warn("execution lock not released; it ends with its lease", "campaign", ref.CampaignID, "error", lost)
+	}
+	return job.Outcome{}, err
+}
+
+// steps does every step whose result is not stored yet. Each may be the first of an
+// attempt, as the one before may have ended with a worker that died.
+func (a *attempt) steps(ctx context.Context) (outcome job.Outcome, err error) {
+	if a.plan, err = planOf(ctx, a.db, a.ref.CampaignID); err != nil {
+		return outcome, err
+	}
+	if err := a.freeze(ctx); err != nil {
+		return outcome, err
+	}
+	if err := a.witness(ctx); err != nil {
+		return outcome, err
+	}
+	randomness, err := a.await(ctx)
+	if err != nil {
+		return outcome, err
+	}
+	winners, err := a.choose(ctx, randomness)
+	if err != nil {
+		return outcome, err
+	}
+	a.hit("draw.record")
+	return a.record(ctx, randomness, winners)
+}
+
+// fenced runs a transaction that begins with the fence: it fails with campaign.ErrFenced
+// when the claim is lost, and the campaign stays locked until its end.
+func (a *attempt) fenced(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
+		if err := a.execution.Renew(ctx, tx); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+func (a *attempt) hit(name string) {
+	failpoint.Hit(name, func() []string { return []string{a.ref.CampaignID.String()} })
+}
+
+// keepAlive renews the claim three times per lease. The context it returns ends when
+// the claim is lost.
+func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (held context.Context, stop func()) {
+	held, lose := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(d.lease / 3)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-held.Done():
+				return
+			case <-ticker.C:
+			}
+			err := postgres.InTx(held, d.db, func(tx pgx.Tx) error { return execution.Renew(held, tx) })
+			if errors.Is(err, campaign.ErrFenced) {
+				lose(err)
+				return
+			} // try again after another error; the fence decides in the end
+		}
+	}()
+	return held, func() {
+		lose(nil)
+		<-done
+	}
+}

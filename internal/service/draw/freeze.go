@@ -1,0 +1,194 @@
+package draw
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/purchase"
+)
+
+// latestPatience bounds the question which round is the newest. It is asked for safety
+// only: a record is as good without an answer.
+const latestPatience = 5 * time.Second
+
+// freeze computes and stores the freeze record, or reads the stored one. From its commit
+// on it is public what is drawn, from what, and which round decides.
+func (a *attempt) freeze(ctx context.Context) error {
+	frozen, ok, err := evidence.FreezeOf(ctx, a.db, a.ref.CampaignID)
+	if err != nil {
+		return err
+	}
+	if ok {
+		a.frozen = frozen
+		return a.checkFrozen()
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	if a.rules.Beacon != nil {
+		a.noteLatest(ctx)
+	}
+	tree, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	a.hit("draw.freeze")
+	err = a.fenced(ctx, func(tx pgx.Tx) error {
+		if a.frozen, err = a.newFreeze(ctx, tx, tree); err != nil {
+			return err
+		}
+		return evidence.InsertFreeze(ctx, tx, a.frozen, tree.Subtrees())
+	})
+	if err != nil {
+		return err
+	}
+	a.hit("draw.frozen")
+	return nil
+}
+
+// newFreeze is the freeze of a list at this moment of the database's clock. With a clock
+// that is too far behind the beacon there is none: verifiers would refuse its round.
+func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree) (f evidence.Freeze, err error) {
+	id := a.ref.CampaignID
+	sold, now, err := campaign.SoldNow(ctx, tx, id)
+	if err != nil {
+		return f, err
+	}
+	if sold != tree.Count() {
+		return f, fmt.Errorf("draw.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
+	}
+	f = evidence.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
+	if a.rules.Beacon != nil {
+		newest, _, err := evidence.NewestRound(ctx, tx, a.rules.Beacon.ChainHash)
+		if err != nil {
+			return f, err
+		}
+		round := max(a.chain.RoundAt(f.FrozenAt), newest.Number) + fairdraw.RoundsAhead
+		if round > a.chain.RoundAt(f.FrozenAt)+fairdraw.MostRoundsAhead {
+			soonest := a.chain.DueAt(newest.Number + fairdraw.RoundsAhead - fairdraw.MostRoundsAhead)
+			return f, waiting("the clock is behind the beacon: nothing can be frozen yet", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
+		}
+		f.Round = &round
+	}
+	f.Record, err = a.recordOf(f)
+	return f, err
+}
+
+// recordOf returns the canonical record of a freeze. It has the secret if there is a round.
+func (a *attempt) recordOf(f evidence.Freeze) ([]byte, error) {
+	record := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: a.commitment,
+		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt), Round: f.Round}
+	if f.Round != nil {
+		record.Secret = a.secret
+	}
+	return record.Canonical()
+}
+
+// checkFrozen returns an error when the stored record is not one of this campaign's rules.
+// With a round it takes the secret from the record: no key is needed any more.
+func (a *attempt) checkFrozen() error {
+	if (a.frozen.Round != nil) != (a.rules.Beacon != nil) {
+		return fmt.Errorf("draw.freeze(%s): the freeze record and the rules do not agree on a beacon", a.ref.CampaignID)
+	}
+	if a.frozen.Record == nil {
+		if a.rules.Unsold != nil || len(a.rules.Witness) > 0 {
+			return fmt.Errorf("draw.freeze(%s): the rules need a freeze record, and the freeze has none", a.ref.CampaignID)
+		}
+		return nil // of a release that had no records
+	}
+	if a.frozen.Round != nil {
+		var stored fairdraw.FreezeRecord
+		if err := json.Unmarshal(a.frozen.Record, &stored); err != nil || stored.Secret == nil {
+			return fmt.Errorf("draw.freeze(%s): the freeze record has no secret (%v)", a.ref.CampaignID, err) //nolint:errorlint // nil is no error here
+		}
+		if err := a.check(a.ref.CampaignID, stored.Secret[:]); err != nil {
+			return err
+		}
+		a.secret = stored.Secret
+	}
+	record, err := a.recordOf(a.frozen)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(record, a.frozen.Record) {
+		return fmt.Errorf("draw.freeze(%s): the freeze record is not what its columns say", a.ref.CampaignID)
+	}
+	return nil
+}
+
+// open opens the sealed secret and compares it with the commitment.
+func (a *attempt) open(ctx context.Context) error {
+	if a.secret != nil {
+		return nil
+	}
+	id := a.ref.CampaignID
+	sealed, err := evidence.SecretOf(ctx, a.db, id)
+	if err != nil {
+		return err
+	}
+	secret, err := a.keys.Open(sealed, id[:])
+	if err != nil {
+		return fmt.Errorf("draw.open(%s): %w", id, err)
+	}
+	if err := a.check(id, secret); err != nil {
+		return err
+	}
+	opened := fairdraw.Hash(secret)
+	a.secret = &opened
+	return nil
+}
+
+// read reads the sold list and builds its tree.
+func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
+	var tree fairdraw.Tree
+	a.sold = make([]fairdraw.SoldLine, 0, listCapacity)
+	for line, err := range purchase.SoldLines(ctx, a.db, a.ref.CampaignID) {
+		if err == nil {
+			err = tree.Append(line)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("draw.read(%s): %w", a.ref.CampaignID, err)
+		}
+		a.sold = append(a.sold, line)
+	}
+	return &tree, nil
+}
+
+// listCapacity is how many sold positions a list has room for at first.
+const listCapacity = 1024
+
+// noteLatest asks for the newest round of the chain and stores it, so that no round that
+// is known to anybody here can be the one that decides. No answer is no failure.
+func (a *attempt) noteLatest(ctx context.Context) {
+	if a.options.Beacon == nil {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, latestPatience)
+	latest, err := a.options.Beacon.Latest(asking, a.chain)
+	cancel()
+	if err == nil {
+		err = a.keepRound(ctx, latest)
+	}
+	if err != nil {
+		a.logger.Info("the newest round of the beacon is not known; freezing by the clock", "campaign", a.ref.CampaignID, "error", err)
+	}
+}
+
+// keepRound verifies a round once more and stores it. Nothing unverified is ever stored,
+// whoever has brought it.
+func (a *attempt) keepRound(ctx context.Context, r beacon.Round) error {
+	verified, err := a.chain.Verify(r.Number, r.Signature)
+	if err != nil {
+		return err
+	}
+	return a.fenced(ctx, func(tx pgx.Tx) error { return evidence.KeepRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
+}

@@ -1,0 +1,47 @@
+package draw
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+)
+
+type metrics struct{ attempts *prometheus.CounterVec }
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "triprize_draw_attempts_total",
+		Help: "Attempts at draws by this worker, by outcome: drawn (the job is settled), refused (the campaign cannot be drawn), waiting (for a round or a witness), busy (another worker has it), fenced (another worker took over), settled (nothing was left to do), failed.",
+	}, []string{"outcome"})}
+	if registry != nil {
+		registry.MustRegister(m.attempts)
+	}
+	return m
+}
+
+// count counts how an attempt has ended.
+func (m *metrics) count(outcome job.Outcome, err error) {
+	m.attempts.WithLabelValues(nameOf(outcome, err)).Inc()
+}
+
+func nameOf(outcome job.Outcome, err error) string {
+	_, waits := errors.AsType[*Waiting](err)
+	switch {
+	case err == nil && outcome.Problem == nil:
+		return "drawn"
+	case err == nil:
+		return "refused"
+	case waits:
+		return "waiting"
+	case errors.Is(err, ErrBusy):
+		return "busy"
+	case errors.Is(err, campaign.ErrFenced):
+		return "fenced"
+	case errors.Is(err, job.ErrSettled):
+		return "settled"
+	}
+	return "failed"
+}

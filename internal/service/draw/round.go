@@ -1,0 +1,80 @@
+package draw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/store/evidence"
+)
+
+// errNoBeacon is why there is no round where no relay is configured.
+var errNoBeacon = errors.New("this worker has no relays configured")
+
+// await returns the randomness of the round in the freeze record; nil without a beacon.
+// While the round is not due, or no relay has it, the draw waits: nothing replaces it.
+func (a *attempt) await(ctx context.Context) ([]byte, error) {
+	if a.frozen.Round == nil {
+		return nil, nil
+	}
+	number := *a.frozen.Round
+	round, ok, err := evidence.RoundOf(ctx, a.db, a.rules.Beacon.ChainHash, number)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		if round, err = a.chain.Verify(number, round.Signature); err != nil {
+			return nil, fmt.Errorf("draw.await(%s): the stored round: %w", a.ref.CampaignID, err)
+		}
+		return round.Randomness[:], nil
+	}
+	now, err := evidence.Now(ctx, a.db)
+	if err != nil {
+		return nil, err
+	}
+	due := a.chain.DueAt(number)
+	if now.Before(due) {
+		return nil, notDue(number, due, now)
+	}
+	if round, err = a.fetch(ctx, number); err != nil {
+		return nil, err
+	}
+	return round.Randomness[:], nil
+}
+
+// fetch gets a round from the relays and stores it.
+func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round, err error) {
+	err = errNoBeacon
+	if a.options.Beacon != nil {
+		round, err = a.options.Beacon.Round(ctx, a.chain, number)
+	}
+	if err == nil && round.Number != number {
+		err = fmt.Errorf("asked for round %d, got round %d: %w", number, round.Number, beacon.ErrSignature)
+	}
+	if err == nil {
+		round, err = a.chain.Verify(number, round.Signature)
+	}
+	if err != nil {
+		return round, a.notServed(ctx, number, err)
+	}
+	a.hit("draw.fetch")
+	if err := a.keepRound(ctx, round); err != nil {
+		return round, err
+	}
+	a.hit("draw.fetched")
+	return round, nil
+}
+
+// notServed is the wait for a round that is due, and that nobody has given.
+func (a *attempt) notServed(ctx context.Context, number uint64, reason error) error {
+	if err := ctx.Err(); err != nil { // the attempt ends, or its claim is lost
+		return context.Cause(ctx)
+	}
+	a.logger.Warn("no relay has given the round that decides; it is asked for again", "campaign", a.ref.CampaignID, "round", number, "error", reason)
+	now, err := evidence.Now(ctx, a.db)
+	if err != nil {
+		return err
+	}
+	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(a.chain.DueAt(number), now))
+}

@@ -1,0 +1,112 @@
+package draw
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/job"
+)
+
+// Waiting is why a draw cannot go on now. It is no failure: the campaign is drawing, and
+// nothing is held meanwhile.
+type Waiting struct {
+	Reason  string
+	RetryAt time.Time     // by the database's clock
+	After   time.Duration // from now until then, for clocks that are wrong
+}
+
+// Error returns the reason.
+func (w *Waiting) Error() string {
+	return fmt.Sprintf("draw: waiting until %s: %s", w.RetryAt.UTC().Format(time.RFC3339), w.Reason)
+}
+
+// The times between two attempts to get what should be there.
+const (
+	firstRetry   = time.Second
+	longestRetry = 30 * time.Second
+)
+
+func waiting(reason string, now time.Time, after time.Duration) *Waiting {
+	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after}
+}
+
+// retry returns how long to wait for what was due at a time: half as long as it is late,
+// within the bounds. So a worker that knows of no earlier attempt waits as long as one
+// that has made them all.
+func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firstRetry, longestRetry) }
+
+func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
+
+// lookAhead returns a wait when it is known, without a claim, that the campaign's round is
+// not due and that no witness can be asked any more. Then nothing is claimed for it.
+func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
+	frozen, ok, err := evidence.FreezeOf(ctx, d.db, id)
+	if err != nil || !ok || frozen.Round == nil {
+		return nil, err
+	}
+	plan, err := planOf(ctx, d.db, id)
+	if err != nil || plan.rules.Beacon == nil {
+		return nil, err
+	}
+	if _, known, err := evidence.RoundOf(ctx, d.db, plan.rules.Beacon.ChainHash, *frozen.Round); err != nil || known {
+		return nil, err
+	}
+	now, err := evidence.Now(ctx, d.db)
+	if err != nil {
+		return nil, err
+	}
+	due := plan.chain.DueAt(*frozen.Round)
+	if !now.Before(due) {
+		return nil, nil
+	}
+	if now.Before(due.Add(-d.options.Margin)) {
+		missing, err := missingTokens(ctx, d.db, id, plan.rules.Witness)
+		if err != nil || len(missing) > 0 {
+			return nil, err
+		}
+	}
+	return notDue(*frozen.Round, due, now), nil
+}
+
+func notDue(round uint64, due, now time.Time) *Waiting {
+	return waiting(fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
+}
+
+// putOff notes what the draw waits for and returns it. A claim is given back in the same
+// commit. A campaign that is not drawing any more has nothing to wait for: then the
+// answer is ErrBusy, and the next attempt finds out more.
+func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting) error {
+	drawing := true
+	err := postgres.Persist(ctx, func() error {
+		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+			if execution != nil {
+				err = execution.Release(ctx, tx)
+			} else {
+				drawing, err = campaign.LockDrawing(ctx, tx, ref.CampaignID)
+			}
+			if err != nil || !drawing {
+				return err
+			}
+			if err := evidence.NoteWait(ctx, tx, ref.CampaignID, evidence.Wait{Reason: wait.Reason, RetryAt: wait.RetryAt}); err != nil {
+				return err
+			}
+			var b pgx.Batch
+			job.QueueWaiting(&b, []uuid.UUID{ref.ID}, job.Waiting{Reason: wait.Reason, RetryAt: wait.RetryAt})
+			return tx.SendBatch(ctx, &b).Close()
+		})
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("draw.putOff(%s): %w", ref.CampaignID, err)
+	case !drawing:
+		return ErrBusy
+	}
+	return wait
+}

@@ -1,0 +1,72 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+)
+
+// prepare makes the positions of a large pending campaign, a step in each transaction, so
+// that no statement takes long and the campaign's lock is free between two. Nobody is
+// shown them until Publish has committed. It does nothing for a campaign that is small, or
+// that Publish will refuse.
+func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
+	c, err := campaign.Get(ctx, s.db, id)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound: // the refusal is recorded with the job
+		return nil
+	case err != nil:
+		return err
+	case c.State != campaign.Pending || c.Counts.Total <= inventory.FillStep:
+		return nil
+	}
+	filler := inventory.NewFiller(id)
+	for done := false; !done; {
+		err := postgres.Persist(ctx, func() error {
+			return postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+				done, err = fillStep(ctx, tx, id, filler)
+				return err
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("lifecycle.prepare(%s): %w", id, err)
+		}
+		failpoint.Hit("lifecycle.step", func() []string { return []string{id.String()} })
+	}
+	return nil
+}
+
+// fillStep makes the next positions, if the campaign is still large and pending.
+func fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler *inventory.Filler) (done bool, err error) {
+	if err := campaign.Lock(ctx, tx, id); err != nil {
+		return false, err
+	}
+	c, err := campaign.Get(ctx, tx, id)
+	if err != nil || c.State != campaign.Pending || c.Counts.Total <= inventory.FillStep {
+		return true, err
+	}
+	prices, err := pricesOf(ctx, tx, id)
+	if err != nil {
+		return false, err
+	}
+	return filler.Step(ctx, tx, prices)
+}
+
+// pricesOf returns the prices of the layers, that of layer 1 first.
+func pricesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]money.Amount, error) {
+	layers, err := campaign.Layers(ctx, db, id)
+	prices := make([]money.Amount, len(layers))
+	for i, l := range layers {
+		prices[i] = l.Price
+	}
+	return prices, err
+}

@@ -1,0 +1,180 @@
+package proof
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/purchase"
+)
+
+// ErrNotFrozenList means that the sold list in the tables is not the one that was frozen:
+// somebody has changed rows that never change.
+var ErrNotFrozenList = errors.New("proof: the sold list is not the one that was frozen")
+
+// Service makes proofs.
+type Service struct{ db postgres.DB }
+
+// pages is how many statements a Service runs at once for the lines of documents.
+const pages = 2
+
+// NewService returns a Service. It reads the lines of all documents together by two
+// connections of db at a time.
+func NewService(db postgres.DB) *Service { return &Service{db: newNarrow(db, pages)} }
+
+// Document is the proof document of a drawn campaign, before its lines are read.
+type Document struct {
+	Tag   string // identifies its bytes
+	proof fairdraw.Proof
+	db    postgres.DB
+}
+
+// Document returns the document of a campaign. The Error is state-conflict when the
+// campaign is not drawn, and not-found when there is none.
+func (s *Service) Document(ctx context.Context, id uuid.UUID) (*Document, error) {
+	bound, published, err := campaign.CommitmentOf(ctx, s.db, id)
+	if err != nil {
+		return nil, err
+	}
+	drawn, isDrawn, err := evidence.DrawOf(ctx, s.db, id)
+	if err != nil {
+		return nil, err
+	}
+	if !published || !isDrawn {
+		return nil, s.refusal(ctx, id)
+	}
+	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.Rules, Commitment: fairdraw.Hash(bound.Commitment),
+		Secret: drawn.Secret, Trust: drawn.Trust, Winners: winnersOf(drawn)}
+	if err := s.addFreeze(ctx, &p); err != nil {
+		return nil, err
+	}
+	return &Document{Tag: tagOf(p, drawn), proof: p, db: s.db}, nil
+}
+
+// refusal returns why a campaign has no proof.
+func (s *Service) refusal(ctx context.Context, id uuid.UUID) error {
+	c, err := campaign.Get(ctx, s.db, id)
+	switch {
+	case err != nil:
+		return err
+	case c.State == campaign.Cancelled:
+		return fault.New(fault.StateConflict, "the campaign is cancelled: it is never drawn")
+	default:
+		return fault.New(fault.StateConflict, "the campaign is %s: its proof is there when it is drawn", c.State)
+	}
+}
+
+// addFreeze adds what was frozen, the round and the tokens.
+func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
+	frozen, ok, err := evidence.FreezeOf(ctx, s.db, p.CampaignID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("proof.Document(%s): it is drawn and not frozen", p.CampaignID)
+	}
+	record, err := frozen.RecordOf(p.Commitment)
+	if err != nil {
+		return err
+	}
+	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
+	p.FreezeHash = fairdraw.FreezeHash(record)
+	tokens, err := evidence.TokensOf(ctx, s.db, p.CampaignID)
+	if err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		p.Witness = append(p.Witness, t.Token)
+	}
+	if frozen.Round != nil {
+		p.Beacon, err = s.beaconOf(ctx, p.Rules, *frozen.Round)
+	}
+	return err
+}
+
+// beaconOf returns the round of the chain that the rules name.
+func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64) (*fairdraw.ProofBeacon, error) {
+	var rules fairdraw.Rules
+	if err := json.Unmarshal(text, &rules); err != nil {
+		return nil, fmt.Errorf("proof.Document: the rules: %w", err)
+	}
+	if rules.Beacon == nil {
+		return nil, errors.New("proof.Document: the freeze record names a round, and the rules no beacon")
+	}
+	chain, known, err := evidence.ChainOf(ctx, s.db, rules.Beacon.ChainHash)
+	if err != nil {
+		return nil, err
+	}
+	round, stored, err := evidence.RoundOf(ctx, s.db, rules.Beacon.ChainHash, number)
+	if err != nil {
+		return nil, err
+	}
+	if !known || !stored {
+		return nil, fmt.Errorf("proof.Document: round %d of the chain %s is not stored", number, rules.Beacon.ChainHash)
+	}
+	return &fairdraw.ProofBeacon{ChainHash: rules.Beacon.ChainHash, PublicKey: chain.PublicKey, GenesisTime: chain.GenesisTime,
+		GenesisSeed: chain.GenesisSeed, BeaconID: chain.ID, PeriodS: chain.PeriodS, Round: number,
+		Signature: round.Signature, Randomness: round.Randomness}, nil
+}
+
+// winnersOf returns the winners as the document has them.
+func winnersOf(d evidence.Draw) []fairdraw.ProofWinner {
+	winners := make([]fairdraw.ProofWinner, len(d.Winners))
+	for i, w := range d.Winners {
+		winners[i] = fairdraw.ProofWinner{Prize: w.Prize, Name: w.Name, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID}
+		if w.Column == nil {
+			winners[i].Awarded = new(bool) // false
+		}
+	}
+	return winners
+}
+
+// tagOf identifies the bytes of a document without its lines: the root stands for these,
+// and the commitment for the rules.
+func tagOf(p fairdraw.Proof, d evidence.Draw) string {
+	h := sha256.New()
+	write := func(part []byte) { fmt.Fprintf(h, "%d:%s", len(part), part) }
+	winners, _ := json.Marshal(p.Winners) // cannot fail
+	for _, part := range [][]byte{[]byte(p.Version), p.CampaignID[:], p.Commitment[:], p.FreezeHash[:], p.Secret[:], d.Randomness, []byte(p.Trust), winners} {
+		write(part)
+	}
+	for _, token := range p.Witness {
+		write(token)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Write writes the document. After an error it is not complete. ErrNotFrozenList is one.
+func (d *Document) Write(ctx context.Context, w io.Writer) error {
+	return fairdraw.WriteProof(w, d.proof, d.lines(ctx))
+}
+
+// lines yields the sold list. It ends in an error unless it is the frozen one.
+func (d *Document) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
+	return func(yield func(fairdraw.SoldLine, error) bool) {
+		var tree fairdraw.Tree
+		for line, err := range purchase.SoldLines(ctx, d.db, d.proof.CampaignID) {
+			if err == nil {
+				err = tree.Append(line)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+		if tree.Root() != d.proof.Root || tree.Count() != d.proof.Count {
+			yield(fairdraw.SoldLine{}, fmt.Errorf("%w: %d lines have the root %s", ErrNotFrozenList, tree.Count(), tree.Root()))
+		}
+	}
+}
