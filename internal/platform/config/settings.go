@@ -25,6 +25,7 @@ type Settings struct {
 	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
 	Beacon      Beacon      `mapstructure:"beacon"`
+	Witness     Witness     `mapstructure:"witness"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
 	Sweeps      Sweeps      `mapstructure:"sweeps"`

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/maintenance/verify"
+)
+
+// notVerified is the exit status when nothing can be said about a proof; 1 says that it
+// does not hold.
+const notVerified = 2
+
+func notVerifiedIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &statusError{err, notVerified}
+}
+
+func verifyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "verify PROOF.json",
+		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
+		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
+with nothing but the document: no network, no key, no settings. "-" reads it from
+standard input. Each check says what it found, and the last lines what the proof shows
+and what it does not. docs/draw.md has the procedure and the list of the checks.
+
+A document with a beacon must be of drand's quicknet, or of a chain that you name with
+--chain-hash. Status 1 when a check fails, 2 when a file cannot be read.`,
+		Args: func(cmd *cobra.Command, args []string) error { return notVerifiedIf(cobra.ExactArgs(1)(cmd, args)) },
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notVerifiedIf(err) })
+	purchase := c.Flags().String("purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
+	against := c.Flags().String("against", "", "file: another proof document of the campaign, which must be the same")
+	hashes := c.Flags().StringArray("chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		report, err := verifyFiles(cmd.InOrStdin(), args[0], *purchase, *against, *hashes)
+		if err != nil {
+			return notVerifiedIf(err)
+		}
+		return reportVerified(cmd.OutOrStdout(), report, *asJSON)
+	}
+	return c
+}
+
+// verifyFiles verifies a proof document, with a proof of purchase and another document if
+// they are named.
+func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []string) (report verify.Report, err error) {
+	var o verify.Options
+	for _, text := range hashes {
+		var hash fairdraw.Hash
+		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
+			return report, fmt.Errorf("--chain-hash %q: %w", text, err)
+		}
+		o.Chains = append(o.Chains, hash)
+	}
+	document := stdin
+	if proof == "-" {
+		proof = ""
+	}
+	for _, input := range []struct {
+		name string
+		into *io.Reader
+	}{{proof, &document}, {purchase, &o.Purchase}, {against, &o.Against}} {
+		if input.name == "" {
+			continue
+		}
+		file, err := os.Open(input.name)
+		if err != nil {
+			return report, err
+		}
+		defer func() { _ = file.Close() }() // it was only read
+		*input.into = file
+	}
+	return verify.Proof(document, o)
+}
+
+// reportVerified prints a report, and returns an error when the proof does not hold.
+func reportVerified(out io.Writer, r verify.Report, asJSON bool) error {
+	if asJSON {
+		if err := json.NewEncoder(out).Encode(r); err != nil {
+			return notVerifiedIf(err)
+		}
+	} else {
+		printVerified(out, r)
+	}
+	if !r.OK {
+		return errors.New("the proof does not hold")
+	}
+	return nil
+}
+
+func printVerified(out io.Writer, r verify.Report) {
+	for _, c := range r.Checks {
+		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
+	}
+	for _, w := range r.Won {
+		say(out, "\nThis purchase has won prize %d, %s, with position %d/%d.", w.Prize, w.Name, w.Layer, *w.Column)
+	}
+	if !r.OK {
+		return
+	}
+	if len(r.Won) == 0 && slices.ContainsFunc(r.Checks, func(c verify.Check) bool { return c.Name == fairdraw.CheckInclusionPath }) {
+		say(out, "\nThis purchase took part, and has won nothing.")
+	}
+	say(out, "\nWhat this proof shows:")
+	for _, line := range r.Shows {
+		say(out, "  - %s", line)
+	}
+	say(out, "What it does not show:")
+	for _, line := range r.Remains {
+		say(out, "  - %s", line)
+	}
+}

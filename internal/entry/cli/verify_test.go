@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/triangle"
+	"triprize/internal/maintenance/verify"
+)
+
+// drawnCampaign writes a proof document and a proof of purchase of a sold-out campaign of
+// three layers to files. All positions are one purchase's.
+func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
+	t.Helper()
+	id := uuid.MustParse("0193b0a8-0000-7000-8000-000000000001")
+	rules := fairdraw.NewRules(id, 3, []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A bicycle"}}, nil)
+	text, err := rules.Canonical()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(err)
+	var sold []fairdraw.Sold
+	var page []fairdraw.Hash
+	var tree fairdraw.Tree
+	for layer := 1; layer <= 3; layer++ {
+		for column := 1; column <= layer; column++ {
+			s := fairdraw.Sold{Position: triangle.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
+			check(tree.Append(s.Line()))
+			sold, page = append(sold, s), append(page, fairdraw.LeafHash(s.Leaf()))
+		}
+	}
+	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: text, Secret: fairdraw.Hash{secret}, Root: tree.Root(), Count: len(sold),
+		FrozenAt: fairdraw.At(time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)), Trust: fairdraw.TrustOperator}
+	p.Commitment = fairdraw.Commitment(id, text, p.Secret[:])
+	record, err := p.Record().Canonical()
+	check(err)
+	p.FreezeHash = fairdraw.FreezeHash(record)
+	p.Winners = fairdraw.Winners(fairdraw.Select(rules.Prizes, fairdraw.Lines(sold), fairdraw.NewStream(fairdraw.Entropy(p.Secret[:], id, p.Root, nil))))
+	own := fairdraw.PurchaseProof{CampaignID: id, Root: p.Root, Count: p.Count}
+	for i, s := range sold {
+		path, err := fairdraw.InclusionPath(page, []fairdraw.Hash{p.Root}, i, p.Count)
+		check(err)
+		own.Leaves = append(own.Leaves, fairdraw.ProofLeaf{Layer: s.Layer, Column: s.Column, PurchaseID: id, Nonce: s.Nonce[:], UserID: s.UserID, Index: i, Path: path})
+	}
+	proof, purchase = filepath.Join(t.TempDir(), "proof.json"), filepath.Join(t.TempDir(), "purchase.json")
+	file, err := os.Create(proof)
+	check(err)
+	check(fairdraw.WriteProof(file, p, func(yield func(fairdraw.SoldLine, error) bool) {
+		for _, s := range sold {
+			if !yield(s.Line(), nil) {
+				return
+			}
+		}
+	}))
+	check(file.Close())
+	text, err = own.Canonical()
+	check(err)
+	check(os.WriteFile(purchase, text, 0o600))
+	return proof, purchase
+}
+
+func TestVerifySaysWhatEachCheckFoundAndWhatTheProofShows(t *testing.T) {
+	t.Parallel()
+	proof, purchase := drawnCampaign(t, 1)
+	out, errs, status := run("verify", proof, "--purchase", purchase)
+	for _, want := range []string{"ok        commitment", "ok        winners            the draw gives the same 1 winners of 1 prizes", "ok        inclusion",
+		"This purchase has won prize 1, A bicycle, with position 1/1.", "What this proof shows:", "What it does not show:", "trust in the operator alone"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if status != 0 || errs != "" {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	out, _, status = run("verify", proof, "--json")
+	var report verify.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || status != 0 || !report.OK || len(report.Checks) != 15 {
+		t.Errorf("status %d, %v: %s", status, err, out)
+	}
+}
+
+func TestVerifyEndsWithOneWhenAProofDoesNotHold(t *testing.T) {
+	t.Parallel()
+	proof, purchase := drawnCampaign(t, 1)
+	other, _ := drawnCampaign(t, 2)
+	text, err := os.ReadFile(proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := filepath.Join(t.TempDir(), "changed.json")
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), `"trust":"operator"`, `"trust":"beacon"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"verify", changed}, `failed    trust              it says "beacon"`},
+		{[]string{"verify", changed, "--json"}, `"name":"trust","status":"failed"`},
+		{[]string{"verify", purchase}, "failed    form"},
+		{[]string{"verify", proof, "--purchase", proof}, "failed    purchase-form"},
+		{[]string{"verify", proof, "--against", other}, "cannot both be honest"},
+	} {
+		out, errs, status := run(c.args...)
+		if status != 1 || !strings.Contains(out, c.want) || !strings.Contains(errs, "the proof does not hold") || strings.Contains(out, "What this proof shows") {
+			t.Errorf("%v: status %d, %s\n%s", c.args, status, errs, out)
+		}
+	}
+}
+
+func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
+	t.Parallel()
+	proof, _ := drawnCampaign(t, 1)
+	for _, args := range [][]string{{"verify"}, {"verify", proof, proof}, {"verify", "/nowhere/proof.json"}, {"verify", proof, "--purchase", "/nowhere"},
+		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"}, {"verify", proof, "--unknown"}, {"verify", t.TempDir()}} {
+		if out, errs, status := run(args...); status != 2 || errs == "" || out != "" {
+			t.Errorf("%v: status %d, %s%s", args, status, out, errs)
+		}
+	}
+}
+
+func TestVerifyReadsTheProofFromStandardInput(t *testing.T) {
+	t.Parallel()
+	proof, _ := drawnCampaign(t, 1)
+	file, err := os.Open(proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	report, err := verifyFiles(file, "-", "", proof, nil)
+	if err != nil || !report.OK {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

@@ -1,0 +1,172 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+)
+
+// MaxSold bounds how many sold positions a document may list. A triangle has 500,500 at
+// most; the bound is there for documents that want to fill the memory of their reader.
+const MaxSold = 2_000_000
+
+// document is a proof document in memory: about 64 bytes a sold position.
+type document struct {
+	fairdraw.Proof
+	sold   []fairdraw.SoldLine
+	chains []fairdraw.Hash // accepted ones
+	verify verifyRound
+
+	rules       fairdraw.Rules
+	rulesFailed bool
+	ordered     error // nil: the list is sorted, without repetition
+	root        fairdraw.Hash
+	roundFailed bool
+}
+
+var errTooLong = fmt.Errorf("it lists more than %d sold positions", MaxSold)
+
+// read reads a document. An error that is no *fairdraw.FormError, and not errTooLong, is one
+// of the reader.
+func read(r io.Reader) (*document, error) {
+	d := &document{}
+	var err error
+	d.Proof, err = fairdraw.ReadProof(r, func(line fairdraw.SoldLine) error {
+		if len(d.sold) == MaxSold {
+			return errTooLong
+		}
+		d.sold = append(d.sold, line)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.root, d.ordered = rootOf(d.sold)
+	return d, nil
+}
+
+// rootOf returns the root over a list, or what is wrong with its order.
+func rootOf(sold []fairdraw.SoldLine) (fairdraw.Hash, error) {
+	var tree fairdraw.Tree
+	for _, line := range sold {
+		if err := tree.Append(line); err != nil {
+			return fairdraw.Hash{}, err
+		}
+	}
+	return tree.Root(), nil
+}
+
+// aboutForm tells whether an error is about the form of a document, not about reading it.
+func aboutForm(err error) bool {
+	_, form := errors.AsType[*fairdraw.FormError](err)
+	return form || errors.Is(err, errTooLong)
+}
+
+// named is a check with its name. After rules that failed, those that need them are not made.
+type named struct {
+	name       string
+	needsRules bool
+	check      func(*document) outcome
+}
+
+// checks are all checks after form, in their order.
+var checks = []named{
+	{fairdraw.CheckRules, false, (*document).checkRules},
+	{fairdraw.CheckCommitment, false, (*document).checkCommitment},
+	{fairdraw.CheckSoldList, true, (*document).checkSoldList},
+	{fairdraw.CheckCount, true, (*document).checkCount},
+	{fairdraw.CheckRoot, false, (*document).checkRoot},
+	{fairdraw.CheckFreezeTime, true, (*document).checkFreezeTime},
+	{fairdraw.CheckFreezeHash, false, (*document).checkFreezeHash},
+	{fairdraw.CheckChain, true, (*document).checkChain},
+	{fairdraw.CheckRound, true, (*document).checkRound},
+	{fairdraw.CheckSignature, true, (*document).checkSignature},
+	{fairdraw.CheckRandomness, true, (*document).checkRandomness},
+	{fairdraw.CheckWitness, true, (*document).checkWitness},
+	{fairdraw.CheckWinners, true, (*document).checkWinners},
+	{fairdraw.CheckTrust, true, (*document).checkTrust},
+}
+
+// verifyRound returns nil if a signature is that of a chain's round.
+type verifyRound func(chain beacon.Chain, number uint64, signature []byte) error
+
+func verifySignature(chain beacon.Chain, number uint64, signature []byte) error {
+	_, err := chain.Verify(number, signature)
+	return err
+}
+
+// Options are what a verification takes besides the document.
+type Options struct {
+	Chains   []fairdraw.Hash // hashes of chains to accept besides quicknet's
+	Purchase io.Reader       // a proof of purchase; nil: none
+	Against  io.Reader       // another proof document of the campaign; nil: none
+
+	verify verifyRound // nil: verifySignature; tests that verify one round often remember it
+}
+
+// Proof verifies a proof document. What is wrong with it stands in the report; an error
+// means that it could not be read.
+func Proof(r io.Reader, o Options) (Report, error) {
+	first := newDigest(r)
+	if o.verify == nil {
+		o.verify = verifySignature
+	}
+	d, report, err := proof(first, o)
+	if err != nil {
+		return Report{}, fmt.Errorf("verify.Proof: %w", err)
+	}
+	if o.Purchase != nil {
+		if err := report.purchase(d, o.Purchase); err != nil {
+			return Report{}, fmt.Errorf("verify.Proof: the proof of purchase: %w", err)
+		}
+	}
+	if o.Against != nil {
+		if err := report.against(d, first, o.Against, o); err != nil {
+			return Report{}, fmt.Errorf("verify.Proof: the other document: %w", err)
+		}
+	}
+	if report.OK = report.holds(); !report.OK {
+		report.Won = nil
+		return report, nil
+	}
+	report.Shows, report.Remains = meaning(d)
+	return report, nil
+}
+
+// proof makes the checks of one document. The document is nil when its form is wrong.
+func proof(r io.Reader, o Options) (*document, Report, error) {
+	var report Report
+	d, err := read(r)
+	if err != nil && !aboutForm(err) {
+		return nil, report, err
+	}
+	if err != nil {
+		report.add(fairdraw.CheckForm, failed("%s", reasonOf(err)))
+		for _, c := range checks {
+			report.add(c.name, notMade("the document could not be read"))
+		}
+		return nil, report, nil
+	}
+	d.chains, d.verify = o.Chains, o.verify
+	report.CampaignID = d.CampaignID
+	report.add(fairdraw.CheckForm, ok("one object in canonical form, of version %s", d.Version))
+	for _, c := range checks {
+		if c.needsRules && d.rulesFailed {
+			report.add(c.name, notMade("it needs the rules"))
+			continue
+		}
+		report.add(c.name, c.check(d))
+	}
+	return d, report, nil
+}
+
+// reasonOf returns the sentence about the form, without the functions it came through.
+func reasonOf(err error) string {
+	if form, is := errors.AsType[*fairdraw.FormError](err); is {
+		return form.Error()
+	}
+	return errTooLong.Error()
+}

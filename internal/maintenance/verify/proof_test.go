@@ -1,0 +1,241 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/tsa"
+)
+
+func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
+	t.Parallel()
+	witness := tsa.Start(t, tsa.Options{Accuracy: "secs:1"})
+	other := tsa.Start(t, tsa.Options{ECDSA: true, Intermediate: true})
+	unsold := func(m *made) *made {
+		m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt.Add(-time.Second))}
+		return m
+	}
+	seats := newMade(3)
+	seats.rules.BaseLength = 0
+	seats.rules.Layers = []fairdraw.Layer{{Layer: 1, Positions: 1}, {Layer: 2, Positions: 2}, {Layer: 3, Positions: 3}}
+	empty := unsold(newMade(3))
+	empty.sold = empty.sold[:1] // layers 2 and 3 have nobody
+	nothing := unsold(newMade(3).withBeacon(t))
+	nothing.sold = nil
+	for name, c := range map[string]struct {
+		*made
+		shows, remains string
+	}{
+		"operator":           {newMade(3), "belong to the commitment", "trust in the operator alone"},
+		"beacon":             {newMade(3).withBeacon(t), "of a public beacon", "held a draw back"},
+		"witness":            {newMade(3).withBeacon(t).withWitness(witness, other), "2 independent authorities", "not that it was the only one"},
+		"no triangle":        {seats, "", ""},
+		"one position sold":  {empty, "", ""},
+		"nothing sold":       {nothing, "", ""},
+		"the latest round":   {func() *made { m := newMade(3).withBeacon(t); m.ahead = fairdraw.MostRoundsAhead; return m }(), "", ""},
+		"sold out and ended": {unsold(newMade(3)), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := verified(t, c.text(t), c.options())
+			if !r.OK || len(r.Failed()) > 0 || len(r.Checks) != 1+len(checks) || r.CampaignID != c.id {
+				t.Errorf("%+v", r)
+			}
+			if !strings.Contains(strings.Join(r.Shows, "\n"), c.shows) || !strings.Contains(strings.Join(r.Remains, "\n"), c.remains) {
+				t.Errorf("it shows %q; what remains: %q", r.Shows, r.Remains)
+			}
+		})
+	}
+}
+
+func TestAProofWithoutATokenOfItsWitnessesSaysUnwitnessed(t *testing.T) {
+	t.Parallel()
+	m := newMade(3).withBeacon(t)
+	m.rules.Witness = []fairdraw.Hash{{1}, {2}}
+	r := verified(t, m.text(t), m.options())
+	if at := checkOf(r, fairdraw.CheckWitness); !r.OK || !strings.HasPrefix(at.Words, "unwitnessed: none of the 2") {
+		t.Errorf("%+v", r)
+	}
+	if !strings.Contains(strings.Join(r.Remains, "\n"), "The proof is unwitnessed") {
+		t.Errorf("what remains: %q", r.Remains)
+	}
+}
+
+func checkOf(r Report, name string) Check {
+	for _, c := range r.Checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	return Check{}
+}
+
+// Each case changes one thing. The check of that thing must fail, and no other that is
+// right by itself.
+func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
+	t.Parallel()
+	stranger := newChain(t, "stranger")
+	for name, c := range map[string]struct {
+		check string
+		also  string // checks that cannot but fail, too
+		plain bool   // without a beacon
+		made  func(*made)
+		proof func(*fairdraw.Proof)
+		words string
+	}{
+		"another version": {check: "rules", also: "commitment", proof: func(p *fairdraw.Proof) {
+			p.Rules = replaced(p.Rules, `"version":"triprize-draw/1"`, `"version":"triprize-draw/2"`)
+		}, words: "version"},
+		"rules of another campaign":    {check: "rules", also: "commitment", proof: func(p *fairdraw.Proof) { p.Rules = replaced(p.Rules, "0193b0a8", "0193b0a9") }, words: "campaign 0193b0a9"},
+		"an unknown member in rules":   {check: "rules", also: "commitment", proof: func(p *fairdraw.Proof) { p.Rules = replaced(p.Rules, `"version"`, `"verse":1,"version"`) }, words: "unknown"},
+		"a prize renamed":              {check: "commitment", also: "winners", proof: func(p *fairdraw.Proof) { p.Rules = replaced(p.Rules, "Zoë", "Zoé") }},
+		"another secret":               {check: "commitment", also: "winners", plain: true, proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
+		"another secret, with beacon":  {check: "commitment", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
+		"a position missing":           {check: "count", made: func(m *made) { m.sold = m.sold[:5] }, words: "do not allow"},
+		"a position that is none":      {check: "sold-list", made: func(m *made) { m.sold[5].Column = 4 }, words: "is none of the rules"},
+		"a layer that is none":         {check: "sold-list", made: func(m *made) { m.sold[5].Layer = 9 }, words: "is none of the rules"},
+		"a count that is not the list": {check: "count", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Count = 5 }},
+		"another root":                 {check: "root", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Root[3]++ }},
+		"frozen before the end": {check: "freeze-time", made: func(m *made) {
+			m.sold = m.sold[:5]
+			m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt.Add(time.Second))}
+		}},
+		"more sold than there are": {check: "count", also: "sold-list", made: func(m *made) {
+			m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt)}
+			m.sold = append(m.sold, fairdraw.Sold{Position: m.sold[5].Position})
+			m.sold[6].Column = 4
+		}},
+		"another time":                 {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FrozenAt = fairdraw.At(p.FrozenAt.Add(time.Microsecond)) }},
+		"another freeze hash":          {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }},
+		"no beacon":                    {check: "chain", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon = nil }},
+		"a beacon that no rule names":  {check: "chain", also: "round trust", made: func(m *made) { m.rules.Beacon = nil }},
+		"another chain":                {check: "chain", made: func(m *made) { m.chain = stranger }, words: "in the rules"},
+		"a chain nobody named":         {check: "chain", made: func(m *made) { m.chain = stranger; m.rules.Beacon.ChainHash = stranger.hash() }, words: "--chain-hash"},
+		"a key of somebody else":       {check: "chain", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = stranger.PublicKey }},
+		"another period":               {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 30 }},
+		"no period":                    {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 0 }, words: "0 s"},
+		"another genesis":              {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisTime-- }},
+		"another seed":                 {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisSeed[0]++ }},
+		"another name of the chain":    {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.BeaconID = "quicknet" }},
+		"no round":                     {check: "round", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Round = nil }},
+		"a round too early":            {check: "round", made: func(m *made) { m.ahead = 9 }},
+		"a round of the past":          {check: "round", made: func(m *made) { m.ahead = 0 }},
+		"a round too late":             {check: "round", made: func(m *made) { m.ahead = 31 }},
+		"a round that is not promised": {check: "round", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.Round++ }, words: "freeze record names"},
+		"the next round's signature":   {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = stranger.sign(p.Beacon.Round) }},
+		"a short signature":            {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = p.Beacon.Signature[:47] }},
+		"a short public key":           {check: "signature", also: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = p.Beacon.PublicKey[:95] }},
+		"another randomness":           {check: "randomness", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon.Randomness[0]++ }},
+		"tokens nobody asked for":      {check: "witness", proof: func(p *fairdraw.Proof) { p.Witness = [][]byte{{1}} }},
+		"another winner":               {check: "winners", proof: func(p *fairdraw.Proof) { column := *p.Winners[2].Column%3 + 1; p.Winners[2].Column = &column }},
+		"a winner of another name":     {check: "winners", proof: func(p *fairdraw.Proof) { p.Winners[0].Name = "A bicycle" }},
+		"a prize that is withheld": {check: "winners", proof: func(p *fairdraw.Proof) {
+			p.Winners[1] = fairdraw.ProofWinner{Prize: 2, Name: p.Winners[1].Name, Layer: 2, Awarded: new(bool)}
+		}},
+		"a prize left out":         {check: "winners", proof: func(p *fairdraw.Proof) { p.Winners = p.Winners[:2] }},
+		"more trust than there is": {check: "trust", plain: true, proof: func(p *fairdraw.Proof) { p.Trust = fairdraw.TrustBeacon }},
+		"less trust than there is": {check: "trust", proof: func(p *fairdraw.Proof) { p.Trust = fairdraw.TrustOperator }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMade(3)
+			if !c.plain {
+				m.withBeacon(t)
+			}
+			o := m.options()
+			if c.made != nil {
+				c.made(m)
+			}
+			var changes []func(*fairdraw.Proof)
+			if c.proof != nil {
+				changes = append(changes, c.proof)
+			}
+			r := verified(t, m.text(t, changes...), o)
+			if at := checkOf(r, c.check); r.OK || at.Status != Failed || !strings.Contains(at.Words, c.words) {
+				t.Errorf("%s is %s: %s", c.check, at.Status, at.Words)
+			}
+			for _, also := range r.Failed() {
+				if also != c.check && !slices.Contains(strings.Fields(c.also), also) {
+					t.Errorf("%s failed, too: %s", also, checkOf(r, also).Words)
+				}
+			}
+			if len(r.Shows) > 0 || len(r.Remains) > 0 {
+				t.Error("it says what a proof shows that does not hold")
+			}
+		})
+	}
+}
+
+func replaced(text []byte, old, by string) []byte {
+	return bytes.Replace(text, []byte(old), []byte(by), 1)
+}
+
+func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
+	t.Parallel()
+	m := newMade(3)
+	list := fairdraw.Lines(m.sold)
+	list[1], list[2] = list[2], list[1]
+	for name, sold := range map[string][]fairdraw.SoldLine{"out of order": list, "twice": append(fairdraw.Lines(m.sold), m.sold[5].Line())} {
+		r := verified(t, textOf(t, m.proof(t), sold), Options{})
+		if checkOf(r, "sold-list").Status != Failed || checkOf(r, "root").Status != NotMade || checkOf(r, "winners").Status != NotMade {
+			t.Errorf("%s: %+v", name, r.Checks)
+		}
+	}
+}
+
+// What needs something wrong is not made, and is not passed off as verified.
+func TestAfterAWrongFormOrWrongRulesWhatNeedsThemIsNotMade(t *testing.T) {
+	t.Parallel()
+	m := newMade(3)
+	r := verified(t, append(m.text(t), '\n'), Options{})
+	for i, c := range r.Checks {
+		if want := map[bool]Status{true: Failed, false: NotMade}[i == 0]; c.Status != want {
+			t.Errorf("with a newline, %s is %s", c.Name, c.Status)
+		}
+	}
+	r = verified(t, m.text(t, func(p *fairdraw.Proof) { p.Rules = []byte("{}") }), Options{})
+	notMade := []string{"sold-list", "count", "freeze-time", "chain", "round", "signature", "randomness", "witness", "winners", "trust"}
+	for _, c := range r.Checks {
+		if got := c.Status == NotMade; got != slices.Contains(notMade, c.Name) {
+			t.Errorf("without rules, %s is %s", c.Name, c.Status)
+		}
+	}
+}
+
+func TestRoundsOfQuicknetNeedNoChainHash(t *testing.T) {
+	t.Parallel()
+	m := newMade(3).withBeacon(t)
+	quicknet := beacon.Quicknet()
+	m.frozenAt = quicknet.DueAt(657413 - fairdraw.RoundsAhead)
+	m.rules.Beacon = &fairdraw.Beacon{ChainHash: quicknet.Hash(), PeriodS: quicknet.PeriodS}
+	m.chain.Chain = quicknet
+	r := verified(t, m.text(t), Options{})
+	if c := checkOf(r, "chain"); c.Status != OK || c.Words != "it is drand's quicknet" {
+		t.Errorf("%+v", c)
+	}
+	if failed := r.Failed(); !slices.Equal(failed, []string{"signature"}) { // the tests have no key of it
+		t.Errorf("failed: %v", failed)
+	}
+}
+
+func TestAFileThatCannotBeReadIsAnErrorAndNoVerdict(t *testing.T) {
+	t.Parallel()
+	broken := iotest.ErrReader(errors.New("the disk is gone"))
+	m := newMade(3)
+	for name, read := range map[string]func() (Report, error){
+		"the document": func() (Report, error) { return Proof(broken, Options{}) },
+		"the purchase": func() (Report, error) { return Proof(bytes.NewReader(m.text(t)), Options{Purchase: broken}) },
+		"the other":    func() (Report, error) { return Proof(bytes.NewReader(m.text(t)), Options{Against: broken}) },
+	} {
+		if r, err := read(); err == nil || r.OK {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package verify
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"time"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/timestamp"
+)
+
+const noBeacon = "nothing to do: the rules have no beacon"
+
+// chain returns the chain that the document names.
+func (d *document) chain() beacon.Chain {
+	b := d.Beacon
+	return beacon.Chain{PublicKey: b.PublicKey, GenesisTime: b.GenesisTime, GenesisSeed: b.GenesisSeed, ID: b.BeaconID, PeriodS: b.PeriodS}
+}
+
+func (d *document) checkChain() outcome {
+	bound := d.rules.Beacon
+	switch {
+	case bound == nil && d.Beacon == nil:
+		return ok(noBeacon)
+	case bound == nil:
+		return failed("there is a beacon, and the rules have none")
+	case d.Beacon == nil:
+		return failed("there is no beacon, and the rules have one")
+	case d.Beacon.PeriodS != bound.PeriodS:
+		return failed("its period is %d s, and %d s in the rules", d.Beacon.PeriodS, bound.PeriodS)
+	case d.Beacon.ChainHash != bound.ChainHash:
+		return failed("it is the chain %s, and %s in the rules", d.Beacon.ChainHash, bound.ChainHash)
+	}
+	if got := fairdraw.Hash(d.chain().Hash()); got != d.Beacon.ChainHash {
+		return failed("its data have the hash %s, and it says %s", got, d.Beacon.ChainHash)
+	}
+	if d.Beacon.ChainHash == fairdraw.Hash(beacon.Quicknet().Hash()) {
+		return ok("it is drand's quicknet")
+	}
+	if !slices.Contains(d.chains, d.Beacon.ChainHash) {
+		return failed("the chain %s is not known: whoever made it may know its rounds early. If you trust it, name it (--chain-hash)", d.Beacon.ChainHash)
+	}
+	return ok("it is the chain that you named")
+}
+
+func (d *document) checkRound() outcome {
+	words := d.round()
+	d.roundFailed = words.status != OK
+	return words
+}
+
+func (d *document) round() outcome {
+	switch {
+	case d.rules.Beacon == nil && d.Round == nil:
+		return ok(noBeacon)
+	case d.rules.Beacon == nil:
+		return failed("there is a round, and the rules have no beacon")
+	case d.Round == nil:
+		return failed("there is no round, and the rules have a beacon")
+	case d.Beacon == nil:
+		return notMade("it needs the beacon")
+	case d.Beacon.Round != *d.Round:
+		return failed("the freeze record names round %d, and the beacon is of round %d", *d.Round, d.Beacon.Round)
+	case d.Beacon.PeriodS < 1:
+		return failed("a period of %d s has no rounds", d.Beacon.PeriodS)
+	}
+	now := d.chain().RoundAt(d.FrozenAt.Time)
+	if *d.Round < now+fairdraw.RoundsAhead || *d.Round > now+fairdraw.MostRoundsAhead {
+		return failed("round %d was due when the list was frozen, so %d to %d may be taken, not %d", now, now+fairdraw.RoundsAhead, now+fairdraw.MostRoundsAhead, *d.Round)
+	}
+	return ok("round %d was due at %s, %d rounds after the list was frozen", *d.Round, due(d), *d.Round-now)
+}
+
+// due returns when the round is due. checkRound has bounded it.
+func due(d *document) fairdraw.Instant { return fairdraw.At(d.chain().DueAt(*d.Round)) }
+
+func (d *document) checkSignature() outcome {
+	if d.Beacon == nil {
+		return d.withoutBeacon()
+	}
+	if len(d.Beacon.PublicKey) != beacon.PublicKeySize {
+		return failed("the public key has %d bytes, not %d", len(d.Beacon.PublicKey), beacon.PublicKeySize)
+	}
+	if err := d.verify(d.chain(), d.Beacon.Round, d.Beacon.Signature); err != nil {
+		return failed("%s", err)
+	}
+	return ok("it is the chain's signature of round %d", d.Beacon.Round)
+}
+
+func (d *document) checkRandomness() outcome {
+	if d.Beacon == nil {
+		return d.withoutBeacon()
+	}
+	if got := fairdraw.Hash(sha256.Sum256(d.Beacon.Signature)); got != d.Beacon.Randomness {
+		return failed("the signature gives %s, and the document says %s", got, d.Beacon.Randomness)
+	}
+	return ok("it is the hash of the signature")
+}
+
+func (d *document) withoutBeacon() outcome {
+	if d.rules.Beacon != nil {
+		return notMade("it needs the beacon")
+	}
+	return ok(noBeacon)
+}
+
+func (d *document) checkWitness() outcome {
+	bound := d.rules.Witness
+	switch {
+	case len(bound) == 0 && len(d.Witness) == 0:
+		return ok("nothing to do: the rules name no authorities")
+	case len(bound) == 0:
+		return failed("there are tokens, and the rules name no authorities")
+	case len(d.Witness) == 0:
+		return ok("unwitnessed: none of the %d authorities in the rules answered in time", len(bound))
+	case d.Beacon == nil || d.roundFailed:
+		return notMade("it needs to know when the round was due")
+	}
+	var last *fairdraw.Hash
+	words := make([]string, 0, len(d.Witness))
+	for i, der := range d.Witness {
+		token, err := timestamp.Check(der, d.FreezeHash, bound)
+		switch {
+		case err != nil:
+			return failed("token %d: %s", i+1, err)
+		case last != nil && strings.Compare(string(token.Authority[:]), string(last[:])) <= 0:
+			return failed("token %d is of authority %s, which must stand before the one in front of it, and once", i+1, token.Authority)
+		case !token.Before(due(d).Time):
+			return failed("token %d is of %s, accurate to %s, which is not before the round was due at %s", i+1, token.GenTime.UTC().Format(time.RFC3339Nano), token.Accuracy, due(d))
+		}
+		last = &token.Authority
+		words = append(words, token.Authority.String()[:16]+"… at "+token.GenTime.UTC().Format(time.RFC3339Nano))
+	}
+	return ok("%d of %d authorities saw the freeze record before the round was due: %s", len(d.Witness), len(bound), strings.Join(words, ", "))
+}

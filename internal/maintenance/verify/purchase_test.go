@@ -1,0 +1,126 @@
+package verify
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+)
+
+func TestABuyerSeesThatItTookPartAndWhatItWon(t *testing.T) {
+	t.Parallel()
+	m := newMade(4)
+	document := m.text(t)
+	prizes := 0
+	for i := 0; i < len(m.sold); i += 2 { // each purchase has two positions
+		text, err := m.purchase(t, i).Canonical()
+		must(t, err)
+		r := verified(t, document, Options{Purchase: bytes.NewReader(text)})
+		if !r.OK {
+			t.Errorf("%+v", r)
+		}
+		for _, w := range r.Won {
+			if *w.PurchaseID != m.sold[i].PurchaseID {
+				t.Errorf("purchase %s is told of %+v", m.sold[i].PurchaseID, w)
+			}
+		}
+		prizes += len(r.Won)
+	}
+	if prizes != len(m.rules.Prizes) {
+		t.Errorf("all purchases together have won %d of %d prizes", prizes, len(m.rules.Prizes))
+	}
+}
+
+func TestAProofOfPurchaseThatIsNotOfThisListFailsByName(t *testing.T) {
+	t.Parallel()
+	m := newMade(3)
+	document := m.text(t)
+	for name, c := range map[string]struct {
+		change func(*fairdraw.PurchaseProof)
+		failed string
+		words  string
+	}{
+		"another campaign":         {func(p *fairdraw.PurchaseProof) { p.CampaignID = uuid.New() }, "purchase-campaign", "is of campaign"},
+		"another list":             {func(p *fairdraw.PurchaseProof) { p.Root[0]++ }, "purchase-campaign inclusion", "leads to the root"},
+		"another count":            {func(p *fairdraw.PurchaseProof) { p.Count++ }, "purchase-campaign", ""},
+		"another buyer":            {func(p *fairdraw.PurchaseProof) { p.Leaves[0].UserID = "somebody" }, "inclusion", "leads to the root"},
+		"another nonce":            {func(p *fairdraw.PurchaseProof) { p.Leaves[0].Nonce = make([]byte, 16) }, "inclusion", "leads to the root"},
+		"the second position only": {func(p *fairdraw.PurchaseProof) { p.Leaves[0], p.Leaves[1] = p.Leaves[1], p.Leaves[0] }, "inclusion", "stands behind"},
+		"a position twice":         {func(p *fairdraw.PurchaseProof) { p.Leaves[1] = p.Leaves[0] }, "inclusion", "stands behind"},
+		"a step of the path less":  {func(p *fairdraw.PurchaseProof) { p.Leaves[0].Path = p.Leaves[0].Path[1:] }, "inclusion", "path"},
+		"an index beyond the list": {func(p *fairdraw.PurchaseProof) { p.Leaves[1].Index = 6 }, "inclusion", "no leaf 6"},
+	} {
+		p := m.purchase(t, 2)
+		c.change(&p)
+		text, err := p.Canonical()
+		must(t, err)
+		r := verified(t, document, Options{Purchase: bytes.NewReader(text)})
+		last := r.Checks[len(r.Checks)-1]
+		if got := strings.Join(r.Failed(), " "); r.OK || got != c.failed || len(r.Won) > 0 {
+			t.Errorf("%s: %q failed, want %q", name, got, c.failed)
+		}
+		if last.Status == Failed && !strings.Contains(last.Words, c.words) {
+			t.Errorf("%s: %s", name, last.Words)
+		}
+	}
+}
+
+// A path can be right while the published list has another line: the operator shows each
+// buyer a tree of its own.
+func TestAPathIntoAnotherListIsFoundOut(t *testing.T) {
+	t.Parallel()
+	m := newMade(3)
+	text, err := m.purchase(t, 2).Canonical()
+	must(t, err)
+	list := fairdraw.Lines(m.sold)
+	list[2].Holder[0]++
+	r := verified(t, textOf(t, m.proof(t), list), Options{Purchase: bytes.NewReader(text)})
+	if at := checkOf(r, "inclusion"); at.Status != Failed || !strings.Contains(at.Words, "line 2 of the list") {
+		t.Errorf("%+v", at)
+	}
+}
+
+func TestWithoutADocumentNoPurchaseIsVerified(t *testing.T) {
+	t.Parallel()
+	text, err := newMade(3).purchase(t, 0).Canonical()
+	must(t, err)
+	r := verified(t, []byte("no document"), Options{Purchase: bytes.NewReader(text)})
+	if r.OK || checkOf(r, "inclusion").Status != NotMade || checkOf(r, "purchase-campaign").Status != NotMade {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTwoDocumentsOfOneCampaignMustBeTheSame(t *testing.T) {
+	t.Parallel()
+	m := newMade(3)
+	document := m.text(t)
+	second := newMade(3) // other nonces: another draw
+	second.sold[0].Nonce[0]++
+	stranger := newMade(3)
+	stranger.id = uuid.New()
+	stranger.rules.CampaignID = stranger.id
+	for name, c := range map[string]struct {
+		other []byte
+		words string
+		ok    bool
+	}{
+		"the same":              {document, "byte for byte", true},
+		"two that both hold":    {second.text(t), "cannot both be honest", false},
+		"one that does not":     {m.text(t, func(p *fairdraw.Proof) { p.Trust = "me" }), "differs in trust, and does not hold by itself (trust)", false},
+		"of another campaign":   {stranger.text(t), "says nothing about this one", false},
+		"no document":           {[]byte("{}"), "is no proof document", false},
+		"the same, and a blank": {append(bytes.Clone(document), ' '), "is no proof document", false},
+	} {
+		r := verified(t, document, Options{Against: bytes.NewReader(c.other)})
+		if at := checkOf(r, "against"); r.OK != c.ok || (at.Status == OK) != c.ok || !strings.Contains(at.Words, c.words) {
+			t.Errorf("%s: %+v", name, at)
+		}
+	}
+	r := verified(t, []byte("{}"), Options{Against: bytes.NewReader(document)})
+	if at := checkOf(r, "against"); at.Status != NotMade {
+		t.Errorf("%+v", at)
+	}
+}

@@ -1,0 +1,72 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+)
+
+// Status is how a check ended.
+type Status string
+
+// How a check ends. What was not made never counts as verified.
+const (
+	OK      Status = "ok"
+	Failed  Status = "failed"
+	NotMade Status = "not-made"
+)
+
+// Check is the outcome of one check.
+type Check struct {
+	Name   string `json:"name"` // of the list in docs/draw.md
+	Status Status `json:"status"`
+	Words  string `json:"words"` // what was found, or why not
+}
+
+// Report is what a verification found.
+type Report struct {
+	OK         bool                   `json:"ok"` // every check is
+	CampaignID uuid.UUID              `json:"campaign_id"`
+	Checks     []Check                `json:"checks"`
+	Won        []fairdraw.ProofWinner `json:"won,omitempty"` // prizes of the proof of purchase, if everything is ok
+	Shows      []string               `json:"shows"`         // what the proof shows; empty when a check is not ok
+	Remains    []string               `json:"remains"`       // what it does not show
+}
+
+// Failed returns the names of the checks that failed.
+func (r Report) Failed() (names []string) {
+	for _, c := range r.Checks {
+		if c.Status == Failed {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// outcome is how a check ended, and why.
+type outcome struct {
+	status Status
+	words  string
+}
+
+func ok(format string, args ...any) outcome     { return outcome{OK, fmt.Sprintf(format, args...)} }
+func failed(format string, args ...any) outcome { return outcome{Failed, fmt.Sprintf(format, args...)} }
+func notMade(format string, args ...any) outcome {
+	return outcome{NotMade, fmt.Sprintf(format, args...)}
+}
+
+func (r *Report) add(name string, o outcome) {
+	r.Checks = append(r.Checks, Check{name, o.status, o.words})
+}
+
+// holds tells whether all checks so far are ok.
+func (r *Report) holds() bool {
+	for _, c := range r.Checks {
+		if c.Status != OK {
+			return false
+		}
+	}
+	return true
+}

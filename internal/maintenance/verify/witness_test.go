@@ -1,0 +1,54 @@
+package verify
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/tsa"
+)
+
+func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T) {
+	t.Parallel()
+	one, two := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true})
+	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:60"})
+	reversed := func(p *fairdraw.Proof) { slices.Reverse(p.Witness) }
+	late := func(by time.Duration) func(*made) {
+		return func(m *made) { m.frozenAt = m.frozenAt.Add(-by) } // the tokens are of now
+	}
+	for name, c := range map[string]struct {
+		authorities []*tsa.Authority
+		made        func(*made)
+		proof       func(*fairdraw.Proof)
+		words       string // of the failure; empty: the check is ok
+	}{
+		"both":                      {authorities: []*tsa.Authority{one, two}},
+		"one of them":               {authorities: []*tsa.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
+		"in another order":          {authorities: []*tsa.Authority{one, two}, proof: reversed, words: "must stand before"},
+		"the same twice":            {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
+		"not one of the rules'":     {authorities: []*tsa.Authority{one}, made: func(m *made) { m.rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
+		"after the round was due":   {authorities: []*tsa.Authority{one}, made: late(time.Minute), words: "not before the round was due"},
+		"perhaps after it":          {authorities: []*tsa.Authority{vague}, words: "not before the round was due"},
+		"about another record":      {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
+		"of a round that is chosen": {authorities: []*tsa.Authority{one}, made: func(m *made) { m.ahead = 100 }, words: "needs to know when the round was due"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMade(2).withBeacon(t).withWitness(c.authorities...)
+			if c.made != nil {
+				c.made(m)
+			}
+			var changes []func(*fairdraw.Proof)
+			if c.proof != nil {
+				changes = append(changes, c.proof)
+			}
+			r := verified(t, m.text(t, changes...), m.options())
+			at := checkOf(r, fairdraw.CheckWitness)
+			if (at.Status == OK) != (c.words == "") || !strings.Contains(at.Words, c.words) || r.OK != (c.words == "") {
+				t.Errorf("%s: %s; failed: %v", at.Status, at.Words, r.Failed())
+			}
+		})
+	}
+}
