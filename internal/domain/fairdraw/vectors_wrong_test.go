@@ -94,7 +94,7 @@ func (m *made) wrongForms(t testing.TB) {
 		{"newline at the end", "", "\n"},
 		{"space", `{"beacon":null`, `{"beacon": null`},
 		{"upper case hash", d.Root.String(), upper(d.Root.String())},
-		{"member more", `"trust":"operator"`, `"trust":"operator","tust":0`},
+		{"member more", `"trust":"operator"`, `"trust":"operator","u":0`},
 		{"member more behind the rules", `,"secret":`, `,"rulez":{},"secret":`},
 		{"member twice", `"round":null`, `"round":null,"round":null`},
 		{"member less", `"round":null,`, ``},
