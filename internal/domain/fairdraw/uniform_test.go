@@ -87,7 +87,7 @@ func TestAnIndexSkipsTheUnevenEndAndNoMore(t *testing.T) {
 				}
 			}
 			for _, count := range counts {
-				if count != int((last+1)/n) { //nolint:gosec // small
+				if count != int((last+1)/n) {
 					t.Fatalf("numbers to %d, indexes below %d: %v", last, n, counts)
 				}
 			}

@@ -104,6 +104,10 @@ func (m *made) wrongForms(t testing.TB) {
 		{"a fraction", `"count":6`, `"count":6.0`},
 		{"a number as text", `"count":6`, `"count":"6"`},
 		{"an escape too many", `\"night\"`, `\u0022night\"`},
+		{"not UTF-8", "東", "\xff"},
+		{"lone surrogate", "東", `\ud800`},
+		{"hash too short", d.Root.String(), d.Root.String()[2:]},
+		{"loose text behind", "", "{}"},
 		{"nothing", text, ""},
 		{"no object", text, "[]"},
 	} {
