@@ -5,6 +5,7 @@
 #   Redis 7 or newer       (redis-server; no service)
 #   a C compiler           (the race detector links with it)
 #   openssl                (tests run a timestamp authority with it)
+#   Python 3.9 or newer    (tests run the script of docs/draw.md)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -38,6 +39,8 @@ has_compiler() {
     return 1
 }
 
+has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
+
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
@@ -47,6 +50,7 @@ missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     has_compiler || echo "a C compiler"
+    has_python || echo "Python 3.9 or newer (python3)"
     has_certificates || echo "CA certificates"
     has_openssl || echo "openssl"
 }
@@ -92,6 +96,7 @@ install_on_debian() {
     has_certificates || apt_install ca-certificates
     has_compiler || apt_install gcc libc6-dev
     has_openssl || apt_install openssl
+    has_python || apt_install python3
     if ! has_postgres; then
         no_cluster
         apt_install postgresql
@@ -111,10 +116,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis openssl    (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis openssl python    (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc openssl
-  Arch    pacman -S postgresql redis gcc openssl
+  Fedora  dnf install postgresql-server redis gcc openssl python3
+  Arch    pacman -S postgresql redis gcc openssl python
 EOF
     exit 1
 fi

@@ -145,7 +145,7 @@ func TestTheProofVectorsAreThoseThatTheProcedureMakes(t *testing.T) {
 		}
 	}
 	for path, want := range m.files {
-		got, err := os.ReadFile(filepath.Join("testdata", path)) //nolint:gosec // our own testdata
+		got, err := os.ReadFile(filepath.Join("testdata", path))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is not what is made (%v); see the flag -update", path, err)
 		}

@@ -14,7 +14,7 @@ import (
 
 func text(t *testing.T, file string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", file)) //nolint:gosec // our own testdata
+	b, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
