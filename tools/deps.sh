@@ -4,6 +4,7 @@
 #   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
 #   Redis 7 or newer       (redis-server; no service)
 #   a C compiler           (the race detector links with it)
+#   openssl                (tests run a timestamp authority with it)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -40,11 +41,14 @@ has_compiler() {
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
+has_openssl() { command -v openssl >/dev/null; }
+
 missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     has_compiler || echo "a C compiler"
     has_certificates || echo "CA certificates"
+    has_openssl || echo "openssl"
 }
 
 as_root() {
@@ -87,6 +91,7 @@ install_on_debian() {
     no_services
     has_certificates || apt_install ca-certificates
     has_compiler || apt_install gcc libc6-dev
+    has_openssl || apt_install openssl
     if ! has_postgres; then
         no_cluster
         apt_install postgresql
@@ -106,10 +111,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis    (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis openssl    (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc
-  Arch    pacman -S postgresql redis gcc
+  Fedora  dnf install postgresql-server redis gcc openssl
+  Arch    pacman -S postgresql redis gcc openssl
 EOF
     exit 1
 fi

@@ -2,11 +2,8 @@ package fairdraw
 
 import (
 	"crypto/sha256"
-	"encoding/json"
-	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/gowebpki/jcs"
 )
 
 // The distance of a beacon's round from the one that was newest when the list was frozen.
@@ -36,17 +33,4 @@ func (r FreezeRecord) Canonical() ([]byte, error) { return canonical(r) }
 // timestamps.
 func FreezeHash(record []byte) Hash {
 	return sha256.Sum256(append([]byte(Version+" freeze\x00"), record...))
-}
-
-// canonical returns a value as RFC 8785 canonical JSON.
-func canonical(value any) ([]byte, error) {
-	plain, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("fairdraw.Canonical: %w", err)
-	}
-	text, err := jcs.Transform(plain)
-	if err != nil {
-		return nil, fmt.Errorf("fairdraw.Canonical: %w", err)
-	}
-	return text, nil
 }

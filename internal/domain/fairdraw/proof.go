@@ -55,30 +55,15 @@ type ProofWinner struct {
 	Awarded    *bool      `json:"awarded,omitempty"`
 }
 
-// SoldLine is a sold position as it is published: it does not show who the buyer is.
-type SoldLine struct {
-	Layer      int       `json:"layer"`
-	Column     int       `json:"column"`
-	PurchaseID uuid.UUID `json:"purchase_id"`
-	Holder     Hash      `json:"holder"` // H(nonce || user_id)
-}
-
-// PurchaseProof shows a buyer that its positions are among the frozen ones. It is for the
-// buyer only: it has the nonce.
-type PurchaseProof struct {
-	CampaignID uuid.UUID   `json:"campaign_id"`
-	Root       Hash        `json:"root"`
-	Count      int         `json:"count"`
-	Leaves     []ProofLeaf `json:"leaves"`
-}
-
-// ProofLeaf is one leaf with its RFC 9162 inclusion path.
-type ProofLeaf struct {
-	Layer      int       `json:"layer"`
-	Column     int       `json:"column"`
-	PurchaseID uuid.UUID `json:"purchase_id"`
-	Nonce      Bytes     `json:"nonce"` // NonceSize bytes
-	UserID     string    `json:"user_id"`
-	Index      int       `json:"index"` // from 0, in the order of layer and column
-	Path       []Hash    `json:"path"`
+// Record returns the freeze record that the document stands on. The secret is in it if the
+// record was made with a beacon.
+func (p Proof) Record() FreezeRecord {
+	r := FreezeRecord{
+		Version: p.Version, CampaignID: p.CampaignID, Commitment: p.Commitment, Root: p.Root, Count: p.Count,
+		FrozenAt: p.FrozenAt, Round: p.Round,
+	}
+	if p.Round != nil {
+		r.Secret = &p.Secret
+	}
+	return r
 }

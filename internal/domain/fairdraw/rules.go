@@ -2,6 +2,10 @@ package fairdraw
 
 import (
 	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -63,6 +67,100 @@ func NewRules(campaignID uuid.UUID, baseLength int, prizes []Prize, beacon *Beac
 
 // Canonical returns the rules as RFC 8785 canonical JSON, the bytes that Commitment takes.
 func (r Rules) Canonical() ([]byte, error) { return canonical(r) }
+
+// ParseRules reads rules from their canonical JSON, and refuses every other spelling. What
+// they say is for Check.
+func ParseRules(text []byte) (Rules, error) {
+	var r Rules
+	if err := decodeCanonical(text, &r); err != nil {
+		return Rules{}, fmt.Errorf("the rules document %w", err)
+	}
+	return r, nil
+}
+
+// Check returns nil if the rules are those of a campaign and can be drawn by, else what is
+// wrong with them.
+func (r Rules) Check(campaignID uuid.UUID) error {
+	switch {
+	case r.Version != Version:
+		return fmt.Errorf("the rules are of version %q, not %q", r.Version, Version)
+	case r.CampaignID != campaignID:
+		return fmt.Errorf("the rules are those of campaign %s", r.CampaignID)
+	case r.Beacon != nil && (r.Beacon.PeriodS < 1 || r.Beacon.PeriodS > math.MaxUint32):
+		return fmt.Errorf("the beacon of the rules has a period of %d s", r.Beacon.PeriodS)
+	case len(r.Witness) > 0 && r.Beacon == nil:
+		return errors.New("the rules name witnesses, but no beacon")
+	}
+	for i, authority := range r.Witness {
+		if slices.Contains(r.Witness[:i], authority) {
+			return fmt.Errorf("the rules name the authority %s twice", authority)
+		}
+	}
+	if err := r.checkLayers(); err != nil {
+		return err
+	}
+	return r.checkPrizes()
+}
+
+func (r Rules) checkLayers() error {
+	if len(r.Layers) == 0 {
+		return errors.New("the rules have no layers")
+	}
+	if r.BaseLength != 0 && r.BaseLength != len(r.Layers) {
+		return fmt.Errorf("the rules have %d layers, and a base length of %d", len(r.Layers), r.BaseLength)
+	}
+	last := 0
+	for _, l := range r.Layers {
+		if l.Layer <= last || l.Layer > math.MaxUint32 || l.Positions < 1 || l.Positions > math.MaxUint32 {
+			return fmt.Errorf("layer %d with %d positions cannot stand after layer %d", l.Layer, l.Positions, last)
+		}
+		if r.BaseLength != 0 && (l.Layer != last+1 || l.Positions != triangle.InLayer(l.Layer)) {
+			return fmt.Errorf("layer %d with %d positions is none of a triangle", l.Layer, l.Positions)
+		}
+		last = l.Layer
+	}
+	return nil
+}
+
+func (r Rules) checkPrizes() error {
+	if r.Prizes == nil {
+		return errors.New("the rules have no list of prizes")
+	}
+	left := make(map[int]int, len(r.Layers)) // positions of a layer without a prize
+	for _, l := range r.Layers {
+		left[l.Layer] = l.Positions
+	}
+	last := 0
+	for i, p := range r.Prizes {
+		if p.Number != i+1 || p.Layer < last {
+			return fmt.Errorf("prize %d of layer %d stands at %d: prizes are numbered from 1 in the order of layers", p.Number, p.Layer, i+1)
+		}
+		if left[p.Layer] == 0 {
+			return fmt.Errorf("prize %d: layer %d has no position for it", p.Number, p.Layer)
+		}
+		left[p.Layer]--
+		last = p.Layer
+	}
+	return nil
+}
+
+// Positions returns how many positions a layer has; none of a layer that does not exist.
+func (r Rules) Positions(layer int) int {
+	i, ok := slices.BinarySearchFunc(r.Layers, layer, func(l Layer, number int) int { return l.Layer - number })
+	if !ok {
+		return 0
+	}
+	return r.Layers[i].Positions
+}
+
+// Count returns how many positions there are.
+func (r Rules) Count() int {
+	n := 0
+	for _, l := range r.Layers {
+		n += l.Positions
+	}
+	return n
+}
 
 // Commitment binds a campaign to its canonical rules and secret:
 // H("triprize-draw/1 commit" || 0x00 || campaign_id || H(rules) || secret).

@@ -1,44 +1,88 @@
 package fairdraw
 
-import "triprize/internal/domain/triangle"
+import (
+	"slices"
+	"sort"
 
-// Winner is the outcome of one prize. Position is nil when the prize's layer
-// had no candidate left: the prize is not awarded.
+	"triprize/internal/domain/triangle"
+)
+
+// Winner is the outcome of one prize. Line is nil when the prize's layer had no candidate
+// left: the prize is not awarded.
 type Winner struct {
-	Prize    Prize
-	Position *Sold
+	Prize Prize
+	Line  *SoldLine
 }
 
-// Select picks the winners: for each prize in number order, the candidates are
-// the sold positions of its layer that have not won, in column order, and the
-// stream's next index below their number picks one.
-func Select(prizes []Prize, sold []Sold, stream *Stream) []Winner {
-	candidates := make(map[int][]Sold)
-	for _, s := range sold {
-		candidates[s.Layer] = append(candidates[s.Layer], s)
-	}
+// Select picks the winners: for each prize in number order, the candidates are the sold
+// positions of its layer that have not won, in column order, and the stream's next index
+// below their number picks one. sold must be sorted by layer, then column.
+func Select(prizes []Prize, sold []SoldLine, stream *Stream) []Winner {
+	layers := make(map[int]*candidates)
 	winners := make([]Winner, 0, len(prizes))
 	for _, prize := range prizes {
-		left := candidates[prize.Layer]
-		if len(left) == 0 {
+		of, ok := layers[prize.Layer]
+		if !ok {
+			of = &candidates{sold: inLayer(sold, prize.Layer)}
+			layers[prize.Layer] = of
+		}
+		if of.left() == 0 {
 			winners = append(winners, Winner{Prize: prize})
 			continue
 		}
-		i := stream.Below(uint64(len(left)))
-		won := left[i]
-		winners = append(winners, Winner{Prize: prize, Position: &won})
-		candidates[prize.Layer] = append(left[:i:i], left[i+1:]...)
+		winners = append(winners, Winner{Prize: prize, Line: of.take(int(stream.Below(uint64(of.left()))))}) //nolint:gosec // below the length of a list
 	}
 	return winners
+}
+
+// candidates are the sold positions of a layer, less those that have won.
+type candidates struct {
+	sold  []SoldLine
+	taken []int // indices in sold, ascending
+}
+
+func (c *candidates) left() int { return len(c.sold) - len(c.taken) }
+
+// take removes the i-th of those that are left and returns it.
+func (c *candidates) take(i int) *SoldLine {
+	at := 0
+	for at < len(c.taken) && c.taken[at] <= i {
+		i++ // stands behind one that has won
+		at++
+	}
+	c.taken = slices.Insert(c.taken, at, i)
+	line := c.sold[i]
+	return &line
+}
+
+// inLayer returns the part of a sorted list that lies in a layer.
+func inLayer(sold []SoldLine, layer int) []SoldLine {
+	begin := sort.Search(len(sold), func(i int) bool { return sold[i].Layer >= layer })
+	end := sort.Search(len(sold), func(i int) bool { return sold[i].Layer > layer })
+	return sold[begin:end]
 }
 
 // Positions returns the winning positions, in prize order.
 func Positions(winners []Winner) []triangle.Position {
 	won := make([]triangle.Position, 0, len(winners))
 	for _, w := range winners {
-		if w.Position != nil {
-			won = append(won, w.Position.Position)
+		if w.Line != nil {
+			won = append(won, w.Line.Position())
 		}
 	}
 	return won
+}
+
+// Winners returns the winners as they stand in a proof document.
+func Winners(selected []Winner) []ProofWinner {
+	list := make([]ProofWinner, len(selected))
+	for i, w := range selected {
+		list[i] = ProofWinner{Prize: w.Prize.Number, Name: w.Prize.Name, Layer: w.Prize.Layer}
+		if w.Line == nil {
+			list[i].Awarded = new(bool) // false
+			continue
+		}
+		list[i].Column, list[i].PurchaseID = &w.Line.Column, &w.Line.PurchaseID
+	}
+	return list
 }

@@ -35,7 +35,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			}
 		}
 		entropy := sha256.Sum256(rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "seed"))
-		winners := Select(prizes, sold, NewStream(entropy))
+		winners := Select(prizes, Lines(sold), NewStream(entropy))
 		if len(winners) != len(prizes) {
 			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
 		}
@@ -44,19 +44,19 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			if w.Prize != prizes[i] {
 				t.Fatalf("prize %d is out of order", i)
 			}
-			if w.Position == nil {
+			if w.Line == nil {
 				if awarded[w.Prize.Layer] != perLayer[w.Prize.Layer] {
 					t.Fatalf("prize %d not awarded though layer %d had candidates", i, w.Prize.Layer)
 				}
 				continue
 			}
-			if w.Position.Layer != w.Prize.Layer || won[w.Position.Position] {
-				t.Fatalf("prize %d went to %v", i, w.Position.Position)
+			if w.Line.Layer != w.Prize.Layer || won[w.Line.Position()] {
+				t.Fatalf("prize %d went to %v", i, w.Line.Position())
 			}
-			won[w.Position.Position] = true
+			won[w.Line.Position()] = true
 			awarded[w.Prize.Layer]++
 		}
-		again := Select(prizes, sold, NewStream(entropy))
+		again := Select(prizes, Lines(sold), NewStream(entropy))
 		for i, p := range Positions(again) {
 			if p != Positions(winners)[i] {
 				t.Fatal("the same inputs gave other winners")

@@ -3,11 +3,8 @@ package fairdraw
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/transparency-dev/merkle/compact"
-	"github.com/transparency-dev/merkle/rfc6962"
 
 	"triprize/internal/domain/triangle"
 )
@@ -15,7 +12,8 @@ import (
 // NonceSize is the length in bytes of a purchase's nonce, known only to its owner.
 const NonceSize = 16
 
-// Sold is one sold position. A list of them is sorted by layer, then column.
+// Sold is one sold position with what only its owner may see. A list of them is sorted by
+// layer, then column.
 type Sold struct {
 	triangle.Position
 	PurchaseID uuid.UUID
@@ -23,39 +21,51 @@ type Sold struct {
 	UserID     string
 }
 
-// Leaf returns layer (4) || column (4) || purchase_id (16) || H(nonce || user_id) (32):
-// it can be published and does not show who the buyer is.
-func (s Sold) Leaf() []byte {
-	leaf := make([]byte, 0, 4+4+16+sha256.Size)
-	leaf = binary.BigEndian.AppendUint32(leaf, uint32(s.Layer))  //nolint:gosec // a layer is at most 1000
-	leaf = binary.BigEndian.AppendUint32(leaf, uint32(s.Column)) //nolint:gosec // a column is at most 1000
-	leaf = append(leaf, s.PurchaseID[:]...)
-	owner := sha256.New()
-	owner.Write(s.Nonce[:])
-	owner.Write([]byte(s.UserID))
-	return owner.Sum(leaf)
+// Line returns the position as it is published.
+func (s Sold) Line() SoldLine {
+	return SoldLine{Layer: s.Layer, Column: s.Column, PurchaseID: s.PurchaseID, Holder: Holder(s.Nonce[:], s.UserID)}
 }
 
-// Root returns the RFC 9162 Merkle tree root over the leaves of the sold list.
-// The list must be sorted and without repetition, or nobody else could recompute
-// its root; any other list is an error.
-func Root(sold []Sold) ([sha256.Size]byte, error) {
-	hasher := rfc6962.DefaultHasher // RFC 9162 has the same tree hash as RFC 6962
-	if len(sold) == 0 {
-		return [sha256.Size]byte(hasher.EmptyRoot()), nil
-	}
-	tree := (&compact.RangeFactory{Hash: hasher.HashChildren}).NewEmptyRange(0)
+// Leaf returns the leaf of the position's published line.
+func (s Sold) Leaf() []byte { return s.Line().Leaf() }
+
+// Lines returns a sold list as it is published.
+func Lines(sold []Sold) []SoldLine {
+	lines := make([]SoldLine, len(sold))
 	for i, s := range sold {
-		if i > 0 && !sold[i-1].Before(s.Position) {
-			return [sha256.Size]byte{}, fmt.Errorf("fairdraw.Root: the sold list is not in order at %v", s.Position)
-		}
-		if err := tree.Append(hasher.HashLeaf(s.Leaf()), nil); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("fairdraw.Root: %w", err)
-		}
+		lines[i] = s.Line()
 	}
-	root, err := tree.GetRootHash(nil)
-	if err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("fairdraw.Root: %w", err)
-	}
-	return [sha256.Size]byte(root), nil
+	return lines
+}
+
+// Holder returns H(nonce || user_id): it shows nobody the buyer, and the buyer, who has the
+// nonce, that the line is its own.
+func Holder(nonce []byte, userID string) Hash {
+	h := sha256.New()
+	h.Write(nonce)
+	h.Write([]byte(userID))
+	return Hash(h.Sum(nil))
+}
+
+// SoldLine is a sold position as it is published: it does not show who the buyer is.
+type SoldLine struct {
+	Layer      int       `json:"layer"`
+	Column     int       `json:"column"`
+	PurchaseID uuid.UUID `json:"purchase_id"`
+	Holder     Hash      `json:"holder"` // H(nonce || user_id)
+}
+
+// Position returns where the line stands.
+func (l SoldLine) Position() triangle.Position {
+	return triangle.Position{Layer: l.Layer, Column: l.Column}
+}
+
+// Leaf returns layer (4) || column (4) || purchase_id (16) || holder (32), the bytes that
+// stand in the tree.
+func (l SoldLine) Leaf() []byte {
+	leaf := make([]byte, 0, 4+4+16+sha256.Size)
+	leaf = binary.BigEndian.AppendUint32(leaf, uint32(l.Layer))  //nolint:gosec // Tree.Append bounds it
+	leaf = binary.BigEndian.AppendUint32(leaf, uint32(l.Column)) //nolint:gosec // Tree.Append bounds it
+	leaf = append(leaf, l.PurchaseID[:]...)
+	return append(leaf, l.Holder[:]...)
 }

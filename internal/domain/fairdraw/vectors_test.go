@@ -91,11 +91,11 @@ func (v vector) check(t *testing.T) {
 	for i, want := range v.StreamFirst {
 		equal(t, "stream "+strconv.Itoa(i), strconv.FormatUint(stream.Uint64(), 10), want)
 	}
-	winners := Select(rules.Prizes, sold, NewStream(entropy))
+	winners := Select(rules.Prizes, Lines(sold), NewStream(entropy))
 	equal(t, "winners", len(winners), len(v.Winners))
 	for i, w := range winners {
 		equal(t, "prize", w.Prize.Number, v.Winners[i].Prize)
-		equal(t, "winner", w.Position.Position, triangle.Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
+		equal(t, "winner", w.Line.Position(), triangle.Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
 	}
 }
 

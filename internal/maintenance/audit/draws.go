@@ -70,7 +70,7 @@ func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error
 	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
 		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
 	}
-	want := fairdraw.Select(rules.Prizes, sold, fairdraw.NewStream(fairdraw.Entropy(secret, id, frozen, randomness)))
+	want := fairdraw.Select(rules.Prizes, fairdraw.Lines(sold), fairdraw.NewStream(fairdraw.Entropy(secret, id, frozen, randomness)))
 	return compare(ctx, tx, id, fairdraw.Positions(want), len(want))
 }
 

@@ -126,7 +126,7 @@ func check(settings Settings) error {
 	}
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkRetention(settings), checkPayments(settings.Payments))
+		return errors.Join(checkRetention(settings), checkPayments(settings.Payments), checkWitness(settings.Witness))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {

@@ -23,6 +23,7 @@ type Settings struct {
 	Wallets     Wallets     `mapstructure:"wallets"`
 	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
+	Witness     Witness     `mapstructure:"witness"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
 	Sweeps      Sweeps      `mapstructure:"sweeps"`

@@ -116,7 +116,7 @@ func (d *Drawer) choose(ctx context.Context, id uuid.UUID) (selection, error) {
 		return selection{}, fmt.Errorf("draw.choose(%s): the sold list has root %x, the one frozen at sell-out had %x", id, root, frozen)
 	}
 	entropy := fairdraw.Entropy(secret, id, root, nil)
-	return selection{root: root, secret: secret, winners: fairdraw.Select(rules.Prizes, sold, fairdraw.NewStream(entropy))}, nil
+	return selection{root: root, secret: secret, winners: fairdraw.Select(rules.Prizes, fairdraw.Lines(sold), fairdraw.NewStream(entropy))}, nil
 }
 
 // record writes the draw in one transaction. Its first statement is the fence: it

@@ -59,8 +59,8 @@ func publish(winners []fairdraw.Winner) []Winner {
 	published := make([]Winner, 0, len(winners))
 	for _, w := range winners {
 		p := Winner{Prize: w.Prize.Number, Layer: w.Prize.Layer, Name: w.Prize.Name}
-		if w.Position != nil {
-			p.Column, p.PurchaseID = &w.Position.Column, &w.Position.PurchaseID
+		if w.Line != nil {
+			p.Column, p.PurchaseID = &w.Line.Column, &w.Line.PurchaseID
 		}
 		published = append(published, p)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
 )
 
@@ -40,15 +39,9 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 	return f, true, nil
 }
 
-// Subtree is a node of a frozen tree over SubtreeLeaves leaves, the last one over the rest.
-type Subtree struct {
-	First triangle.Position // of its first leaf
-	Hash  fairdraw.Hash
-}
-
-// SubtreeLeaves is how many leaves stand under a stored node: a power of two, so each is a
-// node of the RFC 9162 tree.
-const SubtreeLeaves = 1024
+// Subtree is a node of a frozen tree over fairdraw.SubtreeLeaves leaves, the last one over
+// the rest.
+type Subtree = fairdraw.Subtree
 
 // InsertFreeze stores a freeze and its subtrees, in order. The primary key refuses a second.
 func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) error {

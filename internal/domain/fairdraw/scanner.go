@@ -1,0 +1,254 @@
+package fairdraw
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+)
+
+// maxLine bounds one sold position in a document, in bytes. The longest takes 203.
+const maxLine = 1024
+
+// scanner reads a document from its front, member by member. It knows of JSON only where a
+// value ends; whoever takes the value decides whether it is well-formed.
+type scanner struct {
+	r    *bufio.Reader
+	seen []string // names of members
+}
+
+func newScanner(r io.Reader) *scanner { return &scanner{r: bufio.NewReaderSize(r, 64<<10)} }
+
+// name reads what stands before the value of member i: its brace or comma, name and colon.
+func (s *scanner) name(members []string, i int) error {
+	want := members[i]
+	open := byte('{')
+	if i > 0 {
+		open = ','
+		if next, err := s.peek(); err == nil && next == '}' {
+			return malformed("", "lacks the member %q", want)
+		}
+	}
+	if err := s.expect("", open); err != nil {
+		return err
+	}
+	raw, err := s.value("")
+	if err != nil {
+		return err
+	}
+	name, isString := bytes.CutPrefix(bytes.TrimSuffix(raw, []byte{'"'}), []byte{'"'})
+	switch {
+	case !isString:
+		return malformed("", "has %q where the name of a member must stand", excerpt(raw))
+	case slices.Contains(s.seen, string(name)):
+		return malformed("", "has the member %q twice", name)
+	case !slices.Contains(members, string(name)):
+		return malformed("", "has a member %q, which is unknown", excerpt(name))
+	case string(name) != want:
+		return malformed("", "lacks the member %q, or has it behind %q", want, name)
+	}
+	s.seen = append(s.seen, want)
+	return s.expect("", ':')
+}
+
+// member reads the value of a member.
+func (s *scanner) member(name string, into any) error {
+	raw, err := s.value(name)
+	if err != nil {
+		return err
+	}
+	if err := decodeCanonical(raw, into); err != nil {
+		return malformed(name, "%s", err)
+	}
+	return nil
+}
+
+// value reads the text of one JSON value, at most maxMember bytes.
+func (s *scanner) value(member string) (text []byte, err error) {
+	depth, quoted, escaped := 0, false, false
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return nil, ended(err)
+		}
+		if len(text) == maxMember {
+			return nil, malformed(member, "is longer than %d bytes", maxMember)
+		}
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			escaped, quoted = c == '\\', c != '"'
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+		if depth < 0 || (depth == 0 && (c == ',' || c == ':') && !quoted) {
+			return text, s.r.UnreadByte() // a number or literal ended before
+		}
+		text = append(text, c)
+		if depth == 0 && !quoted && (c == '"' || c == '}' || c == ']') {
+			return text, nil
+		}
+	}
+}
+
+// line reads one sold position.
+func (s *scanner) line(i int) (SoldLine, error) {
+	text, err := s.r.ReadSlice('}')
+	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		return SoldLine{}, ended(err)
+	}
+	if len(text) > maxLine {
+		return SoldLine{}, malformed("sold", "at %d: is longer than %d bytes", i, maxLine)
+	}
+	if line, ok := parseLine(text); ok {
+		return line, nil
+	}
+	var line SoldLine
+	if err := decodeCanonical(text, &line); err != nil {
+		return SoldLine{}, malformed("sold", "at %d: %s", i, err)
+	}
+	return SoldLine{}, malformed("sold", "at %d: has a number that is no integer from 0 to 2^53 − 1", i)
+}
+
+// parseLine reads what SoldLine.appendTo writes, and nothing else.
+func parseLine(text []byte) (l SoldLine, ok bool) {
+	p := lineParser{rest: text}
+	p.literal(`{"column":`)
+	l.Column = p.integer()
+	p.literal(`,"holder":"`)
+	p.hex(l.Holder[:])
+	p.literal(`","layer":`)
+	l.Layer = p.integer()
+	p.literal(`,"purchase_id":"`)
+	l.PurchaseID = p.uuid()
+	p.literal(`"}`)
+	return l, !p.failed && len(p.rest) == 0
+}
+
+type lineParser struct {
+	rest   []byte
+	failed bool
+}
+
+// take returns the next n bytes, or fails and returns nil.
+func (p *lineParser) take(n int) []byte {
+	if p.failed || len(p.rest) < n {
+		p.failed = true
+		return nil
+	}
+	text := p.rest[:n]
+	p.rest = p.rest[n:]
+	return text
+}
+
+func (p *lineParser) literal(want string) {
+	if string(p.take(len(want))) != want {
+		p.failed = true
+	}
+}
+
+func (p *lineParser) integer() int {
+	n := 0
+	for n < len(p.rest) && p.rest[n] >= '0' && p.rest[n] <= '9' {
+		n++
+	}
+	text := p.take(n)
+	number, err := strconv.Atoi(string(text))
+	if err != nil || number > MaxInteger || (n > 1 && text[0] == '0') {
+		p.failed = true
+	}
+	return number
+}
+
+// hex fills b from hex digits in lower case.
+func (p *lineParser) hex(b []byte) {
+	text := p.take(hex.EncodedLen(len(b)))
+	for _, c := range text {
+		if c >= 'A' && c <= 'F' {
+			p.failed = true
+		}
+	}
+	if _, err := hex.Decode(b, text); err != nil {
+		p.failed = true
+	}
+}
+
+func (p *lineParser) uuid() (id uuid.UUID) {
+	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			p.literal("-")
+		}
+		p.hex(part)
+	}
+	return id
+}
+
+// end returns nil if the document ends with its brace.
+func (s *scanner) end() error {
+	if next, err := s.peek(); err == nil && next == ',' {
+		if err := s.skip(); err != nil {
+			return err
+		}
+		raw, err := s.value("")
+		if err != nil {
+			return err
+		}
+		if name := string(bytes.Trim(raw, `"`)); slices.Contains(s.seen, name) {
+			return malformed("", "has the member %q twice", name)
+		}
+		return malformed("", "has a member %s, which is unknown", excerpt(raw))
+	}
+	if err := s.expect("", '}'); err != nil {
+		return err
+	}
+	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
+		if err == nil {
+			return malformed("", "does not end with its last brace")
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *scanner) expect(member string, want byte) error {
+	got, err := s.r.ReadByte()
+	if err != nil {
+		return ended(err)
+	}
+	if got != want {
+		return malformed(member, "has %q where %q must stand", got, want)
+	}
+	return nil
+}
+
+func (s *scanner) peek() (byte, error) {
+	next, err := s.r.Peek(1)
+	if err != nil {
+		return 0, ended(err)
+	}
+	return next[0], nil
+}
+
+func (s *scanner) skip() error {
+	_, err := s.r.ReadByte()
+	return err //nolint:wrapcheck // the caller has peeked
+}
+
+// ended turns the end of the input into what is wrong with the document.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return malformed("", "ends before its end")
+	}
+	return fmt.Errorf("reading: %w", err)
+}

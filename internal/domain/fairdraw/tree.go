@@ -1,0 +1,127 @@
+package fairdraw
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math"
+
+	"github.com/transparency-dev/merkle/compact"
+	"github.com/transparency-dev/merkle/rfc6962"
+
+	"triprize/internal/domain/triangle"
+)
+
+// SubtreeLeaves is how many leaves stand under one subtree: a power of two, so each subtree
+// is a node of the RFC 9162 tree.
+const SubtreeLeaves = 1024
+
+// Subtree is the node over SubtreeLeaves leaves in a row, the last one over the rest.
+type Subtree struct {
+	First triangle.Position // of its first leaf
+	Hash  Hash
+}
+
+// RFC 9162 has the same tree hash as RFC 6962.
+var (
+	hasher = rfc6962.DefaultHasher
+	ranges = &compact.RangeFactory{Hash: hasher.HashChildren}
+)
+
+// Tree is the RFC 9162 Merkle tree over the leaves of a sold list, built line by line. It
+// keeps one node per SubtreeLeaves lines. The zero value is the empty tree.
+type Tree struct {
+	count    int
+	last     triangle.Position
+	subtrees []Subtree      // the whole ones, then the open one without its hash
+	open     *compact.Range // of the last subtree, when it is not whole
+}
+
+// Append adds the next line. The list must be sorted by layer and column and without
+// repetition, or nobody else could recompute its root; any other line is an error, and the
+// tree stays as it was.
+func (t *Tree) Append(line SoldLine) error {
+	p := line.Position()
+	if p.Layer < 0 || p.Column < 0 || p.Layer > math.MaxUint32 || p.Column > math.MaxUint32 {
+		return fmt.Errorf("fairdraw.Tree: %v does not fit into a leaf", p)
+	}
+	if t.count > 0 && !t.last.Before(p) {
+		return fmt.Errorf("fairdraw.Tree: the sold list is not in order at %v", p)
+	}
+	if t.open == nil {
+		t.open = ranges.NewEmptyRange(0)
+		t.subtrees = append(t.subtrees, Subtree{First: p})
+	}
+	leaf := LeafHash(line.Leaf())
+	if err := t.open.Append(leaf[:], nil); err != nil {
+		return fmt.Errorf("fairdraw.Tree: %w", err)
+	}
+	t.count, t.last = t.count+1, p
+	if t.open.End() == SubtreeLeaves {
+		t.subtrees[len(t.subtrees)-1].Hash = rootOf(t.open)
+		t.open = nil
+	}
+	return nil
+}
+
+// Count returns the number of leaves.
+func (t *Tree) Count() int { return t.count }
+
+// Subtrees returns the nodes over SubtreeLeaves leaves each, in order; none of nothing.
+func (t *Tree) Subtrees() []Subtree {
+	list := append([]Subtree(nil), t.subtrees...)
+	if t.open != nil {
+		list[len(list)-1].Hash = rootOf(t.open)
+	}
+	return list
+}
+
+// Root returns the root. That of nothing is the hash of nothing.
+func (t *Tree) Root() Hash {
+	subtrees := t.Subtrees()
+	hashes := make([]Hash, len(subtrees))
+	for i, s := range subtrees {
+		hashes[i] = s.Hash
+	}
+	return rootOver(hashes)
+}
+
+// Root returns the root of the tree over a sold list, which must be sorted and without
+// repetition.
+func Root(sold []Sold) ([sha256.Size]byte, error) {
+	var tree Tree
+	for _, s := range sold {
+		if err := tree.Append(s.Line()); err != nil {
+			return [sha256.Size]byte{}, err
+		}
+	}
+	return tree.Root(), nil
+}
+
+// LeafHash returns H(0x00 || leaf).
+func LeafHash(leaf []byte) Hash { return Hash(hasher.HashLeaf(leaf)) }
+
+// rootOver returns the root over nodes in a row, which are whole but for the last.
+func rootOver(nodes []Hash) Hash {
+	if len(nodes) == 0 {
+		return Hash(hasher.EmptyRoot())
+	}
+	return rootOf(rangeOver(nodes))
+}
+
+func rangeOver(nodes []Hash) *compact.Range {
+	r := ranges.NewEmptyRange(0)
+	for i := range nodes {
+		if err := r.Append(nodes[i][:], nil); err != nil {
+			panic(err) // only a range of another factory is refused
+		}
+	}
+	return r
+}
+
+func rootOf(r *compact.Range) Hash {
+	root, err := r.GetRootHash(nil)
+	if err != nil {
+		panic(err) // only a range that does not begin at 0 is refused
+	}
+	return Hash(root)
+}

@@ -1,0 +1,203 @@
+package timestamp_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/timestamp"
+	"triprize/internal/testkit/tsa"
+)
+
+var digest = fairdraw.Hash(sha256.Sum256([]byte("a freeze record")))
+
+// patience is for what happens at once; a busy machine may take its time.
+const patience = time.Minute
+
+func client(t *testing.T, registry prometheus.Registerer, timeout time.Duration, authorities ...string) *timestamp.Client {
+	t.Helper()
+	c, err := timestamp.New(config.Witness{Authorities: strings.Join(authorities, ","), Timeout: timeout}, registry, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func stamp(t *testing.T, a *tsa.Authority) timestamp.Token {
+	t.Helper()
+	tokens, err := client(t, nil, patience, a.URL+" "+a.Chain).Stamp(t.Context(), digest)
+	if err != nil || len(tokens) != 1 {
+		t.Fatalf("%d tokens, %v", len(tokens), err)
+	}
+	return tokens[0]
+}
+
+// Whatever an authority leaves out, its token can be checked with the hash of its root alone.
+func TestATokenOfARealAuthorityNeedsNothingButTheHashOfItsRoot(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]tsa.Options{
+		"RSA":                      {},
+		"ECDSA":                    {ECDSA: true},
+		"RSA and intermediate":     {Intermediate: true},
+		"ECDSA and intermediate":   {ECDSA: true, Intermediate: true},
+		"only the signer in it":    {WithoutRoot: true},
+		"intermediate is left out": {Intermediate: true, WithoutRoot: true},
+		"accuracy and fractions":   {Accuracy: "secs:1, millisecs:500, microsecs:100", Digits: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := tsa.Start(t, o)
+			before := time.Now().Add(-time.Second) // without digits, openssl cuts the second
+			token := stamp(t, a)
+			if token.Authority != fairdraw.Hash(a.Root) || token.GenTime.Before(before) || token.GenTime.After(time.Now()) {
+				t.Errorf("%+v", token)
+			}
+			if want := map[bool]time.Duration{true: 1500100 * time.Microsecond}[o.Accuracy != ""]; token.Accuracy != want {
+				t.Errorf("the accuracy is %s, want %s", token.Accuracy, want)
+			}
+			again, err := timestamp.Check(token.DER, digest, []fairdraw.Hash{{1}, a.Root})
+			if err != nil || again.Authority != token.Authority || !again.GenTime.Equal(token.GenTime) {
+				t.Errorf("checked again: %+v, %v", again, err)
+			}
+			if err := a.Verify(t, token.DER, digest); err != nil {
+				t.Errorf("openssl does not agree: %v", err)
+			}
+		})
+	}
+}
+
+func TestATokenIsBeforeAMomentOnlyWithItsWholeAccuracy(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	token := timestamp.Token{GenTime: at, Accuracy: 2 * time.Second}
+	for after, want := range map[time.Duration]bool{-time.Hour: false, 0: false, time.Second: false, 2 * time.Second: false, 2*time.Second + 1: true} {
+		if token.Before(at.Add(after)) != want {
+			t.Errorf("%s after its time: %t", after, !want)
+		}
+	}
+}
+
+func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
+	t.Parallel()
+	good, other := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true})
+	asked := make(chan struct{})
+	release := make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-release }))
+	t.Cleanup(hanging.Close)
+	t.Cleanup(func() { close(release) })
+	registry := prometheus.NewRegistry()
+	c := client(t, registry, 5*time.Second, good.URL+" "+good.Chain, hanging.URL+" "+other.Chain)
+	tokens, err := c.Stamp(t.Context(), digest)
+	<-asked
+	if len(tokens) != 1 || tokens[0].Authority != fairdraw.Hash(good.Root) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d tokens, %v", len(tokens), err)
+	}
+	if families, err := registry.Gather(); err != nil || len(families) != 1 || len(families[0].GetMetric()) != 2 {
+		t.Errorf("the outcomes are %v, %v", families, err)
+	}
+	if roots := c.Authorities(); len(roots) != 2 || roots[0] != fairdraw.Hash(good.Root) || roots[1] != fairdraw.Hash(other.Root) {
+		t.Errorf("the authorities are %v", roots)
+	}
+}
+
+// An answer that is for another query, from somebody else, or nothing at all.
+func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
+	t.Parallel()
+	a, stranger := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{})
+	expired := tsa.Start(t, tsa.Options{Expired: true})
+	earlier := make([]byte, 0)
+	ask := func(a *tsa.Authority, query []byte) []byte {
+		reply, err := a.Reply(query)
+		if err != nil {
+			t.Error(err)
+		}
+		return reply
+	}
+	recording := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query, _ := io.ReadAll(r.Body)
+		earlier = ask(a, query)
+		_, _ = w.Write(earlier)
+	}))
+	t.Cleanup(recording.Close)
+	if _, err := client(t, nil, patience, recording.URL+" "+a.Chain).Stamp(t.Context(), digest); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		answer func(query []byte) []byte
+		want   string
+	}{
+		"an old answer": {func([]byte) []byte { return earlier }, "nonce of the query"},
+		"about something else": {func(q []byte) []byte {
+			return ask(a, []byte(strings.Replace(string(q), string(digest[:]), strings.Repeat("x", 32), 1)))
+		}, "about the digest"},
+		"not its pinned root":      {func(q []byte) []byte { return ask(stranger, q) }, "its certificates"},
+		"an expired certificate":   {func(q []byte) []byte { return ask(expired, q) }, "expired"},
+		"a refusal":                {func([]byte) []byte { return ask(a, []byte("no query")) }, "refuses: status 2, bad data format"},
+		"nothing":                  {func([]byte) []byte { return nil }, "no timestamp response"},
+		"garbage":                  {func([]byte) []byte { return []byte("<html>captive portal</html>") }, "no timestamp response"},
+		"something after it":       {func(q []byte) []byte { return append(ask(a, q), 0) }, "no timestamp response"},
+		"no end of the answer":     {func([]byte) []byte { return make([]byte, 1<<20) }, "more than"},
+		"cut":                      {func(q []byte) []byte { r := ask(a, q); return r[:len(r)-1] }, "no timestamp response"},
+		"granted without a token":  {func([]byte) []byte { return []byte{0x30, 5, 0x30, 3, 2, 1, 0} }, "no token"},
+		"an error of the server":   {nil, "500"},
+		"a redirect to somewhere":  {nil, "307"},
+		"a connection that breaks": {nil, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chain := a.Chain
+			if name == "an expired certificate" {
+				chain = expired.Chain
+			}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch name {
+				case "an error of the server":
+					w.WriteHeader(http.StatusInternalServerError)
+				case "a redirect to somewhere":
+					http.Redirect(w, r, recording.URL, http.StatusTemporaryRedirect)
+				case "a connection that breaks":
+					panic(http.ErrAbortHandler)
+				default:
+					query, _ := io.ReadAll(r.Body)
+					_, _ = w.Write(c.answer(query))
+				}
+			}))
+			defer server.Close()
+			tokens, err := client(t, nil, patience, server.URL+" "+chain).Stamp(t.Context(), digest)
+			if len(tokens) != 0 || err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%d tokens, %v; want %q", len(tokens), err, c.want)
+			}
+		})
+	}
+}
+
+func TestAuthoritiesWithoutTheirCertificatesAreRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	a := tsa.Start(t, tsa.Options{})
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, authorities := range map[string]string{
+		"no such file":    "http://127.0.0.1:1 /nowhere/root.pem",
+		"has none in PEM": "http://127.0.0.1:1 " + empty,
+		"one witness":     a.URL + " " + a.Chain + ",http://127.0.0.1:1 " + a.Chain,
+	} {
+		_, err := timestamp.New(config.Witness{Authorities: authorities, Timeout: time.Second}, nil, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", authorities, err)
+		}
+	}
+}
