@@ -16,13 +16,13 @@ const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = 
 // It throws a TokenError, or an UnknownError for what it cannot check.
 export function checkToken(der, digest, roots) {
   const { content, certificates, signer } = readSignedData(der);
-  const info = readInfo(content, digest);
   const certificate = certificates.find((c) => signer.isBy(c));
   if (!certificate) throw new TokenError("it does not hold its signer's certificate");
   checkAttributes(signer, content, certificate);
   const signed = signer.attributes.raw.slice();
   signed[0] = tags.set; // what is signed has the tag of a set
   if (!verify(certificate.key, signer.signatureAlgorithm, signer.digest, signed, signer.signature)) throw new TokenError("its signature is wrong");
+  const info = readInfo(content, digest);
   checkSigner(certificate);
   const known = new Set(roots);
   const root = rootOf(certificate, certificates, info.time, (raw) => known.has(hex(sha256(raw))));

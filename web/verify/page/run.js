@@ -27,6 +27,7 @@ export function run(files, progress) {
         event.preventDefault();
         resolve(here(files));
       };
+      worker.postMessage(files);
     });
   } catch {
     return here(files);
