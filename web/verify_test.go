@@ -84,7 +84,7 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 	a := tsa.Start(t, tsa.Options{ECDSA: true})
 	witnessed, _ := draw{beacon: true, authorities: []*tsa.Authority{a}}.proof(t, 0)
 	unsold, _ := draw{unsold: func(layer, _ int) bool { return layer == 2 }}.proof(t, 0)
-	object := func(of map[string]any, name string) map[string]any { return of[name].(map[string]any) } //nolint:forcetypeassert // our own documents
+	object := func(of map[string]any, name string) map[string]any { return of[name].(map[string]any) }           //nolint:forcetypeassert // our own documents
 	first := func(of map[string]any, name string) map[string]any { return of[name].([]any)[0].(map[string]any) } //nolint:forcetypeassert // our own documents
 	number := func(of map[string]any, name string, add int) {
 		n, _ := of[name].(json.Number).Int64() //nolint:forcetypeassert // our own documents
@@ -110,10 +110,10 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 		"another prize":           {plain, "commitment", false, func(d map[string]any) { first(object(d, "rules"), "prizes")["name"] = "other" }},
 		"another secret":          {plain, "commitment", false, func(d map[string]any) { d["secret"] = hash }},
 		"another commitment":      {plain, "commitment", false, func(d map[string]any) { d["commitment"] = hash }},
-		"out of order":            {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[4], s[5] = s[5], s[4] }}, //nolint:forcetypeassert // our own
-		"sold twice":              {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[5] = s[4] }},             //nolint:forcetypeassert // our own
+		"out of order":            {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[4], s[5] = s[5], s[4] }},                    //nolint:forcetypeassert // our own
+		"sold twice":              {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[5] = s[4] }},                                //nolint:forcetypeassert // our own
 		"no such position":        {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); number(s[5].(map[string]any), "column", 1) }}, //nolint:forcetypeassert // our own
-		"a line less":             {plain, "count", false, func(d map[string]any) { d["sold"] = d["sold"].([]any)[:5] }},                   //nolint:forcetypeassert // our own
+		"a line less":             {plain, "count", false, func(d map[string]any) { d["sold"] = d["sold"].([]any)[:5] }},                                      //nolint:forcetypeassert // our own
 		"another holder":          {plain, "root", true, func(d map[string]any) { first(d, "sold")["holder"] = hash }},
 		"frozen before the end":   {unsold, "freeze-time", false, func(d map[string]any) { d["frozen_at"] = "2020-01-01T00:00:00.000000Z" }},
 		"another time":            {plain, "freeze-hash", true, func(d map[string]any) { d["frozen_at"] = "2026-01-01T00:00:00.000000Z" }},
@@ -131,10 +131,12 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 		"a token that is nothing": {witnessed, "witness", true, func(d map[string]any) { d["witness"] = []string{"AAAA"} }},
 		"another winner":          {plain, "winners", true, func(d map[string]any) { number(first(d, "winners"), "column", 1) }},
 		"another order":           {plain, "winners", true, func(d map[string]any) { w := d["winners"].([]any); w[1], w[2] = w[2], w[1] }}, //nolint:forcetypeassert // our own
-		"not awarded":             {plain, "winners", true, func(d map[string]any) { d["winners"].([]any)[0] = map[string]any{"prize": 1, "layer": 2, "name": first(d, "winners")["name"], "awarded": false} }}, //nolint:forcetypeassert // our own
-		"a winner less":           {plain, "winners", true, func(d map[string]any) { d["winners"] = d["winners"].([]any)[:2] }}, //nolint:forcetypeassert // our own
-		"more trust":              {plain, "trust", true, func(d map[string]any) { d["trust"] = "beacon" }},
-		"less trust":              {beacon, "trust", true, func(d map[string]any) { d["trust"] = "operator" }},
+		"not awarded": {plain, "winners", true, func(d map[string]any) {
+			d["winners"].([]any)[0] = map[string]any{"prize": 1, "layer": 2, "name": first(d, "winners")["name"], "awarded": false}
+		}}, //nolint:forcetypeassert // our own
+		"a winner less": {plain, "winners", true, func(d map[string]any) { d["winners"] = d["winners"].([]any)[:2] }}, //nolint:forcetypeassert // our own
+		"more trust":    {plain, "trust", true, func(d map[string]any) { d["trust"] = "beacon" }},
+		"less trust":    {beacon, "trust", true, func(d map[string]any) { d["trust"] = "operator" }},
 	} {
 		r := p.verify(changed(t, c.document, c.change), nil, chainHash())
 		failed := r.with("failed")
@@ -158,7 +160,10 @@ func TestAChainThatNobodyNamedIsNotTrusted(t *testing.T) {
 // The two rounds of quicknet that are published, and that circl knows too.
 func TestRoundsOfQuicknetVerifyHereAsInCirclAndNoOthers(t *testing.T) {
 	t.Parallel()
-	var known []struct{ Round int; Signature string }
+	var known []struct {
+		Round     int
+		Signature string
+	}
 	_ = json.Unmarshal([]byte(`[{"round": 657413, "signature": "b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b"},
 		{"round": 123, "signature": "b75c69d0b72a5d906e854e808ba7e2accb1542ac355ae486d591aa9d43765482e26cd02df835d3546d23c4b13e0dfc92"}]`), &known)
 	p := open(t, newSite(t, nil).URL+"/verify")
@@ -208,9 +213,9 @@ func TestAPurchaseThatIsNotInTheListIsFound(t *testing.T) {
 		"another column": func(d map[string]any) { leaf(d)["column"] = 2 },
 		"another index":  func(d map[string]any) { leaf(d)["index"] = 5 },
 		"beyond the end": func(d map[string]any) { leaf(d)["index"] = 6 },
-		"a shorter path": func(d map[string]any) { leaf(d)["path"] = leaf(d)["path"].([]any)[1:] },                                          //nolint:forcetypeassert // our own
-		"a longer path":  func(d map[string]any) { leaf(d)["path"] = append(leaf(d)["path"].([]any), strings.Repeat("00", 32)) },             //nolint:forcetypeassert // our own
-		"a leaf twice":   func(d map[string]any) { l := d["leaves"].([]any); d["leaves"] = []any{l[0], l[0]} },                                 //nolint:forcetypeassert // our own
+		"a shorter path": func(d map[string]any) { leaf(d)["path"] = leaf(d)["path"].([]any)[1:] },                               //nolint:forcetypeassert // our own
+		"a longer path":  func(d map[string]any) { leaf(d)["path"] = append(leaf(d)["path"].([]any), strings.Repeat("00", 32)) }, //nolint:forcetypeassert // our own
+		"a leaf twice":   func(d map[string]any) { l := d["leaves"].([]any); d["leaves"] = []any{l[0], l[0]} },                   //nolint:forcetypeassert // our own
 	} {
 		if r := p.verify(proof, changed(t, purchase, change)); !slices.Equal(r.with("failed"), []string{"inclusion"}) || r.Verdict != "failed" {
 			t.Errorf("%s: %+v", name, r)

@@ -32,7 +32,7 @@ const list = (check) => (value, path) => {
   value.forEach((element, i) => check(element, `${path}[${i}]`));
 };
 const anyObject = (value, path) => {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new FormError(`${path} must be an object`);
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new FormError(`${path || "the document"} must be an object`);
 };
 // object takes an object with exactly these members; those whose name ends in ? may be left out.
 const object = (members) => {
