@@ -32,7 +32,7 @@ export function rules(d) {
   if (r.campaign_id !== d.campaign_id) fail("the rules are those of another campaign");
   const layers = checkLayers(r);
   checkPrizes(r, layers);
-  if (r.beacon && r.beacon.period_s < 1) fail("the beacon's period is 0");
+  if (r.beacon && (r.beacon.period_s < 1 || r.beacon.period_s > largest)) fail(`no beacon has a period of ${r.beacon.period_s} s`);
   if (r.witness) {
     if (r.witness.length === 0) fail("witness is there and names nobody");
     if (!r.beacon) fail("there is a witness without a beacon: it would have no time to be in");
@@ -41,10 +41,13 @@ export function rules(d) {
   return `${count(r.layers.length, "layer")} with ${count(positionsOf(r), "position")}, ${count(r.prizes.length, "prize")}.`;
 }
 
+const largest = 0xffffffff; // number of a layer, a column, or of seconds between rounds
+
 function checkLayers(r) {
   const layers = new Map();
+  if (r.layers.length === 0) fail("there are no layers");
   r.layers.forEach(({ layer, positions }, i) => {
-    if (layer < 1 || positions < 1) fail(`layer ${layer} has ${positions} positions`);
+    if (layer < 1 || positions < 1 || layer > largest || positions > largest) fail(`there is no layer ${layer} with ${positions} positions`);
     if (i > 0 && layer <= r.layers[i - 1].layer) fail(`layer ${layer} is out of order`);
     if ("base_length" in r && (layer !== i + 1 || positions !== layer)) fail(`layer ${layer} with ${positions} positions is not of a triangle`);
     layers.set(layer, positions);
@@ -76,6 +79,7 @@ export function commitment(d) {
 
 export function soldList(d) {
   const layers = new Map(d.rules.layers.map(({ layer, positions }) => [layer, positions]));
+  if (d.sold.tooLarge >= 0) fail(`line ${d.sold.tooLarge}: there is no such position`);
   let [lastLayer, lastColumn] = [0, 0];
   for (let i = 0; i < d.sold.length; i++) {
     const [layer, column] = d.sold.position(i);
@@ -90,12 +94,14 @@ export function soldList(d) {
 export function soldCount(d) {
   if (d.count !== d.sold.length) fail(`count is ${d.count}, and the list has ${count(d.sold.length, "line")}`);
   const positions = positionsOf(d.rules);
+  if (d.count > positions) fail(`there are only ${count(positions, "position")}`);
   if (d.count === positions) return `All ${count(positions, "position")} were sold.`;
   if (!d.rules.unsold) fail(`${d.count} of ${count(positions, "position")} were sold, and the rules do not allow a draw before all are`);
   return `${d.count.toLocaleString("en")} of ${count(positions, "position")} were sold; the rules allow a draw at the end of the sale.`;
 }
 
 export function root(d, _, progress) {
+  if (d.sold.tooLarge >= 0) fail(`line ${d.sold.tooLarge} has a number that does not fit into a leaf`);
   const found = hex(rootOf(d.sold, progress));
   if (found !== d.root) fail(`the list has the root ${found}, and the document says ${d.root}`);
   return `The Merkle tree over ${count(d.sold.length, "line")} has the root that was frozen.`;
@@ -103,7 +109,7 @@ export function root(d, _, progress) {
 
 export function freezeTime(d) {
   const end = d.rules.unsold?.ends_at;
-  if (!end || d.sold.length === positionsOf(d.rules)) return "The sale did not have to wait for its end; there is nothing to check.";
+  if (!end || d.count >= positionsOf(d.rules)) return "The sale did not have to wait for its end; there is nothing to check.";
   if (microseconds(d.frozen_at) < microseconds(end)) fail(`the list was frozen at ${d.frozen_at}, before the sale ended at ${end}`);
   return `The list was frozen after the sale's end at ${show(microseconds(end))}.`;
 }

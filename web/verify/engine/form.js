@@ -21,7 +21,7 @@ const instant = (value, path) => {
   if (typeof value !== "string" || microseconds(value) === null) throw new FormError(`${path} must be a time such as 2026-11-22T09:30:00.123456Z`);
 };
 const base64 = (value, path) => {
-  if (typeof value !== "string" || unbase64(value) === null) throw new FormError(`${path} must be base64 with padding`);
+  if (typeof value !== "string" || value === "" || unbase64(value) === null) throw new FormError(`${path} must be base64 with padding, of a byte at least`);
 };
 const constant = (wanted) => (value, path) => {
   if (value !== wanted) throw new FormError(`${path} must be ${JSON.stringify(wanted)}`);
@@ -85,12 +85,13 @@ const purchaseProof = object({
 export class Leaves {
   constructor() {
     this.length = 0;
+    this.tooLarge = -1; // the first line with a number that does not fit into a leaf; -1: none
     this.bytes = new Uint8Array(1024 * leafSize);
   }
 
   add(line, path) {
     soldLine(line, path);
-    if (line.layer > 0xffffffff || line.column > 0xffffffff) throw new FormError(`${path}: no position has such a number`);
+    if ((line.layer > 0xffffffff || line.column > 0xffffffff) && this.tooLarge < 0) this.tooLarge = this.length;
     const start = this.length * leafSize;
     if (start === this.bytes.length) {
       const larger = new Uint8Array(2 * start);
