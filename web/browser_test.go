@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,7 +31,8 @@ func TestMain(m *testing.M) {
 	var end context.CancelFunc
 	browser, end = chromedp.NewContext(allocator)
 	if err := chromedp.Do(browser); err != nil {
-		log.Fatalf("Chromium does not start (make browser installs it): %v", err)
+		_, _ = fmt.Fprintf(os.Stderr, "Chromium does not start (make browser installs it): %v\n", err)
+		os.Exit(1)
 	}
 	code := m.Run()
 	end()

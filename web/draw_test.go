@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -97,7 +96,7 @@ func (d draw) sold(rules fairdraw.Rules) (sold []fairdraw.Sold) {
 			}
 			s := fairdraw.Sold{PurchaseID: uuid.NewSHA1(campaignID, []byte(fmt.Sprint(len(sold)/2))), UserID: fmt.Sprintf("user ü %d", len(sold)/2)}
 			s.Layer, s.Column = l.Layer, column
-			binary.BigEndian.PutUint64(s.Nonce[:], uint64(len(sold)/2)) //nolint:gosec // small
+			binary.BigEndian.PutUint64(s.Nonce[:], uint64(len(sold)/2))
 			sold = append(sold, s)
 		}
 	}
@@ -165,7 +164,7 @@ func stamps(t *testing.T, authorities []*tsa.Authority, hash fairdraw.Hash) (tok
 	t.Helper()
 	slices.SortFunc(authorities, func(a, b *tsa.Authority) int { return bytes.Compare(a.Root[:], b.Root[:]) })
 	for _, a := range authorities {
-		client, err := timestamp.New(config.Witness{Authorities: a.URL + " " + a.Chain, Timeout: time.Minute}, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		client, err := timestamp.New(config.Witness{Authorities: a.URL + " " + a.Chain, Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

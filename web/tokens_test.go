@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"triprize/internal/domain/fairdraw"
 	"triprize/internal/testkit/tsa"
 )
 
@@ -62,7 +63,7 @@ func unsignedRanges(t *testing.T, proof []byte) (ranges [][2]int) {
 func unsigned(t *testing.T, proof []byte, s survivor) bool {
 	t.Helper()
 	flipped := slices.Clone(proof)
-	flipped[s.At] ^= byte(s.By) //nolint:gosec // a byte
+	flipped[s.At] ^= byte(s.By)
 	var before, after struct{ Witness [][]byte }
 	if json.Unmarshal(proof, &before) != nil || json.Unmarshal(flipped, &after) != nil || len(before.Witness) != len(after.Witness) {
 		return false
@@ -104,15 +105,20 @@ func TestATokenThatShowsNothingIsFound(t *testing.T) {
 	p := open(t, newSite(t, nil).URL+"/verify")
 	one, other := tsa.Start(t, tsa.Options{ECDSA: true}), tsa.Start(t, tsa.Options{ECDSA: true})
 	proof, _ := draw{beacon: true, authorities: []*tsa.Authority{one}}.proof(t, 0)
-	strange, _ := draw{beacon: true, authorities: []*tsa.Authority{other}}.proof(t, 0)
+	strange := stamps(t, []*tsa.Authority{other}, freezeHashOf(t, proof))
 	unlike, _ := draw{beacon: true, base: 4, authorities: []*tsa.Authority{one}}.proof(t, 0)
 	late, _ := draw{beacon: true, authorities: []*tsa.Authority{tsa.Start(t, tsa.Options{ECDSA: true, Accuracy: "secs:40000"})}}.proof(t, 0) // 10 rounds are 36,000 s
-	with := func(of []byte) []byte {
-		return changed(t, proof, func(d map[string]any) {
-			d["witness"] = tokensOf(t, of)
-		})
+	with := func(tokens [][]byte) []byte {
+		return changed(t, proof, func(d map[string]any) { d["witness"] = tokens })
 	}
-	for name, document := range map[string][]byte{"of a stranger": with(strange), "over another record": with(unlike), "too late": late} {
+	for i, part := range signedParts(t, tokensOf(t, proof)[0]) {
+		flipped := slices.Clone(tokensOf(t, proof)[0])
+		flipped[bytes.Index(flipped, part)+len(part)/2] ^= 1
+		if r := p.verify(with([][]byte{flipped}), nil, chainHash()); !slices.Equal(r.with("failed"), []string{"witness"}) {
+			t.Errorf("part %d of what is signed, flipped: %+v", i, r)
+		}
+	}
+	for name, document := range map[string][]byte{"of a stranger": with(strange), "over another record": with(tokensOf(t, unlike)), "too late": late} {
 		if r := p.verify(document, nil, chainHash()); r.Verdict != "failed" || !slices.Equal(r.with("failed"), []string{"witness"}) {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -126,4 +132,15 @@ func tokensOf(t *testing.T, proof []byte) (tokens [][]byte) {
 		t.Fatal(err)
 	}
 	return document.Witness
+}
+
+func freezeHashOf(t *testing.T, proof []byte) fairdraw.Hash {
+	t.Helper()
+	var document struct {
+		FreezeHash fairdraw.Hash `json:"freeze_hash"`
+	}
+	if err := json.Unmarshal(proof, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document.FreezeHash
 }

@@ -26,7 +26,7 @@ const vectorsFolder = "../internal/domain/fairdraw/testdata"
 
 func readVector(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(vectorsFolder, name)) //nolint:gosec // our own files
+	data, err := os.ReadFile(filepath.Join(vectorsFolder, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,10 +84,10 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 	a := tsa.Start(t, tsa.Options{ECDSA: true})
 	witnessed, _ := draw{beacon: true, authorities: []*tsa.Authority{a}}.proof(t, 0)
 	unsold, _ := draw{unsold: func(layer, _ int) bool { return layer == 2 }}.proof(t, 0)
-	object := func(of map[string]any, name string) map[string]any { return of[name].(map[string]any) }           //nolint:forcetypeassert // our own documents
-	first := func(of map[string]any, name string) map[string]any { return of[name].([]any)[0].(map[string]any) } //nolint:forcetypeassert // our own documents
+	object := func(of map[string]any, name string) map[string]any { return of[name].(map[string]any) }
+	first := func(of map[string]any, name string) map[string]any { return of[name].([]any)[0].(map[string]any) }
 	number := func(of map[string]any, name string, add int) {
-		n, _ := of[name].(json.Number).Int64() //nolint:forcetypeassert // our own documents
+		n, _ := of[name].(json.Number).Int64()
 		of[name] = n + int64(add)
 	}
 	hash := strings.Repeat("ab", 32)
@@ -110,10 +110,10 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 		"another prize":           {plain, "commitment", false, func(d map[string]any) { first(object(d, "rules"), "prizes")["name"] = "other" }},
 		"another secret":          {plain, "commitment", false, func(d map[string]any) { d["secret"] = hash }},
 		"another commitment":      {plain, "commitment", false, func(d map[string]any) { d["commitment"] = hash }},
-		"out of order":            {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[4], s[5] = s[5], s[4] }},                    //nolint:forcetypeassert // our own
-		"sold twice":              {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[5] = s[4] }},                                //nolint:forcetypeassert // our own
-		"no such position":        {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); number(s[5].(map[string]any), "column", 1) }}, //nolint:forcetypeassert // our own
-		"a line less":             {plain, "count", false, func(d map[string]any) { d["sold"] = d["sold"].([]any)[:5] }},                                      //nolint:forcetypeassert // our own
+		"out of order":            {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[4], s[5] = s[5], s[4] }},
+		"sold twice":              {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); s[5] = s[4] }},
+		"no such position":        {plain, "sold-list", false, func(d map[string]any) { s := d["sold"].([]any); number(s[5].(map[string]any), "column", 1) }},
+		"a line less":             {plain, "count", false, func(d map[string]any) { d["sold"] = d["sold"].([]any)[:5] }},
 		"another holder":          {plain, "root", true, func(d map[string]any) { first(d, "sold")["holder"] = hash }},
 		"frozen before the end":   {unsold, "freeze-time", false, func(d map[string]any) { d["frozen_at"] = "2020-01-01T00:00:00.000000Z" }},
 		"another time":            {plain, "freeze-hash", true, func(d map[string]any) { d["frozen_at"] = "2026-01-01T00:00:00.000000Z" }},
@@ -127,14 +127,14 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 		"no point":                {beacon, "signature", false, func(d map[string]any) { object(d, "beacon")["signature"] = "c0" + strings.Repeat("00", 47) }},
 		"another randomness":      {beacon, "randomness", false, func(d map[string]any) { object(d, "beacon")["randomness"] = hash }},
 		"a witness not promised":  {beacon, "witness", true, func(d map[string]any) { d["witness"] = []string{"AAAA"} }},
-		"a token twice":           {witnessed, "witness", true, func(d map[string]any) { w := d["witness"].([]any); d["witness"] = []any{w[0], w[0]} }}, //nolint:forcetypeassert // our own
+		"a token twice":           {witnessed, "witness", true, func(d map[string]any) { w := d["witness"].([]any); d["witness"] = []any{w[0], w[0]} }},
 		"a token that is nothing": {witnessed, "witness", true, func(d map[string]any) { d["witness"] = []string{"AAAA"} }},
 		"another winner":          {plain, "winners", true, func(d map[string]any) { number(first(d, "winners"), "column", 1) }},
-		"another order":           {plain, "winners", true, func(d map[string]any) { w := d["winners"].([]any); w[1], w[2] = w[2], w[1] }}, //nolint:forcetypeassert // our own
+		"another order":           {plain, "winners", true, func(d map[string]any) { w := d["winners"].([]any); w[1], w[2] = w[2], w[1] }},
 		"not awarded": {plain, "winners", true, func(d map[string]any) {
 			d["winners"].([]any)[0] = map[string]any{"prize": 1, "layer": 2, "name": first(d, "winners")["name"], "awarded": false}
-		}}, //nolint:forcetypeassert // our own
-		"a winner less": {plain, "winners", true, func(d map[string]any) { d["winners"] = d["winners"].([]any)[:2] }}, //nolint:forcetypeassert // our own
+		}},
+		"a winner less": {plain, "winners", true, func(d map[string]any) { d["winners"] = d["winners"].([]any)[:2] }},
 		"more trust":    {plain, "trust", true, func(d map[string]any) { d["trust"] = "beacon" }},
 		"less trust":    {beacon, "trust", true, func(d map[string]any) { d["trust"] = "operator" }},
 	} {
@@ -177,7 +177,7 @@ func TestRoundsOfQuicknetVerifyHereAsInCirclAndNoOthers(t *testing.T) {
 					"genesis_time": 1692803367, "genesis_seed": "f477d5c89f21a17c863a7f937c6a6d15859414d2be09cd448d4279af331c5d3e", "beacon_id": "quicknet", "period_s": 3,
 					"round": k.Round + add, "signature": k.Signature, "randomness": strings.Repeat("00", 32),
 				}
-				d["rules"].(map[string]any)["beacon"] = map[string]any{"chain_hash": "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971", "period_s": 3} //nolint:forcetypeassert // our own
+				d["rules"].(map[string]any)["beacon"] = map[string]any{"chain_hash": "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971", "period_s": 3}
 			})
 			ok := p.verify(document, nil).with("ok")
 			if !slices.Contains(ok, "chain") || slices.Contains(ok, "signature") != want {
@@ -207,15 +207,15 @@ func TestAPurchaseThatIsNotInTheListIsFound(t *testing.T) {
 	if r := p.verify(other, purchase); !slices.Contains(r.with("failed"), "purchase-campaign") || r.Purchase != nil {
 		t.Errorf("of another list: %+v", r)
 	}
-	leaf := func(d map[string]any) map[string]any { return d["leaves"].([]any)[0].(map[string]any) } //nolint:forcetypeassert // our own
+	leaf := func(d map[string]any) map[string]any { return d["leaves"].([]any)[0].(map[string]any) }
 	for name, change := range map[string]func(map[string]any){
 		"another user":   func(d map[string]any) { leaf(d)["user_id"] = "mallory" },
 		"another column": func(d map[string]any) { leaf(d)["column"] = 2 },
 		"another index":  func(d map[string]any) { leaf(d)["index"] = 5 },
 		"beyond the end": func(d map[string]any) { leaf(d)["index"] = 6 },
-		"a shorter path": func(d map[string]any) { leaf(d)["path"] = leaf(d)["path"].([]any)[1:] },                               //nolint:forcetypeassert // our own
-		"a longer path":  func(d map[string]any) { leaf(d)["path"] = append(leaf(d)["path"].([]any), strings.Repeat("00", 32)) }, //nolint:forcetypeassert // our own
-		"a leaf twice":   func(d map[string]any) { l := d["leaves"].([]any); d["leaves"] = []any{l[0], l[0]} },                   //nolint:forcetypeassert // our own
+		"a shorter path": func(d map[string]any) { leaf(d)["path"] = leaf(d)["path"].([]any)[1:] },
+		"a longer path":  func(d map[string]any) { leaf(d)["path"] = append(leaf(d)["path"].([]any), strings.Repeat("00", 32)) },
+		"a leaf twice":   func(d map[string]any) { l := d["leaves"].([]any); d["leaves"] = []any{l[0], l[0]} },
 	} {
 		if r := p.verify(proof, changed(t, purchase, change)); !slices.Equal(r.with("failed"), []string{"inclusion"}) || r.Verdict != "failed" {
 			t.Errorf("%s: %+v", name, r)
@@ -231,11 +231,11 @@ func TestEveryOtherSpellingIsRefused(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
 	proof, _ := draw{}.proof(t, 0)
-	replace := func(old, new string) []byte {
+	replace := func(old, spelling string) []byte {
 		if !bytes.Contains(proof, []byte(old)) {
 			t.Errorf("there is no %s", old)
 		}
-		return bytes.Replace(proof, []byte(old), []byte(new), 1)
+		return bytes.Replace(proof, []byte(old), []byte(spelling), 1)
 	}
 	for name, spelled := range map[string][]byte{
 		"a newline at the end": append(slices.Clone(proof), '\n'),
