@@ -32,6 +32,10 @@ deps: ## Find PostgreSQL, Redis, Python and a C compiler, or install them (Debia
 npm:
 	@tools/npm.sh
 
+.PHONY: browser
+browser:
+	@tools/browser.sh
+
 .PHONY: go
 go:
 	@tools/check-go.sh
@@ -49,7 +53,7 @@ dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--wo
 	./bin/triprize dev $(ARGS)
 
 .PHONY: test
-test: deps npm go ## Run every test, on a Postgres and a Redis of their own
+test: deps npm browser go ## Run every test, on a Postgres and a Redis of their own
 	go build -tags failpoint -o bin/failpoint/ ./cmd/...
 	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE"; \
 	if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \

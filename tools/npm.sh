@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what only tests need from npm (tools/npm/package.json): newman, which
-# runs the Postman collection, and spectral, which lints the contract. It needs
+# runs the Postman collection, spectral, which lints the contract, axe-core, which looks at
+# the page /verify, and what that page is built from (web/verify/build.mjs). It needs
 # Node.js 18 or newer and npm, and installs them on Debian and Ubuntu.
 set -eu
 cd "$(dirname "$0")/npm"

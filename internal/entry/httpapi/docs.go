@@ -10,10 +10,11 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
+	"triprize/web"
 )
 
-// mountDocs registers the pages for people: the contract, and what problems mean.
-// They load nothing from other servers.
+// mountDocs registers the pages for people: the contract, what problems mean, and the check
+// of a draw. They load nothing from other servers.
 func (s *Server) mountDocs(router fiber.Router) error {
 	script, err := static.FS.ReadFile("swagger-ui-bundle.js.gz")
 	if err != nil {
@@ -34,6 +35,8 @@ func (s *Server) mountDocs(router fiber.Router) error {
 		"/docs/start.js":             {fiber.MIMETextJavaScriptCharsetUTF8, "", []byte(referenceScript)},
 		"/docs/swagger-ui-bundle.js": {fiber.MIMETextJavaScriptCharsetUTF8, "", script},
 		"/docs/swagger-ui.css":       {"text/css; charset=utf-8", "", style},
+		"/verify":                    {fiber.MIMETextHTMLCharsetUTF8, web.VerifyPolicy(), web.VerifyPage},
+		"/verify/":                   {fiber.MIMETextHTMLCharsetUTF8, web.VerifyPolicy(), web.VerifyPage},
 	} {
 		a := newAsset(file.contentType, file.policy, file.content)
 		a.budget = budget

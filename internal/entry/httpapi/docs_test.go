@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -58,5 +60,47 @@ func TestTheReferenceIsShownWithoutAnythingFromElsewhere(t *testing.T) {
 			t.Errorf("%s is served: %v, %v", path, response, err)
 		}
 		_ = response.Body.Close()
+	}
+}
+
+// A browser runs the scripts of the page that checks a draw, and no others, wherever they
+// come from.
+func TestThePageThatChecksADrawRunsOnlyItsOwnScripts(t *testing.T) {
+	t.Parallel()
+	document, err := LoadContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	if err := (&Server{contract: document}).mountDocs(app); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/verify", "/verify/", "/verify?campaign=x"} {
+		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		policy := response.Header.Get("Content-Security-Policy")
+		if err != nil || response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != fiber.MIMETextHTMLCharsetUTF8 {
+			t.Fatalf("%s: %s, %v, %v", path, response.Status, response.Header, err)
+		}
+		if !strings.HasPrefix(policy, "default-src 'none';") || !strings.HasSuffix(policy, "; frame-ancestors 'none'") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "//") {
+			t.Errorf("%s has the policy %q", path, policy)
+		}
+		inline := regexp.MustCompile(`(?s)<(?:script|style)[^>]*>(.*?)</(?:script|style)>`).FindAllSubmatch(page, -1)
+		for _, found := range inline {
+			hash := sha256.Sum256(found[1])
+			if !strings.Contains(policy, "'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'") {
+				t.Errorf("%s: the policy does not know what begins with %.60s", path, found[1])
+			}
+		}
+		if len(inline) != 3 || strings.Count(policy, "'sha256-") != 3 {
+			t.Errorf("%s: %d scripts and styles, and the policy %q", path, len(inline), policy)
+		}
+		if found := regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(string(page), -1); len(found) != 1 || found[0][1] != "data:," {
+			t.Errorf("%s loads %q", path, found)
+		}
 	}
 }

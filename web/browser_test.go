@@ -1,0 +1,232 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"triprize/web"
+)
+
+// patience is for what a browser does at once; a busy machine may take its time.
+const patience = 10 * time.Minute
+
+// browser is a headless Chromium that all tests share; each has a tab of its own.
+var browser context.Context
+
+func TestMain(m *testing.M) {
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), chromedp.DefaultExecAllocatorOptions[:]...)
+	var end context.CancelFunc
+	browser, end = chromedp.NewContext(allocator)
+	if err := chromedp.Do(browser); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "Chromium does not start (make browser installs it): %v\n", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	end()
+	stop()
+	os.Exit(code)
+}
+
+// site serves the page as the API does, and a proof under its campaign.
+type site struct {
+	*httptest.Server
+	answer http.HandlerFunc // for the proof
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newSite(t *testing.T, answer http.HandlerFunc) *site {
+	t.Helper()
+	s := &site{answer: answer}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.asked = append(s.asked, r.Method+" "+r.URL.RequestURI())
+		s.mu.Unlock()
+		switch {
+		case r.URL.Path == "/verify":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Content-Security-Policy", web.VerifyPolicy())
+			_, _ = w.Write(web.VerifyPage)
+		case s.answer != nil:
+			s.answer(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+// tab is a tab of the browser.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string // exceptions and errors in the console
+}
+
+// open opens an address in a new tab, which is closed with the test. What the page reports
+// as an error fails the test.
+func open(t *testing.T, address string) *tab {
+	t.Helper()
+	ctx, closeTab := chromedp.NewContext(browser)
+	t.Cleanup(closeTab)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	t.Cleanup(cancel)
+	p := &tab{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, p.note); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.problems) > 0 {
+			t.Errorf("the page reports %q", p.problems)
+		}
+	})
+	p.run(chromedp.Navigate(address))
+	return p
+}
+
+// note keeps what the page reports as an error: also what its policy does not let it do.
+func (p *tab) note(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.problems = append(p.problems, e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError {
+			p.problems = append(p.problems, fmt.Sprint(e.Args))
+		}
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Source == cdplog.EntrySourceSecurity {
+			p.problems = append(p.problems, e.Entry.Text)
+		}
+	}
+}
+
+func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// eval sets into to the value of an expression, or of its promise. into may be nil.
+func (p *tab) eval(expression string, into any) {
+	p.t.Helper()
+	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(async () => JSON.stringify((await (`+expression+`)) ?? null))()`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if into == nil {
+		return
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// done waits until the page shows a report or a problem.
+func (p *tab) done() {
+	p.t.Helper()
+	var ok bool
+	p.eval(`new Promise((resolve) => {
+		const look = () => { if (!document.getElementById("report").hidden || document.getElementById("status").className === "problem") resolve(true); };
+		new MutationObserver(look).observe(document.body, {subtree: true, attributes: true, childList: true, characterData: true});
+		look();
+	})`, &ok)
+}
+
+// text returns what an element shows.
+func (p *tab) text(id string) string {
+	p.t.Helper()
+	var text string
+	p.eval(`document.getElementById(`+quote(id)+`).innerText`, &text)
+	return text
+}
+
+// verdict returns which verdict the page shows: empty for none.
+func (p *tab) verdict() string {
+	p.t.Helper()
+	var verdict string
+	p.eval(`document.getElementById("report").hidden ? "" : document.getElementById("verdict").className`, &verdict)
+	return verdict
+}
+
+// report is what the engine of the page returns.
+type report struct {
+	Verdict  string
+	Checks   []check
+	Purchase []struct {
+		Layer, Column int
+		Prizes        []struct{ Prize int }
+	}
+}
+
+type check struct{ Name, Status, Text string }
+
+// with returns the names of the checks with a status.
+func (r report) with(status string) (names []string) {
+	for _, c := range r.Checks {
+		if c.Status == status {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// verify runs the engine inside the page. purchase may be nil.
+func (p *tab) verify(proof, purchase []byte, chainHashes ...string) report {
+	p.t.Helper()
+	var r report
+	p.eval(fmt.Sprintf(`(() => {
+		const bytes = (text) => text === null ? null : Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+		const { verdict, checks, purchase } = drawVerifier.verify(bytes(%s), { purchase: bytes(%s), chainHashes: %s });
+		return { verdict, checks, purchase };
+	})()`, quote(proof), quote(purchase), quote(append([]string{}, chainHashes...))), &r)
+	return r
+}
+
+// quote returns a value as JavaScript: bytes as base64, nil bytes as null.
+func quote(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// drop drops files onto the page, by their content.
+func (p *tab) drop(contents ...[]byte) {
+	p.t.Helper()
+	var script strings.Builder
+	script.WriteString("const data = new DataTransfer();")
+	for _, content := range contents {
+		fmt.Fprintf(&script, `data.items.add(new File([Uint8Array.from(atob(%s), (c) => c.charCodeAt(0))], "file"));`, quote(content))
+	}
+	script.WriteString(`document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));`)
+	p.eval("(() => {"+script.String()+"})()", nil)
+}

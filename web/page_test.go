@@ -1,0 +1,257 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"triprize/web"
+)
+
+// file writes content to a file and returns its path.
+func file(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (p *tab) choose(id, path string) {
+	p.t.Helper()
+	p.run(chromedp.SetUploadFiles("#"+id, []string{path}))
+}
+
+func TestAFileThatIsChosenOrDroppedLeavesTheBrowserNowhere(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	p := open(t, s.URL+"/verify")
+	var sent []string
+	if err := chromedp.Listen(p.ctx, func(event any) {
+		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, "blob:") {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			sent = append(sent, e.Request.URL)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	proof, purchase := draw{}.proof(t, 0)
+	p.choose("proof", file(t, "proof.json", proof))
+	p.done()
+	first := p.verdict()
+	p.drop(proof, purchase)
+	p.eval(`new Promise((resolve) => {
+		const look = () => { if (!document.getElementById("purchase-result").hidden && !document.getElementById("report").hidden) resolve(); };
+		new MutationObserver(look).observe(document.body, {subtree: true, attributes: true, childList: true});
+		look();
+	})`, nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if requests := s.requests(); first != "verified" || len(sent) > 0 || !slices.Equal(requests, []string{"GET /verify"}) {
+		t.Errorf("%q: the browser sent %v, the server got %v", first, sent, requests)
+	}
+}
+
+func TestAnAddressWithACampaignMakesOneRequest(t *testing.T) {
+	t.Parallel()
+	proof, purchase := draw{beacon: true}.proof(t, 0)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(proof) })
+	p := open(t, s.URL+"/verify?campaign="+campaignID.String())
+	p.done()
+	if text := p.text("verdict-text"); p.verdict() != "failed" || !strings.Contains(text, "chain") {
+		t.Errorf("the chain of nobody: %s", text)
+	}
+	p.choose("purchase", file(t, "purchase.json", purchase)) // the proof is not asked for again
+	p.done()
+	p.eval(fmt.Sprintf(`(() => { const field = document.getElementById("chain-hash"); field.value = %s; field.dispatchEvent(new Event("change")); })()`, quote(" "+strings.ToUpper(chainHash()))), nil)
+	p.done()
+	if text := p.text("report"); p.verdict() != "verified" || !strings.Contains(text, "took part") {
+		t.Error(text)
+	}
+	want := []string{"GET /verify?campaign=" + campaignID.String(), "GET /v1/campaigns/" + campaignID.String() + "/draw/proof"}
+	if requests := s.requests(); !slices.Equal(requests, want) {
+		t.Errorf("the server got %v", requests)
+	}
+}
+
+func TestWhatTheServerCannotShowIsSaid(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = w.Write([]byte(`{"title": "State conflict", "detail": "the draw is not made <b>yet</b>"}`))
+	})
+	for campaign, want := range map[string]string{
+		campaignID.String():                  "The server has no proof to show (409). State conflict: the draw is not made <b>yet</b>",
+		"../../operations":                   "must be a UUID",
+		"":                                   "must be a UUID",
+		campaignID.String() + "/../../other": "must be a UUID",
+	} {
+		p := open(t, s.URL+"/verify?campaign="+url.QueryEscape(campaign))
+		p.done()
+		if text := p.text("status"); !strings.Contains(text, want) || p.verdict() != "" {
+			t.Errorf("%q: %s", campaign, text)
+		}
+	}
+	if n := len(slices.DeleteFunc(s.requests(), func(r string) bool { return strings.HasPrefix(r, "GET /verify") })); n != 1 {
+		t.Errorf("%d requests for proofs", n)
+	}
+}
+
+func TestACopyOnDiskWorksWithoutAServer(t *testing.T) {
+	t.Parallel()
+	p := open(t, "file://"+file(t, "verify.html", web.VerifyPage))
+	proof, purchase := draw{}.proof(t, 0)
+	p.choose("purchase", file(t, "purchase.json", purchase))
+	p.choose("proof", file(t, "proof.json", proof))
+	p.done()
+	if text := p.text("checks"); p.verdict() != "verified" || !strings.Contains(text, "inclusion") {
+		t.Error(text)
+	}
+	p = open(t, "file://"+file(t, "verify.html", web.VerifyPage)+"?campaign="+campaignID.String())
+	p.done()
+	if text := p.text("status"); !strings.Contains(text, "a copy of the page without a server") {
+		t.Error(text)
+	}
+}
+
+func TestNonsenseGetsClearWords(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	huge := file(t, "huge", nil)
+	if err := os.Truncate(huge, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	p.choose("proof", huge)
+	p.done()
+	if text := p.text("status"); !strings.Contains(text, "1,024 MiB") || p.verdict() != "" {
+		t.Errorf("a huge file: %s", text)
+	}
+	for name, c := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"empty":        {[]byte{}, "The file is empty."},
+		"an image":     {[]byte("\x89PNG\r\n\x1a\n\x00\x00"), "Byte 0: this is not JSON."},
+		"a text":       {[]byte("hello"), "Byte 0: this is not JSON."},
+		"cut":          {[]byte(`{"beacon":`), "Byte 10: the file ends too early."},
+		"cut in text":  {[]byte(`{"beacon":"x`), "Byte 12: the file ends within a text."},
+		"a list":       {[]byte(`[]`), "The document must be an object."},
+		"a number":     {[]byte(`7`), "The document must be an object."},
+		"deep":         {bytes.Repeat([]byte(`[`), 1<<20), "deep"},
+		"deep objects": {bytes.Repeat([]byte(`{"a":`), 1<<18), "deep"},
+		"pretty":       {[]byte("{\n}"), "Byte 1: the name of a member must be here."},
+	} {
+		r := p.verify(c.content, nil)
+		if r.Verdict != "failed" || !slices.Equal(r.with("failed"), []string{"form"}) || !strings.Contains(r.Checks[0].Text, c.want) {
+			t.Errorf("%s: %+v", name, r.Checks[0])
+		}
+	}
+	p.eval(`(() => { const field = document.getElementById("chain-hash"); field.value = "xyz"; field.dispatchEvent(new Event("change")); })()`, nil)
+	p.done()
+	if text := p.text("status"); text != "The chain hash must be 64 hex digits." {
+		t.Error(text)
+	}
+}
+
+// Half a million positions are checked in a worker: the page tells how far it has come.
+func TestTheLargestTriangleIsCheckedWhileThePageLives(t *testing.T) {
+	t.Parallel()
+	proof, _ := draw{base: 1000, prizes: prizes(1000, 1000)}.proof(t, 0)
+	path := file(t, "proof.json", proof)
+	p := open(t, newSite(t, nil).URL+"/verify")
+	p.eval(`(() => {
+		globalThis.parts = new Set();
+		const bar = document.getElementById("progress");
+		new MutationObserver(() => { if (!bar.hidden) parts.add(bar.value); }).observe(bar, {attributes: true});
+	})()`, nil)
+	p.choose("proof", path)
+	p.done()
+	var seen struct {
+		Parts, Rows int
+		Colours     []string
+		Width       int
+	}
+	p.eval(`(() => {
+		const canvas = document.getElementById("canvas"), context = canvas.getContext("2d");
+		const data = context.getImageData(0, canvas.height - 3, canvas.width, 1).data, colours = new Set();
+		for (let i = 0; i < data.length; i += 4) colours.add(data.slice(i, i + 4).join());
+		return { Parts: parts.size, Rows: document.querySelectorAll("#winners tr").length, Width: canvas.width, Colours: [...colours] };
+	})()`, &seen)
+	if p.verdict() != "verified" || seen.Parts < 10 || seen.Rows != 1000 || len(seen.Colours) < 1 || seen.Width == 0 {
+		t.Errorf("%s: %+v", p.verdict(), seen)
+	}
+}
+
+// The picture has a colour for sold, unsold and won positions each, where they are.
+func TestThePictureShowsWhichPositionsWon(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	proof, _ := draw{layers: []int{2, 4}, prizes: prizes(1, 2), unsold: func(layer, column int) bool { return layer == 2 && column > 2 }}.proof(t, 0)
+	p.drop(proof)
+	p.done()
+	var cells []string
+	p.eval(`(() => {
+		const canvas = document.getElementById("canvas"), context = canvas.getContext("2d"), scale = Math.min(devicePixelRatio || 1, 2);
+		const style = getComputedStyle(document.documentElement), names = {};
+		const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+		for (const name of ["--sold", "--unsold", "--won"]) {
+			probe.fillStyle = style.getPropertyValue(name);
+			probe.fillRect(0, 0, 1, 1);
+			names[probe.getImageData(0, 0, 1, 1).data.join()] = name.slice(2);
+		}
+		const at = (column, row) => names[context.getImageData(((column - 1) * 26 + 3) * scale, ((row - 1) * 26 + 3) * scale, 1, 1).data.join()];
+		return [at(1, 1), at(2, 1), at(1, 2), at(2, 2), at(3, 2), at(4, 2)];
+	})()`, &cells)
+	if want := []string{"won", "won", "sold", "sold", "unsold", "unsold"}; !slices.Equal(cells, want) {
+		t.Errorf("the cells are %v", cells)
+	}
+}
+
+// axe-core finds nothing to complain about, light and dark, wide and narrow, before and after.
+func TestThePageIsAccessible(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile("../tools/npm/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("axe-core is not installed: run make npm: %v", err)
+	}
+	good, purchase := draw{}.proof(t, 0)
+	bad := bytes.Replace(good, []byte(`"trust":"operator"`), []byte(`"trust":"beacon"`), 1)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1200, 320} {
+			p := open(t, newSite(t, nil).URL+"/verify")
+			p.run(chromedp.EmulateViewport(width, 800), func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+				_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				return chromedp.Void{}, err
+			})
+			p.eval("(() => {"+string(axe)+"\n})()", nil)
+			for i, files := range [][][]byte{nil, {good, purchase}, {bad}} {
+				if files != nil {
+					p.drop(files...)
+					p.done()
+				}
+				var found []struct{ ID, Help string }
+				p.eval(`axe.run().then(({violations}) => violations.map(({id, help, nodes}) => ({ID: id, Help: help + ": " + nodes.map((n) => n.html + " " + n.failureSummary).join("; ")})))`, &found)
+				var wide bool
+				p.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide)
+				if len(found) > 0 || wide {
+					t.Errorf("%s, %d pixels, state %d: too wide %t, %+v", scheme, width, i, wide, found)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package web_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// vectors is what this page uses of proof-vectors.json: files are beside it.
+type vectors struct {
+	Proofs []struct {
+		Name, File string
+		ChainHash  string `json:"chain_hash"`
+		Purchases  []string
+	}
+	WrongProofs []struct {
+		Name, File, Check string
+		ChainHash         string `json:"chain_hash"`
+	} `json:"wrong_proofs"`
+	WrongPurchases []struct{ Name, File, Proof, Check string } `json:"wrong_purchases"`
+}
+
+const vectorsFolder = "../internal/domain/fairdraw/testdata"
+
+func readVector(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(vectorsFolder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestThePublishedVectorsVerifyAndTheWrongOnesFailAsTheySay(t *testing.T) {
+	t.Parallel()
+	var v vectors
+	if err := json.Unmarshal(readVector(t, "proof-vectors.json"), &v); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Proofs) == 0 || len(v.WrongProofs) == 0 || len(v.WrongPurchases) == 0 {
+		t.Fatal("there are no vectors")
+	}
+	p := open(t, newSite(t, nil).URL+"/verify")
+	named := func(hash string) []string {
+		if hash == "" {
+			return nil
+		}
+		return []string{hash}
+	}
+	for _, good := range v.Proofs {
+		proof := readVector(t, good.File)
+		if r := p.verify(proof, nil, named(good.ChainHash)...); r.Verdict != "verified" {
+			t.Errorf("%s: %+v", good.Name, r)
+		}
+		for _, purchase := range good.Purchases {
+			if r := p.verify(proof, readVector(t, purchase), named(good.ChainHash)...); r.Verdict != "verified" || len(r.Purchase) == 0 {
+				t.Errorf("%s, %s: %+v", good.Name, purchase, r)
+			}
+		}
+	}
+	for _, wrong := range v.WrongProofs {
+		if r := p.verify(readVector(t, wrong.File), nil, named(wrong.ChainHash)...); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
+			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		}
+	}
+	for _, wrong := range v.WrongPurchases {
+		if r := p.verify(readVector(t, wrong.Proof), readVector(t, wrong.File)); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
+			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		}
+	}
+}

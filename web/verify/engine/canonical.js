@@ -1,0 +1,196 @@
+// Canonical JSON (RFC 8785) of documents whose numbers are whole, from 0 to 2^53 - 1. The
+// reader takes the one canonical spelling and no other: it names the byte where a file
+// leaves it. A file that it takes is, byte for byte, what encode would write.
+
+// FormError says where a document is not what it must be.
+export class FormError extends Error {}
+
+const deepest = 16; // lists and objects in each other; a document has 4
+const quote = 0x22, backslash = 0x5c;
+const escapes = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+// encode returns the canonical text of a value. JSON.stringify escapes strings as RFC 8785 does.
+export function encode(value) {
+  if (Array.isArray(value)) return "[" + value.map(encode).join(",") + "]";
+  if (value !== null && typeof value === "object") {
+    const names = Object.keys(value).sort(); // by UTF-16 code units
+    return "{" + names.map((name) => JSON.stringify(name) + ":" + encode(value[name])).join(",") + "}";
+  }
+  return JSON.stringify(value);
+}
+
+// read returns the value of a canonical document. The elements of the list of that name in
+// the outermost object go to each, one by one, and are not kept: the list may be long.
+export function read(bytes, listName, each) {
+  const reader = new Reader(bytes, listName, each);
+  if (bytes.length === 0) throw new FormError("the file is empty");
+  const value = reader.value(0);
+  if (reader.at !== bytes.length) reader.fail("there is something after the document");
+  return value;
+}
+
+class Reader {
+  constructor(bytes, listName, each) {
+    this.bytes = bytes;
+    this.at = 0;
+    this.listName = listName;
+    this.each = each;
+  }
+
+  fail(what) {
+    throw new FormError(`byte ${this.at}: ${what}`);
+  }
+
+  value(depth) {
+    const c = this.bytes[this.at];
+    if (c === 0x7b) return this.object(depth + 1);
+    if (c === 0x5b) return this.list(depth + 1, null);
+    if (c === quote) return this.string();
+    if (c >= 0x30 && c <= 0x39) return this.number();
+    for (const [word, value] of [["null", null], ["true", true], ["false", false]]) {
+      if (this.word(word)) return value;
+    }
+    if (c === undefined) this.fail("the file ends too early");
+    if (c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09) this.fail("canonical JSON has no white space here");
+    if (c === 0x2d) this.fail("no number of this document is negative");
+    return this.fail("this is not JSON");
+  }
+
+  word(word) {
+    for (let i = 0; i < word.length; i++) if (this.bytes[this.at + i] !== word.charCodeAt(i)) return false;
+    this.at += word.length;
+    return true;
+  }
+
+  expect(code, what) {
+    if (this.bytes[this.at] !== code) this.fail(`${what} must be here`);
+    this.at++;
+  }
+
+  enter(depth) {
+    if (depth > deepest) this.fail(`lists and objects stand in each other more than ${deepest} deep`);
+    this.at++;
+  }
+
+  object(depth) {
+    this.enter(depth);
+    const members = Object.create(null);
+    let before = null;
+    if (this.bytes[this.at] === 0x7d) {
+      this.at++;
+      return members;
+    }
+    for (;;) {
+      if (this.bytes[this.at] !== quote) this.fail("the name of a member must be here");
+      const start = this.at;
+      const name = this.string();
+      if (before !== null && !(before < name)) {
+        this.at = start;
+        this.fail(`the member ${JSON.stringify(name)} is ${before === name ? "there twice" : "out of order"}`);
+      }
+      before = name;
+      this.expect(0x3a, "a colon");
+      const streamed = depth === 1 && name === this.listName && this.bytes[this.at] === 0x5b;
+      members[name] = streamed ? this.list(depth + 1, this.each) : this.value(depth);
+      if (this.bytes[this.at] !== 0x2c) break;
+      this.at++;
+    }
+    this.expect(0x7d, "a comma or the end of the object");
+    return members;
+  }
+
+  list(depth, each) {
+    this.enter(depth);
+    const elements = [];
+    if (this.bytes[this.at] === 0x5d) {
+      this.at++;
+      return elements;
+    }
+    for (let i = 0; ; i++) {
+      const element = this.value(depth);
+      if (each) each(element, i, this.at);
+      else elements.push(element);
+      if (this.bytes[this.at] !== 0x2c) break;
+      this.at++;
+    }
+    this.expect(0x5d, "a comma or the end of the list");
+    return elements;
+  }
+
+  number() {
+    const start = this.at;
+    let value = 0;
+    while (this.bytes[this.at] >= 0x30 && this.bytes[this.at] <= 0x39) {
+      value = value * 10 + this.bytes[this.at++] - 0x30;
+      if (value > Number.MAX_SAFE_INTEGER) this.fail("a number is above 2^53 - 1");
+    }
+    if (this.bytes[start] === 0x30 && this.at > start + 1) this.fail("a number begins with 0");
+    const next = this.bytes[this.at];
+    if (next === 0x2e || next === 0x65 || next === 0x45) this.fail("all numbers of this document are whole");
+    return value;
+  }
+
+  string() {
+    const start = ++this.at;
+    let plain = true;
+    for (;;) {
+      const c = this.bytes[this.at];
+      if (c === quote) break;
+      if (c === undefined) this.fail("the file ends within a text");
+      if (c < 0x20) this.fail("a control character stands in a text");
+      if (c === backslash) return this.escaped(start);
+      if (c >= 0x80) plain = false;
+      this.at++;
+    }
+    const text = plain && this.at - start < 1024
+      ? String.fromCharCode.apply(null, this.bytes.subarray(start, this.at))
+      : this.decode(start);
+    this.at++;
+    return text;
+  }
+
+  decode(start) {
+    try {
+      return decoder.decode(this.bytes.subarray(start, this.at));
+    } catch {
+      this.at = start;
+      return this.fail("a text is not UTF-8");
+    }
+  }
+
+  // escaped reads the rest of a string that has a backslash: this.at is on it.
+  escaped(start) {
+    let text = this.decode(start);
+    for (;;) {
+      const c = this.bytes[this.at];
+      if (c === quote) {
+        this.at++;
+        return text;
+      }
+      if (c === backslash) {
+        text += this.escape();
+        continue;
+      }
+      if (c === undefined) this.fail("the file ends within a text");
+      if (c < 0x20) this.fail("a control character stands in a text");
+      const from = this.at;
+      while (this.bytes[this.at] !== quote && this.bytes[this.at] !== backslash && this.bytes[this.at] >= 0x20) this.at++;
+      text += this.decode(from);
+    }
+  }
+
+  escape() {
+    const letter = String.fromCharCode(this.bytes[this.at + 1]);
+    if (Object.hasOwn(escapes, letter)) {
+      this.at += 2;
+      return escapes[letter];
+    }
+    const code = String.fromCharCode(...this.bytes.subarray(this.at + 1, this.at + 6));
+    if (!/^u00[01][0-9a-f]$/.test(code)) this.fail("a character is not escaped as canonical JSON does");
+    const character = String.fromCharCode(parseInt(code.slice(1), 16));
+    if (JSON.stringify(character) !== `"\\${code}"`) this.fail("a character is not escaped as canonical JSON does");
+    this.at += 6;
+    return character;
+  }
+}

@@ -1,0 +1,135 @@
+// A reader of DER (X.690), strict: one spelling per value, nothing left over.
+
+// TokenError says what is wrong with a timestamp token; UnknownError, what this page cannot check.
+export class TokenError extends Error {}
+export class UnknownError extends Error {}
+
+export const tags = { boolean: 0x01, integer: 0x02, bits: 0x03, octets: 0x04, null: 0x05, oid: 0x06, utcTime: 0x17, time: 0x18, sequence: 0x30, set: 0x31 };
+const deepest = 32;
+
+// Node is one value: its tag, its bytes with the header (raw) and without (content).
+class Node {
+  constructor(tag, raw, content, depth) {
+    this.tag = tag;
+    this.raw = raw;
+    this.content = content;
+    this.depth = depth;
+  }
+
+  // children returns the values inside.
+  children() {
+    const nodes = [];
+    for (let at = 0; at < this.content.length; ) {
+      const node = readAt(this.content, at, this.depth + 1);
+      nodes.push(node);
+      at += node.raw.length;
+    }
+    return nodes;
+  }
+
+  is(tag) {
+    return this.tag === tag;
+  }
+}
+
+function readAt(bytes, start, depth) {
+  if (depth > deepest) throw new TokenError("its values stand in each other too deep");
+  const tag = bytes[start];
+  if ((tag & 0x1f) === 0x1f) throw new TokenError("it has a tag above 30");
+  let at = start + 1;
+  let length = bytes[at++];
+  if (length >= 0x80) {
+    const size = length & 0x7f;
+    if (size === 0 || size > 4) throw new TokenError("it is not DER: a length is not definite, or too long");
+    length = 0;
+    for (let i = 0; i < size; i++) length = length * 256 + (bytes[at++] ?? NaN);
+    if (!(length >= 0x80) || (size > 1 && length < 256 ** (size - 1))) throw new TokenError("it is not DER: a length is not the shortest");
+  }
+  const end = at + length;
+  if (!(end <= bytes.length)) throw new TokenError("it is not DER: it ends too early");
+  return new Node(tag, bytes.subarray(start, end), bytes.subarray(at, end), depth);
+}
+
+// parse returns the one value that the bytes are.
+export function parse(bytes) {
+  const node = readAt(bytes, 0, 0);
+  if (node.raw.length !== bytes.length) throw new TokenError("there is something after its end");
+  return node;
+}
+
+// List takes the members of a sequence in order.
+export class List {
+  constructor(node, what, tag = tags.sequence) {
+    if (!node.is(tag)) throw new TokenError(`${what} is not what it must be`);
+    this.what = what;
+    this.nodes = node.children();
+    this.next = 0;
+  }
+
+  take(tag) {
+    const node = this.nodes[this.next++];
+    if (!node || (tag !== undefined && !node.is(tag))) throw new TokenError(`${this.what} has another form than it must have`);
+    return node;
+  }
+
+  // optional takes the next member if it has this tag, or returns null.
+  optional(tag) {
+    return this.nodes[this.next]?.is(tag) ? this.nodes[this.next++] : null;
+  }
+
+  end() {
+    if (this.next < this.nodes.length) throw new TokenError(`${this.what} has more members than it must have`);
+  }
+}
+
+export function oid(node) {
+  if (!node.is(tags.oid) || node.content.length === 0) throw new TokenError("it has no object identifier where one must be");
+  const parts = [];
+  let value = 0;
+  for (const b of node.content) {
+    value = value * 128 + (b & 0x7f);
+    if (!(b & 0x80)) {
+      parts.push(value);
+      value = 0;
+    }
+  }
+  const first = Math.min(2, Math.floor(parts[0] / 40));
+  return [first, parts[0] - 40 * first, ...parts.slice(1)].join(".");
+}
+
+// integer returns an INTEGER as BigInt. With content only (an implicit tag) pass the node all the same.
+export function integer(node) {
+  const c = node.content;
+  if (c.length === 0) throw new TokenError("it has a number without digits");
+  if (c.length > 1 && ((c[0] === 0 && c[1] < 0x80) || (c[0] === 0xff && c[1] >= 0x80))) throw new TokenError("it is not DER: a number is not the shortest");
+  let value = 0n;
+  for (const b of c) value = (value << 8n) | BigInt(b);
+  return c[0] & 0x80 ? value - (1n << BigInt(8 * c.length)) : value;
+}
+
+export function boolean(node) {
+  if (node.content.length !== 1 || (node.content[0] !== 0 && node.content[0] !== 0xff)) throw new TokenError("it is not DER: a truth value is neither");
+  return node.content[0] === 0xff;
+}
+
+// bits returns the bytes of a BIT STRING of whole bytes.
+export function bits(node) {
+  if (!node.is(tags.bits) || node.content[0] !== 0) throw new TokenError("it has a bit string that is not of whole bytes");
+  return node.content.subarray(1);
+}
+
+const decoder = new TextDecoder();
+
+// time returns a UTCTime or GeneralizedTime in microseconds since 1970.
+export function time(node) {
+  let text = decoder.decode(node.content);
+  if (node.is(tags.utcTime)) text = (Number(text.slice(0, 2)) >= 50 ? "19" : "20") + text;
+  else if (!node.is(tags.time)) throw new TokenError("it has no time where one must be");
+  const found = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d{0,8}[1-9]))?Z$/.exec(text);
+  const iso = found && `${found[1]}-${found[2]}-${found[3]}T${found[4]}:${found[5]}:${found[6]}.000Z`;
+  const milliseconds = found ? Date.parse(iso) : NaN;
+  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
+  const fraction = (found[7] ?? "").padEnd(9, "0");
+  const rest = BigInt(fraction);
+  return BigInt(milliseconds) * 1000n + (rest + 999n) / 1000n; // a finer time counts as the later microsecond
+}

@@ -1,0 +1,144 @@
+// Timestamp tokens (RFC 3161): signed statements that a hash was there at a time.
+
+import { sha1 } from "@noble/hashes/legacy.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { equal, hex } from "./bytes.js";
+import { checkSigner, readCertificate, rootOf } from "./certificate.js";
+import { List, TokenError, UnknownError, boolean, integer, oid, parse, tags, time } from "./der.js";
+import { algorithm, hashOf, verify } from "./signature.js";
+
+const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4", sha256Name = "2.16.840.1.101.3.4.2.1";
+const contentType = "1.2.840.113549.1.9.3", messageDigest = "1.2.840.113549.1.9.4";
+const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = "1.2.840.113549.1.9.16.2.47";
+
+// checkToken returns {authority, time, accuracy} of a token over a SHA-256 hash: authority is the
+// hash of the root certificate, one of roots (both hex); time and accuracy are in microseconds.
+// It throws a TokenError, or an UnknownError for what it cannot check.
+export function checkToken(der, digest, roots) {
+  const { content, certificates, signer } = readSignedData(der);
+  const certificate = certificates.find((c) => signer.isBy(c));
+  if (!certificate) throw new TokenError("it does not hold its signer's certificate");
+  checkAttributes(signer, content, certificate);
+  const signed = signer.attributes.raw.slice();
+  signed[0] = tags.set; // what is signed has the tag of a set
+  if (!verify(certificate.key, signer.signatureAlgorithm, signer.digest, signed, signer.signature)) throw new TokenError("its signature is wrong");
+  const info = readInfo(content, digest);
+  checkSigner(certificate);
+  const known = new Set(roots);
+  const root = rootOf(certificate, certificates, info.time, (raw) => known.has(hex(sha256(raw))));
+  return { authority: hex(sha256(root.der)), ...info };
+}
+
+function readSignedData(der) {
+  const outer = new List(parse(der), "the token");
+  if (oid(outer.take()) !== signedData) throw new TokenError("it is not signed data");
+  const wrapped = new List(outer.take(0xa0), "the token", 0xa0);
+  outer.end();
+  const list = new List(wrapped.take(), "the signed data");
+  wrapped.end();
+  list.take(tags.integer);
+  list.take(tags.set);
+  const encapsulated = new List(list.take(), "the content");
+  if (oid(encapsulated.take()) !== tstInfo) throw new TokenError("it is not a timestamp");
+  const explicit = new List(encapsulated.take(0xa0), "the content", 0xa0);
+  const content = explicit.take(tags.octets).content;
+  explicit.end();
+  encapsulated.end();
+  const certificates = (list.optional(0xa0)?.children() ?? []).filter((c) => c.is(tags.sequence)).map(readCertificate);
+  list.optional(0xa1); // lists of revoked certificates
+  const signers = list.take(tags.set).children();
+  list.end();
+  if (signers.length !== 1) throw new TokenError("it must have one signer");
+  return { content, certificates, signer: readSigner(signers[0]) };
+}
+
+function readSigner(node) {
+  const list = new List(node, "the signer");
+  list.take(tags.integer);
+  const name = list.take();
+  const digest = algorithm(list.take());
+  const attributes = list.take(0xa0);
+  const signatureAlgorithm = algorithm(list.take());
+  const signature = list.take(tags.octets).content;
+  list.optional(0xa1);
+  list.end();
+  return { digest, attributes, signatureAlgorithm, signature, isBy: matcher(name) };
+}
+
+function matcher(name) {
+  if (name.is(0x80)) {
+    return (c) => {
+      const extension = c.extensions.get("2.5.29.14");
+      return Boolean(extension) && equal(extension.value.children()[0].content, name.content);
+    };
+  }
+  const list = new List(name, "the signer's name");
+  const issuer = list.take(tags.sequence).raw, serial = hex(list.take(tags.integer).content);
+  return (c) => c.serial === serial && equal(c.issuer, issuer);
+}
+
+// checkAttributes holds the signed attributes against content and certificate.
+function checkAttributes(signer, content, certificate) {
+  const attributes = new Map();
+  for (const one of signer.attributes.children()) {
+    const list = new List(one, "an attribute");
+    const id = oid(list.take());
+    const values = list.take(tags.set).children();
+    list.end();
+    if (attributes.has(id) || values.length !== 1) throw new TokenError("it has an attribute twice");
+    attributes.set(id, values[0]);
+  }
+  const type = attributes.get(contentType), digest = attributes.get(messageDigest);
+  if (!type || oid(type) !== tstInfo) throw new TokenError("its signature is over something else");
+  if (!digest?.is(tags.octets) || !equal(digest.content, hashOf(signer.digest)(content))) throw new TokenError("its signature is over another content");
+  checkSigningCertificate(attributes, certificate);
+}
+
+// checkSigningCertificate: the signature says by hash which certificate it is with (RFC 5035).
+function checkSigningCertificate(attributes, certificate) {
+  const v2 = attributes.get(signingCertificateV2), v1 = attributes.get(signingCertificate);
+  if (!v2 && !v1) throw new TokenError("its signature does not name its certificate");
+  for (const [attribute, standard] of [[v2, sha256], [v1, sha1]]) {
+    if (!attribute) continue;
+    const first = new List(new List(new List(attribute, "the signer's attribute").take(), "the signer's attribute").take(), "the signer's attribute");
+    const named = attribute === v2 ? first.optional(tags.sequence) : null;
+    const hash = named ? hashOf(algorithm(named)) : standard;
+    if (!equal(first.take(tags.octets).content, hash(certificate.der))) throw new TokenError("its signature names another certificate");
+  }
+}
+
+function readInfo(content, digest) {
+  const list = new List(parse(content), "the statement");
+  if (integer(list.take(tags.integer)) !== 1n) throw new UnknownError("this version of the statement");
+  oid(list.take()); // policy
+  const imprint = new List(list.take(), "the statement's hash");
+  if (algorithm(imprint.take()).id !== sha256Name || !equal(imprint.take(tags.octets).content, digest)) throw new TokenError("it is over another hash than freeze_hash");
+  imprint.end();
+  integer(list.take(tags.integer)); // serial number
+  const at = time(list.take(tags.time));
+  const accuracy = list.optional(tags.sequence);
+  const ordering = list.optional(tags.boolean);
+  if (ordering) boolean(ordering);
+  list.optional(tags.integer); // nonce
+  list.optional(0xa0); // the authority's name
+  const extensions = list.optional(0xa1);
+  list.end();
+  for (const one of extensions?.children() ?? []) {
+    if (one.children()[1]?.is(tags.boolean)) throw new UnknownError("a critical extension of the statement");
+  }
+  return { time: at, accuracy: accuracy ? readAccuracy(accuracy) : 0n };
+}
+
+function readAccuracy(node) {
+  const list = new List(node, "the accuracy");
+  let sum = 0n;
+  for (const [tag, unit, most] of [[tags.integer, 1_000_000n, 1n << 40n], [0x80, 1000n, 999n], [0x81, 1n, 999n]]) {
+    const found = list.optional(tag);
+    if (!found) continue;
+    const value = integer(found);
+    if (value < 0n || value > most) throw new TokenError("its accuracy is no duration");
+    sum += value * unit;
+  }
+  list.end();
+  return sum;
+}

@@ -1,0 +1,91 @@
+// The page: takes files, runs the engine, shows what it found. It shows every text of a
+// document as text, never as markup.
+
+import { download } from "./download.js";
+import { draw } from "./picture.js";
+import { run } from "./run.js";
+import { showReport, showStatus } from "./report.js";
+
+const { isChainHash } = globalThis.drawVerifier;
+const byID = (id) => document.getElementById(id);
+
+const chosen = { proof: null, purchase: null }; // blobs
+let checks = 0; // how many were begun: what an earlier one finds is not shown
+
+async function check() {
+  const mine = ++checks;
+  showReport(null);
+  if (!chosen.proof) {
+    showStatus(chosen.purchase ? "Now choose the proof of the draw." : "");
+    return;
+  }
+  const chainHash = byID("chain-hash").value.trim().toLowerCase();
+  if (chainHash !== "" && !isChainHash(chainHash)) {
+    showStatus("The chain hash must be 64 hex digits.", { problem: true });
+    return;
+  }
+  showStatus("Checking …");
+  try {
+    const report = await run({ ...chosen, chainHashes: chainHash ? [chainHash] : [] }, (what, part) => {
+      if (mine === checks) showStatus(`${what} …`, { part });
+    });
+    if (mine !== checks) return;
+    showStatus("");
+    showReport(report);
+  } catch (error) {
+    if (mine === checks) showStatus(error.message, { problem: true });
+  }
+}
+
+// A proof of purchase begins with its campaign, the proof of a draw with its beacon.
+async function isPurchase(file) {
+  return (await file.slice(0, 14).text()) === '{"campaign_id"';
+}
+
+async function take(files) {
+  for (const file of files) chosen[(await isPurchase(file)) ? "purchase" : "proof"] = file;
+  check();
+}
+
+function listen() {
+  byID("proof").addEventListener("change", ({ target }) => {
+    chosen.proof = target.files[0] ?? null;
+    check();
+  });
+  byID("purchase").addEventListener("change", ({ target }) => {
+    chosen.purchase = target.files[0] ?? null;
+    check();
+  });
+  byID("chain-hash").addEventListener("change", check);
+  byID("files").addEventListener("submit", (event) => {
+    event.preventDefault();
+    check();
+  });
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    take([...event.dataTransfer.files]);
+  });
+  addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
+
+async function fromAddress() {
+  const campaign = new URLSearchParams(location.search).get("campaign");
+  if (campaign === null) return;
+  try {
+    const mine = ++checks;
+    showStatus("Asking for the proof …");
+    const proof = await download(campaign, (part) => {
+      if (mine === checks) showStatus("Loading …", { part });
+    });
+    if (mine !== checks) return; // a file was chosen meanwhile
+    chosen.proof = proof;
+    check();
+  } catch (error) {
+    showStatus(error.message, { problem: true });
+  }
+}
+
+listen();
+fromAddress();

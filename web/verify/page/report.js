@@ -1,0 +1,110 @@
+// Shows the state of a check, and its report.
+
+import { draw, setPicture } from "./picture.js";
+
+const byID = (id) => document.getElementById(id);
+const mostLines = 1000; // of the table of winners
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// showStatus shows what is being done, or what the problem is. part is from 0 to 1.
+export function showStatus(text, { part = null, problem = false } = {}) {
+  const status = byID("status");
+  if (status.textContent !== text) status.textContent = text;
+  status.className = problem ? "problem" : "";
+  const bar = byID("progress");
+  bar.hidden = part === null;
+  if (part !== null) bar.value = part;
+}
+
+const verdicts = {
+  verified: ["Verified", "Every check holds."],
+  failed: ["Not verified", "A check failed. This is not the proof of an honest draw, or not in its true form."],
+  incomplete: ["Not fully checked", "No check failed, but this page could not make all of them. Do not take this as verified."],
+};
+
+// showReport shows a report, or nothing for null.
+export function showReport(report) {
+  byID("report").hidden = !report;
+  setPicture(null);
+  if (!report) return;
+  const [title, words] = verdicts[report.verdict];
+  byID("verdict").className = report.verdict;
+  byID("verdict-title").textContent = title;
+  const bad = report.checks.filter((c) => c.status !== "ok");
+  byID("verdict-text").textContent = words + (bad.length ? " See: " + bad.map((c) => c.name).join(", ") + "." : "");
+  showPurchase(report);
+  showMeaning(report);
+  showChecks(report.checks);
+  showFacts(report.campaign);
+  showWinners(report);
+  setPicture(report.campaign?.layers ? report.campaign : null);
+  draw();
+  byID("verdict").focus();
+}
+
+function showPurchase({ purchase, checks }) {
+  const section = byID("purchase-result");
+  section.hidden = !checks.some((c) => c.name === "purchase-form");
+  const list = byID("purchase-list");
+  list.replaceChildren();
+  for (const { layer, column, prizes } of purchase ?? []) {
+    const won = prizes.length ? prizes.map(({ prize, name }) => `won prize ${prize}, ${name}`).join("; ") : "did not win";
+    list.append(element("li", `Your position in layer ${layer}, column ${column} took part and ${won}.`));
+  }
+  if (!purchase) list.append(element("li", "The two documents do not show that your positions took part; the checks below say why."));
+}
+
+function showMeaning({ campaign, verdict }) {
+  const section = byID("meaning");
+  section.hidden = verdict !== "verified" || !campaign?.meaning;
+  if (section.hidden) return;
+  byID("shows").replaceChildren(...campaign.meaning.shows.map((text) => element("li", text)));
+  byID("open").replaceChildren(...campaign.meaning.open.map((text) => element("li", text)));
+}
+
+const words = { ok: "holds", failed: "fails", "not-made": "not made" };
+
+function showChecks(checks) {
+  byID("checks").replaceChildren(...checks.map(({ name, status, text }) => {
+    const item = element("li", undefined, status);
+    item.append(element("span", words[status], "status"), element("code", name), element("span", text, "text"));
+    return item;
+  }));
+}
+
+function showFacts(campaign) {
+  const facts = campaign
+    ? [
+        ["Campaign", campaign.campaign_id],
+        ["Trust", campaign.trust],
+        ["Sold", campaign.count.toLocaleString("en") + (campaign.positions ? ` of ${campaign.positions.toLocaleString("en")} positions` : "")],
+        ["Frozen at", campaign.frozen_at],
+        ["Commitment", campaign.commitment],
+        ["Hash of the freeze record", campaign.freeze_hash],
+        ["Root of the list", campaign.root],
+      ]
+    : [];
+  byID("facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+}
+
+function showWinners({ campaign, checks }) {
+  const sound = checks.find((c) => c.name === "winners").status === "ok";
+  byID("drawn").hidden = !campaign || campaign.winners.length === 0;
+  if (byID("drawn").hidden) return;
+  byID("winners-title").textContent = sound ? "Winners" : "Winners that the document states (not verified)";
+  byID("winners").replaceChildren(...campaign.winners.slice(0, mostLines).map((w) => {
+    const row = element("tr");
+    const place = w.awarded === false ? "not awarded" : String(w.column);
+    row.append(element("th", String(w.prize)), element("td", w.name), element("td", String(w.layer)), element("td", place), element("td", w.purchase_id ?? "", "id"));
+    row.firstChild.scope = "row";
+    return row;
+  }));
+  const more = campaign.winners.length - mostLines;
+  byID("more").textContent = more > 0 ? `and ${more.toLocaleString("en")} more` : "";
+}
