@@ -113,7 +113,7 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	lying := &relays{latest: func() (beacon.Round, error) { return forger.sign(s.RoundAt(time.Now()) + 1000), nil }}
 	drawer := drawerWith(t, db, draw.Options{Beacon: lying})
 	_, err := drawer.Run(t.Context(), ref)
-	waits(t, err)
+	_ = waits(t, err)
 	number := *frozen(t, db, id).Round
 	fixture.Eventually(t, "the round is due", func() bool {
 		now, err := evidence.Now(t.Context(), db)
@@ -157,7 +157,7 @@ func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
 	ref := fixture.SellOut(t, db, id)
 	drawer := drawerWith(t, db, draw.Options{})
 	_, err := drawer.Run(t.Context(), ref)
-	waits(t, err)
+	_ = waits(t, err)
 	_, err = db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = (SELECT purchase_id FROM positions WHERE campaign_id = $1 LIMIT 1)`, id)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 		t.Errorf("frozen with another key: %v", err)
 	}
 	_, err = drawerWith(t, db, draw.Options{}).Run(t.Context(), ref)
-	waits(t, err)
+	_ = waits(t, err)
 	s.know(t, db, *frozen(t, db, id).Round)
 	if _, err := wrong.Run(t.Context(), ref); err != nil {
 		t.Errorf("the secret is public by now: %v", err)
@@ -228,7 +228,7 @@ func TestAFreezeOfTheReleaseBeforeIsAcceptedWhereItIsEnough(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := newDrawer(t, db).Run(t.Context(), ask(t, db, strict))
-	waits(t, err)
+	_ = waits(t, err)
 	fixture.Sound(t, db)
 }
 
@@ -257,7 +257,7 @@ func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 		t.Error("drawn without a beacon, and without a freeze")
 	}
 	_, err := newDrawer(t, db).Run(t.Context(), ref)
-	waits(t, err)
+	_ = waits(t, err)
 	number := *frozen(t, db, id).Round
 	s.know(t, db, number)
 	s.know(t, db, number+1)
@@ -292,7 +292,7 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 	db, s := fixture.DB(t), newSigner(t)
 	id := withBeacon(t, db, s, fairdraw.Hash{1})
 	_, err := drawerWith(t, db, draw.Options{Margin: time.Hour}).Run(t.Context(), fixture.SellOut(t, db, id))
-	waits(t, err)
+	_ = waits(t, err)
 	f := frozen(t, db, id)
 	keep(t, db, func(tx pgx.Tx) error {
 		return evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{{Authority: fairdraw.Hash{1}, Token: []byte("token"), GenTime: f.FrozenAt}})

@@ -27,7 +27,7 @@ import (
 // drawn as if it had not been there.
 func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 	t.Parallel()
-	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.witness", "draw.witnessed", "draw.fetch", "draw.fetched", "draw.record"} {
+	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.witness", "draw.fetch", "draw.fetched", "draw.record"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			db, s := fixture.DB(t), newSigner(t)

@@ -62,7 +62,7 @@ func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 		t.Errorf("the tokens are %s, %v", tokens, err)
 	}
 	_, err = drawer.Run(t.Context(), ref)
-	waits(t, err)
+	_ = waits(t, err)
 	if len(a.asked) != 2 || a.asked[0] != fairdraw.FreezeHash(f.Record) || a.asked[1] != a.asked[0] {
 		t.Errorf("they were asked to stamp %s", a.asked)
 	}
