@@ -118,7 +118,8 @@ func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 func (s *setup) settings(database, file string) (config.Settings, error) {
 	text := "postgres: {url: '" + s.stack.Postgres.URL(database) + "'}\n" +
 		"redis: {url: '" + s.stack.Redis.URL() + "', namespace: '" + database + "'}\n" +
-		"draw: {secret_key: '" + s.drawKey + "'}\n"
+		"draw: {secret_key: '" + s.drawKey + "'}\n" +
+		"beacon: {default: false, relays: ''}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return config.Settings{}, err
 	}

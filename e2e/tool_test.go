@@ -87,6 +87,10 @@ type about struct {
 		Postgres, Redis        int
 	} `json:"pids"`
 	MetricsURLs []string `json:"metrics_urls"`
+	Beacon      *struct {
+		ChainHash string `json:"chain_hash"`
+		Relays    []string
+	}
 }
 
 // all returns every process id.
@@ -110,14 +114,14 @@ func alive(pid int) bool {
 	return state != "" && state != "Z"
 }
 
-// startDev runs triprize dev on a folder and waits until it is up.
-func startDev(t *testing.T, dir string) (*exec.Cmd, about) {
+// startDev runs triprize dev on a folder, with further flags, and waits until it is up.
+func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 	t.Helper()
 	listen, err := devstack.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(triprize(t), "dev", "--listen", listen, "--data", dir, "--workers", "2")
+	cmd := exec.Command(triprize(t), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
 	cmd.Env = append(os.Environ(), "TRIPRIZE_API_MAX_WAIT=3m")
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)

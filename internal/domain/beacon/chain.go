@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cloudflare/circl/sign/bls"
@@ -48,6 +49,29 @@ func Quicknet() Chain {
 	}
 }
 
+// Check returns an error when this is no chain of the scheme: a part has a wrong length or
+// is out of its range, or the public key is no point of the group.
+func (c Chain) Check() error {
+	switch {
+	case len(c.PublicKey) != PublicKeySize:
+		return fmt.Errorf("beacon: a public key has %d bytes, not %d", PublicKeySize, len(c.PublicKey))
+	case len(c.GenesisSeed) != sha256.Size:
+		return fmt.Errorf("beacon: a genesis seed has %d bytes, not %d", sha256.Size, len(c.GenesisSeed))
+	case c.GenesisTime < 0:
+		return errors.New("beacon: the genesis is before 1970")
+	case c.PeriodS < 1 || int64(c.PeriodS) > math.MaxUint32:
+		return errors.New("beacon: the period is not 1 to 2^32 - 1 seconds")
+	}
+	key := new(bls.PublicKey[bls.KeyG2SigG1])
+	if err := key.UnmarshalBinary(c.PublicKey); err != nil {
+		return fmt.Errorf("beacon: the public key: %w", err)
+	}
+	if !key.Validate() {
+		return errors.New("beacon: the public key is no key of the scheme")
+	}
+	return nil
+}
+
 // Hash returns SHA-256(period, 4 bytes || genesis, 8 bytes || public key || genesis seed ||
 // id), which names the chain.
 func (c Chain) Hash() [sha256.Size]byte {
@@ -67,7 +91,7 @@ func (c Chain) RoundAt(t time.Time) uint64 {
 	if since < 0 {
 		return 0
 	}
-	return uint64(since/c.period()) + 1
+	return uint64(since/c.period()) + 1 //nolint:gosec // it is not negative
 }
 
 // DueAt returns when a round is due. Round 0 is never due.

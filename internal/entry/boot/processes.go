@@ -50,7 +50,12 @@ func Worker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	w := worker.New(p.Settings, p.DB, p.Redis, key, p.Logger, p.Registry)
+	draws, closeBeacon, err := p.draws()
+	if err != nil {
+		return err
+	}
+	defer closeBeacon()
+	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, p.Logger, p.Registry)
 	closeCards, err := p.takeCards(ctx, w)
 	if err != nil {
 		return err

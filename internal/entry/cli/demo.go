@@ -62,7 +62,7 @@ what Triprize promises. The exit status is 0 only if every promise was kept.`,
 		out := cmd.ErrOrStderr()
 		say(out, "starting private servers and the fleet …")
 		d := newDemo(*base, *buyers, out)
-		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, out)
+		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, false, out)
 		if err == nil {
 			err = d.run(cmd.Context())
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +21,17 @@ func devCommand() *cobra.Command {
 		Short: "Run the whole system on this machine until Ctrl-C",
 		Long: `Run the whole system on this machine: a private Postgres and Redis in a folder
 of their own, a sandbox that simulates Stripe, and api, worker and scheduler as
-child processes. A process that dies is started again after a second. DIR/dev.json says where everything is.`,
+child processes. A process that dies is started again after a second. DIR/dev.json says where everything is.
+
+With --beacon there are relays of a chain of test rounds, one a second, and campaigns
+may have policies.beacon. Without it they may not, and draws that wait for a round of
+an earlier run wait on.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
 	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; kept between runs")
 	workers := c.Flags().Int("workers", 2, "number of worker processes")
+	beacon := c.Flags().Bool("beacon", false, "simulate drand, so that campaigns may have policies.beacon")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkLoopback(*listen); err != nil {
 			return err
@@ -34,7 +40,7 @@ child processes. A process that dies is started again after a second. DIR/dev.js
 			return errors.New("--workers must be 1 to 64")
 		}
 		say(cmd.ErrOrStderr(), "starting private servers and the fleet …")
-		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, cmd.ErrOrStderr())
+		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, *beacon, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
@@ -57,7 +63,7 @@ Triprize is running. Ctrl-C stops it.
   queues        %[1]s/asynqmon   (any user name, the operator key as password)
   operator key  %[2]s
   app key       %[3]s
-  sandbox       %[8]s   (simulates Stripe, key %[9]s; see docs/test-cards.md)
+  sandbox       %[8]s   (simulates Stripe, key %[9]s; see docs/test-cards.md)%[10]s
   everything    %[4]s
   settings      %[5]s   (for: triprize … --config, scheduler --once)
   logs          %[6]s
@@ -65,7 +71,7 @@ Triprize is running. Ctrl-C stops it.
 To follow the README:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s SANDBOX=%[8]s SANDBOX_KEY=%[9]s
-`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key)
+`, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key, strings.TrimSuffix(e.introduceBeacon(), "\n"))
 }
 
 // checkLoopback refuses addresses that other machines can reach.

@@ -19,6 +19,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/seal"
@@ -34,8 +35,9 @@ type environment struct {
 	fleet  *devstack.Fleet
 	db     *pgxpool.Pool
 	keys   keys
-	cards  *cards   // the sandbox beside the fleet
-	scrape []string // where api, workers and scheduler show their metrics
+	cards  *cards            // the sandbox beside the fleet
+	beacon *drandsim.Network // relays beside the fleet; nil: none
+	scrape []string          // where api, workers and scheduler show their metrics
 
 	mu      sync.Mutex
 	stopped bool
@@ -53,10 +55,11 @@ type about struct {
 	PostgresURL string `json:"postgres_url"`
 	RedisURL    string `json:"redis_url"`
 	keys
-	SandboxURL  string   `json:"sandbox_url"` // of the simulator of Stripe; see docs/test-cards.md
-	SandboxKey  string   `json:"sandbox_key"`
-	PIDs        pids     `json:"pids"`
-	MetricsURLs []string `json:"metrics_urls"` // of the api, the workers and the scheduler, in this order
+	SandboxURL  string       `json:"sandbox_url"` // of the simulator of Stripe; see docs/test-cards.md
+	SandboxKey  string       `json:"sandbox_key"`
+	Beacon      *aboutBeacon `json:"beacon,omitempty"`
+	PIDs        pids         `json:"pids"`
+	MetricsURLs []string     `json:"metrics_urls"` // of the api, the workers and the scheduler, in this order
 }
 
 type pids struct {
@@ -74,10 +77,10 @@ const (
 )
 
 // startEnvironment starts everything, in order: servers, schema, keys, fleet.
-// dir empty means a throw-away folder. If another program listens on the address,
+// dir empty means a throw-away folder. With beacon, relays of test rounds are beside it. If another program listens on the address,
 // it fails before it starts anything. If the folder has a dev.json, that program
 // may be the api of a killed run, so leftovers are stopped before this check.
-func startEnvironment(ctx context.Context, dir, listen string, workers int, progress io.Writer) (*environment, error) {
+func startEnvironment(ctx context.Context, dir, listen string, workers int, beacon bool, progress io.Writer) (*environment, error) {
 	e := &environment{listen: listen}
 	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
 		if err := e.checkListen(ctx); err != nil {
@@ -96,6 +99,12 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, prog
 		e.stopLeftovers,
 		func() error { return e.checkListen(ctx) },
 		func() error { return e.startCards(ctx, logger) },
+		func() error {
+			if beacon {
+				return e.startBeacon(ctx)
+			}
+			return nil
+		},
 		func() error { return e.prepare(ctx) },
 		func() error { return e.startFleet(ctx, workers, logger) },
 	} {
@@ -179,7 +188,7 @@ func (e *environment) settingsFile() string {
 		"postgres: {url: '" + e.stack.Postgres.URL(databaseName) + "'}\n" +
 		"redis: {url: '" + e.stack.Redis.URL() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
-		e.cards.settings()
+		e.beaconSettings() + e.cards.settings()
 	_ = os.WriteFile(file, []byte(text), 0o600) // config.Load says what is wrong with it
 	return file
 }
@@ -323,7 +332,7 @@ func (e *environment) describe() {
 	}
 	_ = writeJSON(filepath.Join(e.dir, aboutFile), about{
 		APIURL: e.url(), PostgresURL: e.stack.Postgres.URL(databaseName), RedisURL: e.stack.Redis.URL(), keys: e.keys,
-		SandboxURL: e.cards.url, SandboxKey: e.cards.key,
+		SandboxURL: e.cards.url, SandboxKey: e.cards.key, Beacon: e.aboutBeacon(),
 		PIDs:        pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
 		MetricsURLs: e.scrape,
 	}) // it can hardly fail; if the disk is full, the servers report it
@@ -340,6 +349,9 @@ func (e *environment) stop() error {
 	}
 	if e.cards != nil {
 		failed = append(failed, e.cards.stop())
+	}
+	if e.beacon != nil {
+		failed = append(failed, e.beacon.Close())
 	}
 	if e.db != nil {
 		e.db.Close()

@@ -8,21 +8,26 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/config"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
 
-var defaultPolicies = campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}
+// defaultPolicies are those of a request that does not say, in an installation with these
+// settings.
+func defaultPolicies(settings config.Settings) campaign.Policies {
+	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
+}
 
-// draftOf is a requested campaign.
-func draftOf(body contract.CampaignDraft) campaign.Draft {
+// draftOf is a requested campaign. What it does not say of its policies is as in defaults.
+func draftOf(body contract.CampaignDraft, defaults campaign.Policies) campaign.Draft {
 	return campaign.Draft{Name: body.Name, BaseLength: body.BaseLength, Currency: money.Currency(body.Currency), PurchaseLimit: body.PurchaseLimit,
-		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies), Layers: layersOf(body.Layers)}
+		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies, defaults), Layers: layersOf(body.Layers)}
 }
 
 // patchOf is a requested change. A member that is left out stays as it is; null
-// removes the value.
-func patchOf(change contract.CampaignPatch) campaign.Patch {
+// removes the value. Policies are changed as a whole.
+func patchOf(change contract.CampaignPatch, defaults campaign.Policies) campaign.Patch {
 	p := campaign.Patch{Name: change.Name, BaseLength: change.BaseLength, PurchaseLimit: optional(change.PurchaseLimit),
 		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt)}
 	if change.Currency != nil {
@@ -33,7 +38,7 @@ func patchOf(change contract.CampaignPatch) campaign.Patch {
 		p.Layers = layersOf(*change.Layers)
 	}
 	if change.Policies != nil {
-		policies := policiesOf(change.Policies)
+		policies := policiesOf(change.Policies, defaults)
 		p.Policies = &policies
 	}
 	return p
@@ -46,8 +51,7 @@ func optional[T any](n nullable.Nullable[T]) campaign.Optional[T] {
 	return campaign.Optional[T]{Set: n.IsSpecified()}
 }
 
-func policiesOf(draft *contract.PoliciesDraft) campaign.Policies {
-	policies := defaultPolicies
+func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campaign.Policies {
 	if draft == nil {
 		return policies
 	}

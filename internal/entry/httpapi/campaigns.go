@@ -19,14 +19,14 @@ func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignR
 		return nil, err
 	}
 	request.CampaignID = uuidv7.New()
-	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body))
+	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(request.CampaignID)
 	return s.commandDone(done, err, campaignsPath)
 }
 
 // PatchCampaign changes what the campaign's state allows.
 func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignRequestObject) (contract.PatchCampaignResponseObject, error) {
-	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body))
+	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(r.Campaign)
 	if err != nil {
 		return nil, err

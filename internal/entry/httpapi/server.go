@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -37,7 +36,6 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/apikey"
-	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
@@ -101,6 +99,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, err
 	}
+	terms, err := termsOf(settings)
+	if err != nil {
+		return nil, err
+	}
 	holdMetrics := inventory.NewHoldMetrics(registry)
 	var walletOptions wallets.Options
 	if settings.Locks.Wallets {
@@ -123,7 +125,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		waits:     slots.New("waiting requests", settings.API.MaxConnections),
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
-		lifecycle: lifecycle.New(gate, key, campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice)},
+		lifecycle: lifecycle.New(gate, key, campaignBounds(settings), terms,
 			func(c lifecycle.Details) any { return campaignJSON(c, true) }),
 		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
 		wallets: wallets.NewBatcher(executor, settings.Wallets),

@@ -58,9 +58,10 @@ type Worker struct {
 	draining  chan struct{} // closed when handlers should stop waiting and give back their tasks
 }
 
-// New returns a Worker; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+// New returns a Worker; Run runs it. draws says who draws may ask.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, draws draw.Options, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
+	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
 		id: uuid.NewString(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
@@ -68,7 +69,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
-		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draw.Options{Registry: registry}, logger),
+		drawer:   draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger),
 		draining: make(chan struct{}),
 	}
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)

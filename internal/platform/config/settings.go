@@ -24,6 +24,7 @@ type Settings struct {
 	Wallets     Wallets     `mapstructure:"wallets"`
 	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
+	Beacon      Beacon      `mapstructure:"beacon"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
 	Sweeps      Sweeps      `mapstructure:"sweeps"`

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
@@ -20,6 +21,7 @@ type Service struct {
 	db     postgres.Pool
 	key    seal.Ring
 	bounds campaign.Bounds
+	terms  Terms
 	render func(Details) any
 }
 
@@ -27,10 +29,15 @@ type Service struct {
 // locked, attempts are made until the context of the request ends.
 const rowWait = 250 * time.Millisecond
 
+// Terms are what a campaign can bind itself to at its publication, beside its own rules.
+type Terms struct {
+	Chain *beacon.Chain // of policies.beacon; nil: this installation asks no beacon
+}
+
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, render func(Details) any) *Service {
-	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, render: render}
+func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
+	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, terms: terms, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.
@@ -73,7 +80,7 @@ func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, err
 	if err := s.prepare(ctx, r.CampaignID); err != nil {
 		return job.Accepted{}, err
 	}
-	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, id) })
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.terms, id) })
 }
 
 // Pause stops the sale of an active campaign until Resume.

@@ -19,8 +19,9 @@ import (
 const secretSize = 32
 
 // Publish publishes a pending campaign. From then on its rules and commitment are
-// public and cannot change. The secret stays encrypted with key until the draw.
-func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, id uuid.UUID) error {
+// public and cannot change. The secret stays encrypted with key until the draw. A campaign
+// with a beacon binds itself to the chain of terms, and is refused when they have none.
+func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}
@@ -39,7 +40,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, id uuid.UUID) error 
 	if err != nil {
 		return err
 	}
-	bound, secret, err := commit(c, prizes)
+	chain, err := chainOf(ctx, tx, c, terms)
+	if err != nil {
+		return err
+	}
+	bound, secret, err := commit(c, prizes, chain)
 	if err != nil {
 		return err
 	}
@@ -52,13 +57,29 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, id uuid.UUID) error 
 	return evidence.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
+// chainOf returns how the rules name the chain that a campaign binds itself to, and keeps
+// what verifies its rounds. It returns nil for a campaign without a beacon.
+func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (*fairdraw.Beacon, error) {
+	switch {
+	case !c.Policies.Beacon:
+		return nil, nil
+	case terms.Chain == nil:
+		return nil, fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
+			"change the policy, or the setting")
+	}
+	if err := evidence.KeepChain(ctx, tx, *terms.Chain); err != nil {
+		return nil, err
+	}
+	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
+}
+
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, nil).Canonical()
+	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain).Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err
 	}

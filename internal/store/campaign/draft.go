@@ -18,6 +18,7 @@ const MaxName = 200
 type Bounds struct {
 	MaxBaseLength int
 	MinPrice      money.Amount
+	Beacon        bool // whether it asks a beacon, so that campaigns can have one
 }
 
 // Check returns an invalid-request Error that names every wrong field. Layers
@@ -43,7 +44,7 @@ func (d Draft) Check(bounds Bounds) error {
 	checkTime(d.SaleStartsAt, "/sale_starts_at", bad)
 	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
 	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
-	d.Policies.check(bad)
+	d.Policies.check(bounds, bad)
 	if d.Policies.Unsold == UnsoldCancel && d.SaleEndsAt == nil {
 		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", UnsoldCancel)
 	}
@@ -65,7 +66,7 @@ func checkTime(t *time.Time, pointer string, bad func(string, string, ...any)) {
 	}
 }
 
-func (p Policies) check(bad func(string, string, ...any)) {
+func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	if p.LatePayment != LatePaymentRefund && p.LatePayment != LatePaymentReassign {
 		bad("/policies/late_payment", "must be %s or %s", LatePaymentRefund, LatePaymentReassign)
 	}
@@ -76,8 +77,8 @@ func (p Policies) check(bad func(string, string, ...any)) {
 	default:
 		bad("/policies/unsold", "must be %s or %s", UnsoldStay, UnsoldCancel)
 	}
-	if p.Beacon {
-		bad("/policies/beacon", "this version draws without a public beacon; leave it out")
+	if p.Beacon && !bounds.Beacon {
+		bad("/policies/beacon", "this installation draws without a public beacon (its setting beacon.relays is empty); leave it out")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/boot"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/sandbox"
 	"triprize/internal/platform/schema"
 	"triprize/internal/store/apikey"
@@ -31,6 +32,7 @@ type Options struct {
 	Env        []string      // settings of all processes, as TRIPRIZE_… variables
 	WorkerEnv  []string
 	Sandbox    *sandbox.Settings // of a simulator of Stripe beside the fleet; nil: there is none, and no cards
+	Beacon     int               // relays of a chain of test rounds, of one second each, beside the fleet; 0: no campaign can have a beacon
 }
 
 // unhurried are the settings that end a wait, set so high that no machine is too
@@ -58,10 +60,11 @@ type System struct {
 	Settings config.Settings
 	DB       *pgxpool.Pool
 	Redis    *redis.Client
-	URLs     []string // of the apis
-	Sandbox  *Sandbox // simulates Stripe; nil if the options have none
-	Operator string   // an operator's key
-	App      string   // an app's key, of the client "shop"
+	URLs     []string          // of the apis
+	Sandbox  *Sandbox          // simulates Stripe; nil if the options have none
+	Beacon   *drandsim.Network // simulates drand; nil if the options have none
+	Operator string            // an operator's key
+	App      string            // an app's key, of the client "shop"
 
 	env     []string
 	metrics map[string]string // where the apis show their metrics, by URL
@@ -83,8 +86,8 @@ func Start(t *testing.T, o Options) *System {
 	s.env = append([]string{
 		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
-		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0",
-	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), o.Env)...)
+		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0", "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
+	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
 	if o.Binaries {
 		s.Fleet = &devstack.Fleet{BinDir: binaries(t), LogDir: t.TempDir(), Logger: fixture.Logger(t), Restart: o.Restart, Env: s.env}
 	}

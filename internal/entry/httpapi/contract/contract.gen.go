@@ -929,6 +929,7 @@ type PlaceDraft struct {
 
 // Policies defines model for Policies.
 type Policies struct {
+	// Beacon Whether the draw waits for public randomness.
 	Beacon bool `json:"beacon"`
 
 	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
@@ -939,7 +940,7 @@ type Policies struct {
 
 // PoliciesDraft What happens in special cases; members that are left out have their defaults.
 type PoliciesDraft struct {
-	// Beacon Mix public randomness into the draw.
+	// Beacon Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true.
 	Beacon *bool `json:"beacon,omitempty"`
 
 	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.

@@ -1,0 +1,171 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/drandsim"
+	"triprize/internal/store/evidence"
+	"triprize/internal/testkit/fleet"
+)
+
+// drafted is a campaign as far as these tests read it.
+type drafted struct {
+	ID       uuid.UUID
+	Policies struct{ Beacon bool }
+	Rules    json.RawMessage
+}
+
+// draft sends a campaign with policies, or a change of one, and returns the answer.
+func draft(t *testing.T, s *fleet.System, path string, policies any) (a fleet.Answer, d drafted) {
+	t.Helper()
+	method, body := http.MethodPost, fleet.CampaignBody(3)
+	if path != "/v1/campaigns" {
+		method, body = http.MethodPatch, map[string]any{"name": "Another name"}
+	}
+	if policies != nil {
+		body["policies"] = policies
+	}
+	a = s.Do(0, s.Operator, method, path, map[string]string{"Idempotency-Key": uuid.NewString()}, body)
+	_ = json.Unmarshal(a.Body, &d)
+	return a, d
+}
+
+func TestAnInstallationWithoutRelaysRefusesABeacon(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	a, _ := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
+	if a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "/policies/beacon") || !strings.Contains(string(a.Body), "beacon.relays") {
+		t.Errorf("%v: %s", a, a.Body)
+	}
+	for _, policies := range []any{nil, map[string]any{}, map[string]any{"beacon": false}} {
+		if a, d := draft(t, s, "/v1/campaigns", policies); a.Status != http.StatusCreated || d.Policies.Beacon {
+			t.Errorf("%v: %v", policies, a)
+		}
+	}
+}
+
+func TestACampaignThatDoesNotSayHasTheBeaconThatTheInstallationSays(t *testing.T) {
+	t.Parallel()
+	for _, standard := range []bool{true, false} {
+		t.Run(fmt.Sprint(standard), func(t *testing.T) {
+			t.Parallel()
+			s := fleet.Start(t, fleet.Options{Beacon: 1, Workers: -1, Schedulers: -1, Env: []string{fmt.Sprintf("TRIPRIZE_BEACON_DEFAULT=%v", standard)}})
+			for _, c := range []struct {
+				policies any
+				want     bool
+			}{
+				{nil, standard},
+				{map[string]any{"unsold": "stay"}, standard},
+				{map[string]any{"beacon": true}, true},
+				{map[string]any{"beacon": false}, false},
+			} {
+				a, d := draft(t, s, "/v1/campaigns", c.policies)
+				if a.Status != http.StatusCreated || d.Policies.Beacon != c.want {
+					t.Fatalf("%v: %v, beacon %v", c.policies, a, d.Policies.Beacon)
+				}
+				path := "/v1/campaigns/" + d.ID.String()
+				if a, d := draft(t, s, path, nil); a.Status != http.StatusOK || d.Policies.Beacon != c.want {
+					t.Errorf("%v, and a name: %v, beacon %v", c.policies, a, d.Policies.Beacon)
+				}
+				if a, d := draft(t, s, path, map[string]any{"beacon": !c.want}); a.Status != http.StatusOK || d.Policies.Beacon == c.want {
+					t.Errorf("%v, and the opposite: %v, beacon %v", c.policies, a, d.Policies.Beacon)
+				}
+				if a, d := draft(t, s, path, map[string]any{"late_payment": "reassign"}); a.Status != http.StatusOK || d.Policies.Beacon != standard {
+					t.Errorf("policies that do not say: %v, beacon %v", a, d.Policies.Beacon)
+				}
+			}
+		})
+	}
+}
+
+// publish publishes a campaign and returns its rules.
+func publish(t *testing.T, s *fleet.System, id uuid.UUID) (rules fairdraw.Rules) {
+	t.Helper()
+	a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/publish", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+	var d drafted
+	if err := json.Unmarshal(a.Body, &d); err != nil || a.Status != http.StatusOK {
+		t.Fatal(a, err)
+	}
+	if err := json.Unmarshal(d.Rules, &rules); err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+func TestACampaignBindsItselfToTheChainAtItsPublication(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 1, Workers: -1, Schedulers: -1})
+	_, without := draft(t, s, "/v1/campaigns", map[string]any{"beacon": false})
+	if rules := publish(t, s, without.ID); rules.Beacon != nil {
+		t.Errorf("the rules have a beacon: %+v", rules.Beacon)
+	}
+	hash := fairdraw.Hash(s.Beacon.Chain().Hash())
+	if _, kept, err := evidence.ChainOf(t.Context(), s.DB, hash); err != nil || kept {
+		t.Error("the chain is kept before it is needed", err)
+	}
+	_, with := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
+	rules := publish(t, s, with.ID)
+	if rules.Beacon == nil || rules.Beacon.ChainHash != hash || rules.Beacon.PeriodS != 1 {
+		t.Errorf("the rules have %+v", rules.Beacon)
+	}
+	if chain, kept, err := evidence.ChainOf(t.Context(), s.DB, hash); err != nil || !kept || fairdraw.Hash(chain.Hash()) != hash {
+		t.Error("what verifies the rounds is not kept", err)
+	}
+	a := s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+with.ID.String(), nil, map[string]any{"policies": map[string]any{"beacon": false}})
+	if a.Status != http.StatusConflict {
+		t.Errorf("a change after the publication: %v", a)
+	}
+}
+
+func TestACampaignIsNotPublishedWithABeaconThatNobodyAsksAnyMore(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	_, d := draft(t, s, "/v1/campaigns", nil)
+	if _, err := s.DB.Exec(t.Context(), `UPDATE campaigns SET policies = jsonb_set(policies, '{beacon}', 'true') WHERE id = $1`, d.ID); err != nil {
+		t.Fatal(err)
+	}
+	a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+d.ID.String()+"/publish", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+	if a.Status != http.StatusConflict || !strings.Contains(string(a.Body), "beacon.relays") {
+		t.Errorf("%v: %s", a, a.Body)
+	}
+	if a, d := draft(t, s, "/v1/campaigns/"+d.ID.String(), map[string]any{"beacon": false}); a.Status != http.StatusOK || d.Policies.Beacon {
+		t.Errorf("without it: %v", a)
+	}
+	if rules := publish(t, s, d.ID); rules.Beacon != nil {
+		t.Errorf("the rules have a beacon: %+v", rules.Beacon)
+	}
+}
+
+// One of the relays lies.
+func TestACampaignWithABeaconIsDrawnWithTheRoundOfItsFreeze(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 3})
+	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Forked: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, d := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
+	publish(t, s, d.ID)
+	if a := s.Buy(fleet.Order{Campaign: d.ID, User: "mina", Quantity: 6, Wait: true}); a.Refusal() != "" {
+		t.Fatal(a)
+	}
+	s.AwaitDrawn(d.ID)
+	freeze, frozen, err := evidence.FreezeOf(t.Context(), s.DB, d.ID)
+	if err != nil || !frozen || freeze.Round == nil {
+		t.Fatal(frozen, err)
+	}
+	var trust string
+	var randomness []byte
+	if err := s.DB.QueryRow(t.Context(), `SELECT trust, randomness FROM draws WHERE campaign_id = $1`, d.ID).Scan(&trust, &randomness); err != nil {
+		t.Fatal(err)
+	}
+	if want := s.Beacon.Chain().Sign(*freeze.Round).Randomness; trust != fairdraw.TrustBeacon || [32]byte(randomness) != want {
+		t.Errorf("the draw has trust %s and the randomness %x, not %x", trust, randomness, want)
+	}
+}

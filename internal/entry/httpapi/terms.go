@@ -1,0 +1,26 @@
+package httpapi
+
+import (
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/config"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/campaign"
+)
+
+// campaignBounds are the limits of the settings on campaigns.
+func campaignBounds(settings config.Settings) campaign.Bounds {
+	return campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled()}
+}
+
+// termsOf are what campaigns can bind themselves to in an installation with these settings.
+func termsOf(settings config.Settings) (terms lifecycle.Terms, err error) {
+	if !settings.Beacon.Enabled() {
+		return terms, nil
+	}
+	chain, err := settings.Beacon.Chain()
+	if err != nil {
+		return terms, err
+	}
+	terms.Chain = &chain
+	return terms, nil
+}

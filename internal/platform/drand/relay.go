@@ -1,0 +1,131 @@
+package drand
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"triprize/internal/domain/beacon"
+)
+
+const (
+	latest         = "latest" // in the place of a round's number
+	atOnce         = 8        // questions to one relay that are under way
+	maxAnswerBytes = 4096     // drand's own has about 300
+	newsInterval   = time.Minute
+)
+
+// relay is one relay.
+type relay struct {
+	base    string // URL, without a slash at the end
+	host    string
+	timeout time.Duration
+	slots   chan struct{}
+	answers *prometheus.CounterVec
+	logger  *slog.Logger
+	lies    rate.Sometimes // a lie is logged, at most once in newsInterval
+	faults  rate.Sometimes // and so is whatever else is wrong
+}
+
+func newRelay(base string, timeout time.Duration, answers *prometheus.CounterVec, logger *slog.Logger) (*relay, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, errors.New("a relay is no URL")
+	}
+	r := &relay{base: base, host: u.Host, timeout: timeout, slots: make(chan struct{}, atOnce), answers: answers, logger: logger,
+		lies: rate.Sometimes{Interval: newsInterval}, faults: rate.Sometimes{Interval: newsInterval}}
+	for _, o := range outcomes {
+		answers.WithLabelValues(r.host, string(o))
+	}
+	return r, nil
+}
+
+// round asks for a round, or for the latest one, and verifies it. number is the one that
+// the answer must have; 0: any. What came of it is counted, unless ctx has ended: then
+// nobody wanted the answer any more.
+func (r *relay) round(ctx context.Context, client *http.Client, chain beacon.Chain, which string, number uint64) (beacon.Round, error) {
+	round, o, err := r.ask(ctx, client, chain, which, number)
+	if ctx.Err() != nil {
+		return beacon.Round{}, ctx.Err()
+	}
+	r.answers.WithLabelValues(r.host, string(o)).Inc()
+	switch o {
+	case outcomeOK, outcomeNotYet:
+	case outcomeLie:
+		r.lies.Do(func() {
+			r.logger.Error("a relay of the beacon gave out what is no round of the chain", "relay", r.host, "round", which, "error", err)
+		})
+	default:
+		r.faults.Do(func() {
+			r.logger.Warn("a relay of the beacon did not answer as it should", "relay", r.host, "round", which, "outcome", string(o), "error", err)
+		})
+	}
+	if err != nil {
+		return beacon.Round{}, fmt.Errorf("%s: %w", r.host, err)
+	}
+	return round, nil
+}
+
+func (r *relay) ask(ctx context.Context, client *http.Client, chain beacon.Chain, which string, number uint64) (beacon.Round, outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return beacon.Round{}, outcomeAway, errors.New("too many questions to it are under way")
+	}
+	body, o, err := r.get(ctx, client, chain, which)
+	if err != nil {
+		return beacon.Round{}, o, err
+	}
+	told, err := parse(body)
+	if err != nil {
+		return beacon.Round{}, outcomeUnreadable, err
+	}
+	round, err := told.verify(chain, number)
+	if err != nil {
+		return beacon.Round{}, outcomeLie, err
+	}
+	return round, outcomeOK, nil
+}
+
+// get returns the body of a good answer.
+func (r *relay) get(ctx context.Context, client *http.Client, chain beacon.Chain, which string) ([]byte, outcome, error) {
+	hash := chain.Hash()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/"+hex.EncodeToString(hash[:])+"/public/"+which, nil)
+	if err != nil {
+		return nil, outcomeAway, err
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "triprize")
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, outcomeAway, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	switch answer.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusTooEarly: // which of them, depends on the release of the relay
+		return nil, outcomeNotYet, fmt.Errorf("the answer is %d: %w", answer.StatusCode, ErrNotYet)
+	default:
+		return nil, outcomeRefused, fmt.Errorf("the answer is %d", answer.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes+1))
+	if err != nil {
+		return nil, outcomeAway, err
+	}
+	if len(body) > maxAnswerBytes {
+		return nil, outcomeUnreadable, fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)
+	}
+	return body, outcomeOK, nil
+}

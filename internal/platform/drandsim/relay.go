@@ -1,0 +1,248 @@
+package drandsim
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"triprize/internal/domain/beacon"
+)
+
+// Relay is one relay of a network. It is an http.Handler.
+type Relay struct {
+	chain, fork *Chain
+	clock       func() time.Time
+	released    <-chan struct{} // closed when nobody is to wait any more
+	url         string
+	mux         *http.ServeMux
+
+	mu       sync.Mutex
+	faults   Faults
+	requests atomic.Int64
+}
+
+func newRelay(chain, fork *Chain, clock func() time.Time, released <-chan struct{}) *Relay {
+	r := &Relay{chain: chain, fork: fork, clock: clock, released: released, mux: http.NewServeMux()}
+	for pattern, do := range map[string]http.HandlerFunc{
+		"GET /chains":                          r.answering(func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, []string{r.hash()}) }),
+		"GET /info":                            r.answering(r.info),
+		"GET /" + r.hash() + "/info":           r.answering(r.info),
+		"GET /public/{round}":                  r.answering(r.round),
+		"GET /" + r.hash() + "/public/{round}": r.answering(r.round),
+		"GET /control":                         r.control,
+		"PUT /control/faults":                  r.putFaults,
+		"DELETE /control/faults": func(w http.ResponseWriter, q *http.Request) {
+			_ = r.SetFaults(Faults{}) // no fault is a good one
+			r.control(w, q)
+		},
+	} {
+		r.mux.HandleFunc(pattern, do)
+	}
+	return r
+}
+
+// ServeHTTP implements http.Handler.
+func (r *Relay) ServeHTTP(w http.ResponseWriter, q *http.Request) { r.mux.ServeHTTP(w, q) }
+
+// URL is where the relay is.
+func (r *Relay) URL() string { return r.url }
+
+// Requests returns how many requests for rounds the relay had.
+func (r *Relay) Requests() int64 { return r.requests.Load() }
+
+// SetFaults says what is wrong with the relay from now on.
+func (r *Relay) SetFaults(f Faults) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = f
+	return nil
+}
+
+// Faults returns what is wrong with the relay.
+func (r *Relay) Faults() Faults {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.faults
+}
+
+func (r *Relay) hash() string {
+	hash := r.chain.Hash()
+	return hex.EncodeToString(hash[:])
+}
+
+// answering does not answer while the relay is away.
+func (r *Relay) answering(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, q *http.Request) {
+		switch r.Faults().Away {
+		case AwayRefuse:
+			hangUp(w)
+		case AwayHang:
+			r.requests.Add(1)
+			r.hang(q)
+			hangUp(w)
+		case AwayError:
+			r.requests.Add(1)
+			write(w, http.StatusInternalServerError, map[string]string{"error": "this relay has a fault"})
+		case AwayHTML:
+			r.requests.Add(1)
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<!DOCTYPE html><title>Just a moment</title><p>Checking your browser")
+		case AwayEndless:
+			r.requests.Add(1)
+			r.endless(w, q)
+		default:
+			next(w, q)
+		}
+	}
+}
+
+// hang waits until the client is gone, or the network ends.
+func (r *Relay) hang(q *http.Request) {
+	select {
+	case <-q.Context().Done():
+	case <-r.released:
+	}
+}
+
+// endless writes until the client is gone, or the network ends.
+func (r *Relay) endless(w http.ResponseWriter, q *http.Request) {
+	blanks := make([]byte, 1024)
+	for i := range blanks {
+		blanks[i] = ' '
+	}
+	for {
+		select {
+		case <-q.Context().Done():
+			return
+		case <-r.released:
+			return
+		default:
+		}
+		if _, err := w.Write(blanks); err != nil {
+			return
+		}
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(w http.ResponseWriter) {
+	connection, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // the server's way to close a connection
+	}
+	if tcp, ok := connection.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // what is left unsent is dropped; there is nothing
+	}
+	_ = connection.Close()
+}
+
+// info is what drand's relays say of a chain.
+func (r *Relay) info(w http.ResponseWriter, _ *http.Request) {
+	c := r.chain
+	write(w, http.StatusOK, map[string]any{
+		"public_key": hex.EncodeToString(c.PublicKey), "period": c.PeriodS, "genesis_time": c.GenesisTime, "hash": r.hash(),
+		"groupHash": hex.EncodeToString(c.GenesisSeed), "schemeID": "bls-unchained-g1-rfc9380", "metadata": map[string]string{"beaconID": c.ID},
+	})
+}
+
+// answer is a round as relays give it out.
+type answer struct {
+	Round      uint64 `json:"round"`
+	Randomness string `json:"randomness"`
+	Signature  string `json:"signature"`
+}
+
+func (r *Relay) round(w http.ResponseWriter, q *http.Request) {
+	r.requests.Add(1)
+	f := r.Faults()
+	newest := r.chain.RoundAt(r.clock().Add(-time.Duration(f.LateS) * time.Second))
+	newest -= min(newest, uint64(f.LateRounds)) //nolint:gosec // check keeps it from being negative
+	number := newest
+	if text := q.PathValue("round"); text != "latest" {
+		var err error
+		if number, err = strconv.ParseUint(text, 10, 64); err != nil || number == 0 {
+			write(w, http.StatusBadRequest, map[string]string{"error": "the round must be a number from 1, or latest"})
+			return
+		}
+	}
+	if number == 0 || number > newest {
+		write(w, http.StatusTooEarly, map[string]string{"error": "this round is not there yet"})
+		return
+	}
+	write(w, http.StatusOK, r.say(number, f))
+}
+
+// say returns a round, or the lie that the faults ask for.
+func (r *Relay) say(number uint64, f Faults) answer {
+	chain := r.chain
+	if f.Forked {
+		chain = r.fork
+	}
+	told := chain.Sign(number)
+	switch f.Wrong {
+	case WrongRandom:
+		_, _ = rand.Read(told.Signature) // never fails
+	case WrongOtherRound:
+		told = chain.Sign(another(number))
+		told.Number = number
+	case WrongNumber:
+		told = chain.Sign(another(number))
+	case WrongRandomness:
+		told.Randomness[0] ^= 1
+	}
+	return answerOf(told)
+}
+
+// another returns another round that is due: the one before, if there is one.
+func another(number uint64) uint64 {
+	if number == 1 {
+		return 2
+	}
+	return number - 1
+}
+
+func answerOf(r beacon.Round) answer {
+	return answer{Round: r.Number, Randomness: hex.EncodeToString(r.Randomness[:]), Signature: hex.EncodeToString(r.Signature)}
+}
+
+func (r *Relay) control(w http.ResponseWriter, _ *http.Request) {
+	write(w, http.StatusOK, map[string]any{"requests": r.Requests(), "faults": r.Faults()})
+}
+
+// mostFaults bounds the body of a request for faults, in bytes.
+const mostFaults = 4096
+
+func (r *Relay) putFaults(w http.ResponseWriter, q *http.Request) {
+	var f Faults
+	decoder := json.NewDecoder(http.MaxBytesReader(w, q.Body, mostFaults))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&f)
+	if err == nil && decoder.More() {
+		err = errors.New("drandsim: there is more after the faults")
+	}
+	if err == nil {
+		err = r.SetFaults(f)
+	}
+	if err != nil {
+		write(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	r.control(w, q)
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who asked may be gone
+}
