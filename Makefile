@@ -25,7 +25,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: deps
-deps: ## Find PostgreSQL, Redis and a C compiler, or install them (Debian, Ubuntu)
+deps: ## Find PostgreSQL, Redis, Python and a C compiler, or install them (Debian, Ubuntu)
 	@tools/deps.sh
 
 .PHONY: npm

@@ -4,6 +4,7 @@
 #   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
 #   Redis 7 or newer       (redis-server; no service)
 #   a C compiler           (the race detector links with it)
+#   Python 3.9 or newer    (tests run the script of docs/draw.md)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -37,6 +38,8 @@ has_compiler() {
     return 1
 }
 
+has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
+
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
@@ -44,6 +47,7 @@ missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     has_compiler || echo "a C compiler"
+    has_python || echo "Python 3.9 or newer (python3)"
     has_certificates || echo "CA certificates"
 }
 
@@ -87,6 +91,7 @@ install_on_debian() {
     no_services
     has_certificates || apt_install ca-certificates
     has_compiler || apt_install gcc libc6-dev
+    has_python || apt_install python3
     if ! has_postgres; then
         no_cluster
         apt_install postgresql
@@ -106,10 +111,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis    (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis python    (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc
-  Arch    pacman -S postgresql redis gcc
+  Fedora  dnf install postgresql-server redis gcc python3
+  Arch    pacman -S postgresql redis gcc python
 EOF
     exit 1
 fi

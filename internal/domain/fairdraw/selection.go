@@ -14,10 +14,15 @@ type Winner struct {
 	Line  *SoldLine
 }
 
+// Indexes yields indexes, each in [0, n) and as likely as any other there: a [Stream].
+type Indexes interface {
+	Below(n uint64) uint64
+}
+
 // Select picks the winners: for each prize in number order, the candidates are the sold
-// positions of its layer that have not won, in column order, and the stream's next index
-// below their number picks one. sold must be sorted by layer, then column.
-func Select(prizes []Prize, sold []SoldLine, stream *Stream) []Winner {
+// positions of its layer that have not won, in column order, and the next index below their
+// number picks one. sold must be sorted by layer, then column.
+func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
 	layers := make(map[int]*candidates)
 	winners := make([]Winner, 0, len(prizes))
 	for _, prize := range prizes {
@@ -30,7 +35,7 @@ func Select(prizes []Prize, sold []SoldLine, stream *Stream) []Winner {
 			winners = append(winners, Winner{Prize: prize})
 			continue
 		}
-		winners = append(winners, Winner{Prize: prize, Line: of.take(int(stream.Below(uint64(of.left()))))}) //nolint:gosec // below the length of a list
+		winners = append(winners, Winner{Prize: prize, Line: of.take(int(indexes.Below(uint64(of.left()))))}) //nolint:gosec // below the length of a list
 	}
 	return winners
 }

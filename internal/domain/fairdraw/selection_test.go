@@ -2,7 +2,6 @@ package fairdraw
 
 import (
 	"crypto/sha256"
-	"math"
 	"testing"
 
 	"github.com/google/uuid"
@@ -63,23 +62,6 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Every position of a layer should win equally often: a chi-square test over
-// 20,000 fixed (not random) entropies, so that the test cannot flake.
-func TestIndexIsUnbiased(t *testing.T) {
-	const n, rounds = 7, 20_000
-	var counts [n]float64
-	for i := range rounds {
-		counts[NewStream(sha256.Sum256([]byte{byte(i), byte(i >> 8)})).Below(n)]++
-	}
-	chi := 0.0
-	for _, c := range counts {
-		chi += math.Pow(c-rounds/n, 2) / (rounds / n)
-	}
-	if chi > 22.46 { // 99.9 % point of chi-square with 6 degrees of freedom
-		t.Errorf("chi-square %.1f over %v", chi, counts)
-	}
 }
 
 func TestIndexRejectsTheUnevenEnd(t *testing.T) {

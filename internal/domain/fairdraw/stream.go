@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 
 	"github.com/google/uuid"
 )
@@ -47,11 +48,14 @@ func (s *Stream) Uint64() uint64 {
 
 // Below returns an unbiased index in [0, n): the next number x with
 // x < 2^64 − (2^64 mod n), modulo n. n must be positive.
-func (s *Stream) Below(n uint64) uint64 {
-	excess := -n % n // 2^64 mod n, in 64-bit arithmetic
+func (s *Stream) Below(n uint64) uint64 { return below(n, math.MaxUint64, s.Uint64) }
+
+// below returns an unbiased index in [0, n) from numbers that are 0 … last, each as likely:
+// the uneven end is skipped, which would favour the small ones.
+func below(n, last uint64, next func() uint64) uint64 {
+	excess := (last%n + 1) % n // (last + 1) mod n, without leaving 64 bits
 	for {
-		x := s.Uint64()
-		if x <= ^uint64(0)-excess { // x < 2^64 − excess, without leaving 64 bits
+		if x := next(); x <= last-excess {
 			return x % n
 		}
 	}

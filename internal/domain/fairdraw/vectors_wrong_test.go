@@ -1,0 +1,188 @@
+package fairdraw
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"slices"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/triangle"
+)
+
+// The draws that vectors are made of.
+
+func operatorDraw(t testing.TB) *document {
+	t.Helper()
+	return open("operator", NewRules(seedID("operator", 0), 3, prizes(1, 2, 3), nil), slices.Collect(triangle.All(3))).all(t)
+}
+
+func beaconDraw(t testing.TB) *document {
+	t.Helper()
+	law := NewRules(seedID("beacon", 0), 4, prizes(1, 3, 3, 4), bound(testChain.Chain))
+	return open("beacon", law, slices.Collect(triangle.All(4))).rounds(testChain, RoundsAhead).all(t)
+}
+
+// quicknetDraw is a draw with a round that drand has published.
+func quicknetDraw(t testing.TB) *document {
+	t.Helper()
+	chain := beacon.Quicknet()
+	d := open("quicknet", NewRules(seedID("quicknet", 0), 3, prizes(2, 3, 3), bound(chain)), slices.Collect(triangle.All(3)))
+	d.FrozenAt = At(chain.DueAt(publishedRound - RoundsAhead - 2).Add(2_999_999 * time.Microsecond))
+	d.beacon(chain, publishedRound, published)
+	return d.all(t)
+}
+
+func unsold(name string, sold []triangle.Position) *document {
+	law := NewRules(seedID(name, 0), 3, prizes(1, 2, 2, 3), nil)
+	d := open(name, law, sold)
+	d.law.Unsold = &Unsold{EndsAt: d.FrozenAt} // the very microsecond
+	return d
+}
+
+// before freezes the campaign one microsecond before its end.
+func (d *document) before() *document {
+	d.FrozenAt = At(d.FrozenAt.Add(-time.Microsecond))
+	return d
+}
+
+// unsoldDraw has a prize of an empty layer, and two of a layer with one position sold.
+func unsoldDraw(t testing.TB) *document {
+	t.Helper()
+	return unsold("unsold", []triangle.Position{{Layer: 2, Column: 2}, {Layer: 3, Column: 1}, {Layer: 3, Column: 3}}).all(t)
+}
+
+func otherShape(t testing.TB) *document {
+	t.Helper()
+	law := NewRules(seedID("no triangle", 0), 0, prizes(2, 2, 9), nil)
+	law.Layers = []Layer{{Layer: 2, Positions: 5}, {Layer: 7, Positions: 1}, {Layer: 9, Positions: 12}}
+	var all []triangle.Position
+	for _, l := range law.Layers {
+		for column := range l.Positions {
+			all = append(all, triangle.Position{Layer: l.Layer, Column: column + 1})
+		}
+	}
+	return open("no triangle", law, all).all(t)
+}
+
+func (m *made) rounds() {
+	add := func(c beacon.Chain, round uint64, signature []byte, valid bool) {
+		m.Rounds = append(m.Rounds, roundVector{ChainHash: c.Hash(), PublicKey: c.PublicKey, Round: round, Signature: signature,
+			Valid: valid, Randomness: sha256.Sum256(signature)})
+	}
+	quicknet := beacon.Quicknet()
+	early := unhexed("b75c69d0b72a5d906e854e808ba7e2accb1542ac355ae486d591aa9d43765482e26cd02df835d3546d23c4b13e0dfc92")
+	add(quicknet, publishedRound, published, true)
+	add(quicknet, publishedRound+1, published, false)
+	add(quicknet, 123, early, true)
+	add(quicknet, 124, early, false)
+	add(testChain.Chain, 1, testChain.sign(1), true)
+	add(testChain.Chain, 1, otherChain.sign(1), false)
+	add(testChain.Chain, 1, infinity, false)
+}
+
+// infinity is the neutral point of G1, compressed: it fits every key whose bearer is careless.
+var infinity = append([]byte{0xc0}, make([]byte, beacon.SignatureSize-1)...)
+
+// wrongForms are spelled in another way; all else is right.
+func (m *made) wrongForms(t testing.TB) {
+	t.Helper()
+	d := operatorDraw(t)
+	text := string(d.bytes(t))
+	for _, c := range []struct{ name, from, to string }{
+		{"newline at the end", "", "\n"},
+		{"space", `{"beacon":null`, `{"beacon": null`},
+		{"upper case hash", d.Root.String(), upper(d.Root.String())},
+		{"member more", `"trust":"operator"`, `"trust":"operator","u":0`},
+		{"member more behind the rules", `,"secret":`, `,"rulez":{},"secret":`},
+		{"member twice", `"round":null`, `"round":null,"round":null`},
+		{"member less", `"round":null,`, ``},
+		{"order of members", `"beacon":null,"campaign_id":"` + d.CampaignID.String() + `"`, `"campaign_id":"` + d.CampaignID.String() + `","beacon":null`},
+		{"another version", `"version":"triprize-draw/1","winners"`, `"version":"triprize-draw/2","winners"`},
+		{"time without fraction", `00.123456Z`, `00Z`},
+		{"a fraction", `"count":6`, `"count":6.0`},
+		{"a number as text", `"count":6`, `"count":"6"`},
+		{"an escape too many", `\"night\"`, `\u0022night\"`},
+		{"not UTF-8", "東", "\xff"},
+		{"lone surrogate", "東", `\ud800`},
+		{"hash too short", d.Root.String(), d.Root.String()[2:]},
+		{"loose text behind", "", "{}"},
+		{"nothing", text, ""},
+		{"no object", text, "[]"},
+	} {
+		changed := text + c.to
+		if c.from != "" {
+			changed = string(bytes.Replace([]byte(text), []byte(c.from), []byte(c.to), 1))
+		}
+		if changed == text {
+			t.Fatalf("%s: nothing changed", c.name)
+		}
+		m.wrongText(t, CheckForm, c.name, nil, []byte(changed))
+	}
+}
+
+// wrongSales lie about rules and list, and are consistent in all else.
+func (m *made) wrongSales(t testing.TB) {
+	t.Helper()
+	for _, c := range []struct {
+		check, name string
+		lie         func(d *document) *document
+	}{
+		{CheckRules, "of another campaign", func(d *document) *document { d.law.CampaignID = seedID("another", 0); return d.all(t) }},
+		{CheckRules, "prizes out of order", func(d *document) *document { d.law.Prizes = prizes(1, 3, 2); return d.all(t) }},
+		{CheckRules, "more prizes than positions", func(d *document) *document { d.law.Prizes = prizes(1, 1, 3); return d.all(t) }},
+		{CheckRules, "prize of no layer", func(d *document) *document { d.law.Prizes = prizes(1, 2, 4); return d.all(t) }},
+		{CheckRules, "no triangle", func(d *document) *document { d.law.Layers[2].Positions = 4; return d.all(t) }},
+		{CheckRules, "witness without beacon", func(d *document) *document { d.law.Witness = []Hash{{1}}; return d.all(t) }},
+		{CheckCommitment, "another secret", func(d *document) *document { d.Secret = seed("another", 0); return d.grow().freeze(t).draw() }},
+		{CheckCommitment, "another prize", func(d *document) *document {
+			d.law.Prizes[0].Name, d.Rules = "gold bar", bytes.Replace(d.Rules, []byte("coffee cup"), []byte("gold bar"), 1)
+			return d.draw()
+		}},
+		{CheckSoldList, "not in order", func(d *document) *document { d.lines[1], d.lines[3] = d.lines[3], d.lines[1]; return d.all(t) }},
+		{CheckSoldList, "a position twice", func(d *document) *document { d.lines[5].Column = 2; return d.all(t) }},
+		{CheckSoldList, "a position of no column", func(d *document) *document { d.lines[5].Column = 4; return d.all(t) }},
+		{CheckSoldList, "a position of no layer", func(d *document) *document { d.lines[5].Layer = 4; return d.all(t) }},
+		{CheckCount, "not that of the list", func(d *document) *document { d.Count = 5; return d.all(t) }},
+		{CheckCount, "a position less", func(d *document) *document { d.lines, d.Count = d.lines[:5], 5; return d.all(t) }},
+		{CheckRoot, "another buyer", func(d *document) *document { d.lines[2].Holder = seed("another", 0); return d.draw() }},
+		{CheckRoot, "another root", func(d *document) *document { d.Root[0] ^= 1; return d.freeze(t).draw() }},
+		{CheckFreezeHash, "another time", func(d *document) *document { return d.before() }},
+		{CheckFreezeHash, "of another record", func(d *document) *document { d.FreezeHash = seed("another", 0); return d }},
+		{CheckWitness, "token without a witness in the rules", func(d *document) *document { d.Witness = [][]byte{{0x30, 0}}; return d }},
+	} {
+		m.wrong(t, c.check, c.name, c.lie(operatorDraw(t)))
+	}
+	m.wrong(t, CheckFreezeTime, "before the end", unsoldDraw(t).before().freeze(t))
+}
+
+// wrongDraws lie about the outcome.
+func (m *made) wrongDraws(t testing.TB) {
+	t.Helper()
+	d := operatorDraw(t)
+	other := 1 + *d.Winners[2].Column%3
+	d.Winners[2].Column = &other
+	m.wrong(t, CheckWinners, "another column", d)
+	d = operatorDraw(t)
+	d.Winners = d.Winners[:2]
+	m.wrong(t, CheckWinners, "a prize less", d)
+	d = operatorDraw(t)
+	d.Winners[0].Name = "gold bar"
+	m.wrong(t, CheckWinners, "another name", d)
+	d = operatorDraw(t)
+	d.Winners[1] = ProofWinner{Prize: 2, Name: d.Winners[1].Name, Layer: 2, Awarded: new(bool)}
+	m.wrong(t, CheckWinners, "not awarded", d)
+	d = operatorDraw(t)
+	d.Winners[0], d.Winners[1] = d.Winners[1], d.Winners[0]
+	m.wrong(t, CheckWinners, "another order", d)
+	d = unsoldDraw(t)
+	d.Winners[0] = ProofWinner{Prize: 1, Name: d.Winners[0].Name, Layer: 1, Column: d.Winners[3].Column, PurchaseID: d.Winners[3].PurchaseID}
+	m.wrong(t, CheckWinners, "a prize of an empty layer", d)
+	d = operatorDraw(t)
+	d.Trust = TrustBeacon
+	m.wrong(t, CheckTrust, "more than there is", d)
+	d = beaconDraw(t)
+	d.Trust = TrustOperator
+	m.wrong(t, CheckTrust, "less than there is", d)
+}
