@@ -66,7 +66,7 @@ func (r result) figure(name string) float64 {
 // where the machine was about equally fast for both sides, and takes the median.
 func (r *report) ratios() []ratio {
 	list := []ratio{}
-	for _, c := range slices.Concat(claims, growthClaims(), strangerClaims()) {
+	for _, c := range slices.Concat(claims, growthClaims(), drawClaims(), strangerClaims()) {
 		over, under := r.row(c.over), r.row(c.under)
 		switch {
 		case over == nil, c.under != "" && under == nil:

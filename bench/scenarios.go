@@ -14,7 +14,7 @@ type scenario struct {
 }
 
 // scenarios are in the order of a round. Those that are compared follow each other.
-var scenarios = slices.Concat(throughput, growth, strangerScenarios())
+var scenarios = slices.Concat(throughput, growth, drawScenarios, strangerScenarios())
 
 // throughput are the scenarios that measure how much the system does, and how soon.
 var throughput = []scenario{

@@ -19,7 +19,12 @@ tests() {
     log=$(mktemp)
     status=0
     go test -tags 'failpoint soak' -count=1 -timeout 20m "$@" >"$log" 2>&1 || status=$?
-    if [ "$status" = 0 ]; then grep -E '^(ok|fuzz: elapsed.*execs)' "$log" | tail -n 1; else cat "$log"; fi
+    if [ "$status" = 0 ]; then
+        grep -E ' ms; ' "$log" || true # what was measured
+        grep -E '^(ok|fuzz: elapsed.*execs)' "$log" | tail -n 1
+    else
+        cat "$log"
+    fi
     rm -f "$log"
     return "$status"
 }
@@ -51,5 +56,8 @@ tests -run "$(names e2e/cards_crash_test.go e2e/cards_torture_test.go)" -paralle
 
 step "a million old jobs beside a sale"
 tests -run '^TestSoak' ./e2e
+
+step "half a million positions: published, frozen, drawn and proven"
+tests -v -run '^TestSoak' ./internal/service/proof
 
 step "the soak has passed"

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/slots"
 	"triprize/internal/service/proof"
 )
@@ -98,6 +99,7 @@ func (a proofAnswer) write(w *io.PipeWriter, zipped bool) {
 	defer a.release()
 	ctx, cancel := context.WithTimeout(a.server.sending, a.server.settings.Proofs.Timeout)
 	defer cancel()
+	failpoint.Hit("httpapi.proof", nil)
 	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
 	defer stop()
 	err := a.writeTo(ctx, w, zipped)

@@ -1,0 +1,66 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/client"
+)
+
+func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
+	t.Parallel()
+	answers := map[uuid.UUID]func(w http.ResponseWriter){}
+	whole, cut, early := uuid.New(), uuid.New(), uuid.New()
+	answers[whole] = func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{}") }
+	answers[cut] = func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, `{"sold":[`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	answers[early] = func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"code":"state-conflict","status":409,"title":"t","detail":"d","type":"/problems/state-conflict"}`)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for id, answer := range answers {
+			if r.URL.Path == "/v1/campaigns/"+id.String()+"/draw/proof" && r.Header.Get("Authorization") == "Bearer key" {
+				answer(w)
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, "key", client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(id uuid.UUID) (string, error) {
+		body, err := c.Proof(t.Context(), id)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = body.Close() }()
+		text, err := io.ReadAll(body)
+		return string(text), err
+	}
+	if text, err := read(whole); err != nil || text != "{}" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := read(cut); err == nil {
+		t.Errorf("a part is taken for the whole: %q", text)
+	}
+	if _, err := read(early); !isRefusal(err, client.CodeStateConflict) {
+		t.Errorf("before the draw: %v", err)
+	}
+}
+
+func isRefusal(err error, code string) bool {
+	refused, ok := errors.AsType[*client.Error](err)
+	return ok && refused.Code == code
+}

@@ -1,0 +1,170 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/fleet"
+)
+
+// drawnCampaign sells a campaign of six positions and waits for its draw. It returns the
+// purchase of the first three.
+func drawnCampaign(s *fleet.System) (path string, purchase uuid.UUID) {
+	s.T.Helper()
+	id := s.Campaign(3)
+	first := s.Buy(fleet.Order{Campaign: id, User: "mina", Quantity: 3, Wait: true})
+	s.Buy(fleet.Order{Campaign: id, User: "otto", Quantity: 3, Wait: true})
+	s.AwaitDrawn(id)
+	return "/v1/campaigns/" + id.String() + "/draw", first.Result.PurchaseID
+}
+
+// plain sends a request as it is: Go's own transport asks for gzip, and unpacks it. The
+// error is also one of a body that breaks off.
+func plain(t *testing.T, method, url string, header map[string]string) (*http.Response, []byte, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	return response, body, err
+}
+
+func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	path, purchase := drawnCampaign(s)
+	shown := s.Do(0, "", http.MethodGet, path, nil, nil)
+	if shown.Status != http.StatusOK || !fleet.Contains(shown.Body, `"state":"completed"`) || !fleet.Contains(shown.Body, `"freeze":{"hash":"`) {
+		t.Errorf("the draw without a key: %v %s", shown, shown.Body)
+	}
+	url := s.URLs[0] + path + "/proof"
+	first, body, err := plain(t, http.MethodGet, url, nil)
+	if err != nil || first.StatusCode != http.StatusOK || first.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+		first.Header.Get("Content-Type") != "application/json" || first.Header.Get("Vary") != "Accept-Encoding" {
+		t.Fatalf("%v, %v", first, err)
+	}
+	var tree fairdraw.Tree
+	p, err := fairdraw.ReadProof(bytes.NewReader(body), tree.Append)
+	if err != nil || tree.Root() != p.Root || tree.Count() != 6 || !fleet.Contains(shown.Body, p.FreezeHash.String()) || bytes.Contains(body, []byte("mina")) {
+		t.Errorf("%s: %v", body, err)
+	}
+	tag := first.Header.Get("ETag")
+	if strings.HasPrefix(tag, "W/") || len(tag) != 34 {
+		t.Errorf("the tag %s is not a strong one", tag)
+	}
+	if again, same, err := plain(t, http.MethodGet, url, map[string]string{"Authorization": "Bearer " + s.App}); err != nil || !bytes.Equal(same, body) || again.Header.Get("ETag") != tag {
+		t.Errorf("read with a key it is another: %v", err)
+	}
+	zipped, packed, err := plain(t, http.MethodGet, url, map[string]string{"Accept-Encoding": "gzip"})
+	if err != nil || zipped.Header.Get("Content-Encoding") != "gzip" || zipped.Header.Get("ETag") != "W/"+tag {
+		t.Fatalf("with gzip: %v, %v", zipped, err)
+	}
+	if archive, err := gzip.NewReader(bytes.NewReader(packed)); err != nil {
+		t.Error(err)
+	} else if unpacked, err := io.ReadAll(archive); err != nil || !bytes.Equal(unpacked, body) {
+		t.Errorf("unpacked it is another: %v", err)
+	}
+	for _, known := range []string{tag, "W/" + tag, `"x", ` + tag} {
+		if a, rest, err := plain(t, http.MethodGet, url, map[string]string{"If-None-Match": known}); err != nil || a.StatusCode != http.StatusNotModified || len(rest) > 0 || a.Header.Get("ETag") != tag {
+			t.Errorf("If-None-Match %s: %v, %v", known, a, err)
+		}
+	}
+	if a, rest, err := plain(t, http.MethodHead, url, nil); err != nil || a.StatusCode != http.StatusOK || len(rest) > 0 || a.Header.Get("ETag") != tag {
+		t.Errorf("HEAD: %v, %v", a, err)
+	}
+	own := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+purchase.String()+"/proof", nil, nil)
+	mine, err := fairdraw.ReadPurchaseProof(bytes.NewReader(own.Body))
+	if err != nil || len(mine.Leaves) != 3 || mine.Root != p.Root || mine.CheckPaths() != nil || !strings.HasPrefix(own.Header.Get("Cache-Control"), "private") {
+		t.Errorf("the purchase: %v %s, %v", own, own.Body, err)
+	}
+}
+
+func TestStrangersLearnNothingAboutDrafts(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Trusting)
+	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
+	missing, published := uuid.New(), s.Campaign(3)
+	detail := func(a fleet.Answer, id uuid.UUID) string { return strings.ReplaceAll(a.Refusal(), id.String(), "") }
+	for _, end := range []string{"/draw", "/draw/proof"} {
+		none := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+missing.String()+end, nil, nil)
+		hidden := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+draft.String()+end, nil, nil)
+		if none.Status != http.StatusNotFound || hidden.Status != http.StatusNotFound || detail(none, missing) != detail(hidden, draft) {
+			t.Errorf("%s of a draft is %v, of none %v", end, hidden, none)
+		}
+		if a := s.Do(0, "tp_wrong_key", http.MethodGet, "/v1/campaigns/"+published.String()+end, nil, nil); a.Status != http.StatusUnauthorized {
+			t.Errorf("%s with a wrong key: %v", end, a)
+		}
+	}
+	if a := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+published.String()+"/draw", nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, `"freeze":null`) {
+		t.Errorf("a published campaign: %v", a)
+	}
+	for _, key := range []string{"", s.App} {
+		if a := s.Do(0, key, http.MethodGet, "/v1/campaigns/"+published.String()+"/draw/proof", nil, nil); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
+			t.Errorf("a proof before the draw: %v", a)
+		}
+	}
+	bought := s.Buy(fleet.Order{Campaign: published, User: "mina", Wait: true}).Result.PurchaseID
+	at := "/v1/purchases/" + bought.String() + "/proof"
+	for credential, want := range map[string]int{"": 401, fleet.TokenFor(t, "otto", ""): 404, fleet.TokenFor(t, "mina", "viewer"): 403, fleet.TokenFor(t, "mina", ""): 409, s.App: 409} {
+		if a := s.Do(0, credential, http.MethodGet, at, nil, nil); a.Status != want {
+			t.Errorf("the proof of a purchase: %v, want %d", a, want)
+		}
+	}
+}
+
+func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	path, purchase := drawnCampaign(s)
+	if _, err := s.DB.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, purchase); err != nil {
+		t.Fatal(err)
+	}
+	for _, encoding := range []string{"identity", "gzip"} {
+		if a, body, err := plain(t, http.MethodGet, s.URLs[0]+path+"/proof", map[string]string{"Accept-Encoding": encoding}); err == nil {
+			t.Errorf("%s: a whole answer: %v %s", encoding, a, body)
+		}
+	}
+	s.AwaitMetric(0, `triprize_proofs_total{outcome="false-list"}`, 2)
+	if _, err := s.DB.Exec(t.Context(), `UPDATE purchases SET user_id = 'mina' WHERE id = $1`, purchase); err != nil { // for the audit at the end
+		t.Fatal(err)
+	}
+}
+
+func TestAFloodOfStrangersIsLimitedAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5"}})
+	path := "/v1/campaigns/" + s.Campaign(3).String() + "/draw"
+	refused := 0
+	for range 200 { // more than come back in the time, however slow the machine is
+		a := s.Do(0, "", http.MethodGet, path, nil, nil)
+		if a.Status == http.StatusTooManyRequests && a.Refusal() == "rate-limited" && a.Header.Get("Retry-After") != "" {
+			refused++
+			break
+		}
+		if a.Status != http.StatusOK {
+			t.Fatal(a)
+		}
+	}
+	if refused == 0 {
+		t.Error("a flood was let through")
+	}
+	if a := s.Do(0, s.App, http.MethodGet, path, nil, nil); a.Status != http.StatusOK {
+		t.Errorf("a client: %v", a)
+	}
+}
