@@ -36,7 +36,7 @@ var steps = (triangle.Count(large) + inventory.FillStep - 1) / inventory.FillSte
 
 func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
 	t.Helper()
-	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: 1000, MinPrice: 1}, func(lifecycle.Details) any { return nil })
+	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: 1000, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })
 }
 
 // draft stores a pending campaign.

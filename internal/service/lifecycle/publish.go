@@ -44,7 +44,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err != nil {
 		return err
 	}
-	bound, secret, err := commit(c, prizes, chain)
+	witnesses, err := witnessesOf(c, terms)
+	if err != nil {
+		return err
+	}
+	bound, secret, err := commit(c, prizes, chain, witnesses)
 	if err != nil {
 		return err
 	}
@@ -73,13 +77,27 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
 }
 
+// witnessesOf returns how the rules name the authorities that a campaign binds itself to.
+func witnessesOf(c campaign.Campaign, terms Terms) ([]fairdraw.Hash, error) {
+	if !c.Policies.Witness {
+		return nil, nil
+	}
+	if len(terms.Witness) == 0 {
+		return nil, fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting witness.authorities is empty); "+
+			"change the policy, or the setting")
+	}
+	return terms.Witness, nil
+}
+
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon, witnesses []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	rules, err := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain).Canonical()
+	promised := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain)
+	promised.Witness = witnesses
+	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err
 	}
