@@ -19,9 +19,12 @@ import (
 // ask sends a request to a development system and returns status and body.
 func (a about) ask(t *testing.T, method, url, key string, body any) (int, []byte) {
 	t.Helper()
-	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			t.Fatal(err)
+		}
 	}
 	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
 	if err != nil {

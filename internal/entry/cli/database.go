@@ -91,7 +91,7 @@ func migrate(ctx context.Context, settings config.Settings, out, news io.Writer,
 }
 
 func keyCommand() *cobra.Command {
-	parent := group("key", "Create, list and revoke API keys")
+	parent := group("key", "Create, list and revoke API keys; rotate the key of draw secrets")
 
 	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once", Args: cobra.NoArgs}
 	file := configFlag(create)
@@ -129,7 +129,7 @@ func keyCommand() *cobra.Command {
 			return apikey.Revoke(cmd.Context(), db, args[0])
 		})
 	}
-	parent.AddCommand(create, list, revoke)
+	parent.AddCommand(create, list, revoke, rotateCommand())
 	return parent
 }
 

@@ -109,7 +109,7 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, beac
 		func() error { return e.startFleet(ctx, workers, logger) },
 	} {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, e.stop())
+			return nil, errors.Join(err, e.stop()) //nolint:contextcheck // the end has a time of its own
 		}
 	}
 	e.describe()

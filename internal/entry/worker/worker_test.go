@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -45,7 +46,7 @@ func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
 
 func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
 	t.Helper()
-	w := New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), fixture.Logger(t), registry)
+	w := New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), draw.Options{}, fixture.Logger(t), registry)
 	t.Cleanup(func() { stop(w) })
 	return w
 }

@@ -56,7 +56,7 @@ type evidenceOf struct {
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
 	e := evidenceOf{id: id}
-	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkRecord, e.checkTokens, e.checkDraw} {
+	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkTokens, e.checkRecord, e.checkDraw} {
 		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
 			return wrong, err
 		}

@@ -24,3 +24,14 @@ func CardInvariants() (names []string) {
 	}
 	return names
 }
+
+// CheckFreezesAndDraws checks campaigns with their freezes and draws, as a transaction sees
+// them.
+func CheckFreezesAndDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
+	found, err := check(ctx, tx, invariants, 10)
+	if err != nil {
+		return nil, err
+	}
+	draws, err := checkDraws(ctx, tx)
+	return append(found, draws...), err
+}

@@ -1,12 +1,16 @@
 package recovery_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/platform/drandsim"
 	"triprize/internal/service/draw"
+	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -103,5 +107,39 @@ func TestADrawThatAWorkerIsAtIsNotStuck(t *testing.T) {
 	}
 	if got := p.sweep("stuck-draws"); got["found"] != 0 {
 		t.Errorf("with a lock on it: %v", got)
+	}
+}
+
+// A draw that waits for its round has its job, and holds no lock: neither sweep has
+// anything to do with it, however long it takes.
+func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft := fixture.Draft(3)
+	draft.Policies.Beacon = true
+	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Terms{Chain: &chain.Chain})
+	ref := fixture.SellOut(t, p.db, id)
+	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, fixture.Logger(t))
+	_, err = drawer.Run(t.Context(), ref)
+	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	p.stuck(id)
+	for _, sweep := range []string{"stale-locks", "stuck-draws"} {
+		for what, n := range p.sweep(sweep) {
+			if n != 0 {
+				t.Errorf("%s: %d %s", sweep, n, what)
+			}
+		}
+	}
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{ref.ID}, job.Problem{Code: "internal-error"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("stuck-draws"); got["found"] != 1 {
+		t.Errorf("without its job it is stuck: %v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
 	"triprize/internal/platform/drandsim"
@@ -115,13 +116,26 @@ func TestTheLatestRoundIsTheNewestOfAllRelays(t *testing.T) {
 	n := relays(t, 4)
 	set(t, drandsim.Faults{LateS: 30}, n.Relays()[0])
 	set(t, drandsim.Faults{LateRounds: 7}, n.Relays()[1])
-	set(t, drandsim.Faults{Forked: true}, n.Relays()[3])
-	c := client(t, n.URLs()...)
-	got, err := c.Latest(t.Context(), n.Chain().Chain)
-	want(t, n.Chain().Chain, due, got, err)
-	set(t, drandsim.Faults{Away: drandsim.AwayRefuse}, n.Relays()[2])
-	got, err = c.Latest(t.Context(), n.Chain().Chain)
-	want(t, n.Chain().Chain, due-7, got, err)
+	set(t, drandsim.Faults{Forked: true}, n.Relays()[2])
+	release := make(chan struct{})
+	last := serve(t, func(w http.ResponseWriter, r *http.Request) { <-release; n.Relays()[3].ServeHTTP(w, r) })
+	c := client(t, append(n.URLs()[:3], last)...)
+	type answer struct {
+		round beacon.Round
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		round, err := c.Latest(t.Context(), n.Chain().Chain)
+		answered <- answer{round, err}
+	}()
+	fixture.Eventually(t, "those that are behind have answered", func() bool { return c.count("ok") == 2 || len(answered) > 0 })
+	close(release)
+	got := <-answered
+	want(t, n.Chain().Chain, due, got.round, got.err)
+	set(t, drandsim.Faults{Away: drandsim.AwayRefuse}, n.Relays()[3])
+	round, err := c.Latest(t.Context(), n.Chain().Chain)
+	want(t, n.Chain().Chain, due-7, round, err)
 }
 
 func TestARedirectIsNotFollowed(t *testing.T) {

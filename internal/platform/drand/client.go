@@ -62,7 +62,8 @@ func New(settings config.Beacon, registry prometheus.Registerer, logger *slog.Lo
 }
 
 // newHTTPClient returns a client whose calls are bounded by their contexts. It speaks
-// HTTP/1.1: with one connection for each request, one that hangs delays no other.
+// HTTP/1.1, with one connection for each request: one that hangs delays no other, and the
+// bound on connections is one on requests.
 func newHTTPClient() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -19,7 +19,7 @@ import (
 
 const (
 	latest         = "latest" // in the place of a round's number
-	atOnce         = 8        // questions to one relay that are under way
+	atOnce         = 8        // questions to one relay that are under way; others wait, within their time
 	maxAnswerBytes = 4096     // drand's own has about 300
 	newsInterval   = time.Minute
 )
@@ -29,7 +29,6 @@ type relay struct {
 	base    string // URL, without a slash at the end
 	host    string
 	timeout time.Duration
-	slots   chan struct{}
 	answers *prometheus.CounterVec
 	logger  *slog.Logger
 	lies    rate.Sometimes // a lie is logged, at most once in newsInterval
@@ -41,7 +40,7 @@ func newRelay(base string, timeout time.Duration, answers *prometheus.CounterVec
 	if err != nil {
 		return nil, errors.New("a relay is no URL")
 	}
-	r := &relay{base: base, host: u.Host, timeout: timeout, slots: make(chan struct{}, atOnce), answers: answers, logger: logger,
+	r := &relay{base: base, host: u.Host, timeout: timeout, answers: answers, logger: logger,
 		lies: rate.Sometimes{Interval: newsInterval}, faults: rate.Sometimes{Interval: newsInterval}}
 	for _, o := range outcomes {
 		answers.WithLabelValues(r.host, string(o))
@@ -78,12 +77,6 @@ func (r *relay) round(ctx context.Context, client *http.Client, chain beacon.Cha
 func (r *relay) ask(ctx context.Context, client *http.Client, chain beacon.Chain, which string, number uint64) (beacon.Round, outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return beacon.Round{}, outcomeAway, errors.New("too many questions to it are under way")
-	}
 	body, o, err := r.get(ctx, client, chain, which)
 	if err != nil {
 		return beacon.Round{}, o, err

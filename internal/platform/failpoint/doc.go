@@ -1,7 +1,8 @@
 // Package failpoint names the moments at which a crash is worst ([Hit]), so that
 // tests can stop a process exactly there, without sleeps. In ordinary builds Hit is
 // empty and inlined away; only binaries built with the tag failpoint read
-// TRIPRIZE_TEST_FAILPOINTS and have Set. A test can also take a guard away ([Off]), to show what holds without it.
+// TRIPRIZE_TEST_FAILPOINTS and have Set. A test can also take a guard away ([Off]), to
+// show what holds without it.
 //
 //	TRIPRIZE_TEST_FAILPOINTS="sale.commit@user-7=kill;draw.record=stop"
 //

@@ -1,5 +1,6 @@
 // Package seal encrypts small secrets for storage in a row, with AES-256-GCM. A
-// sealed secret opens only with the same [Key] and the same row.
+// sealed secret opens only with the same [Key] and the same row. A [Ring] has the keys of
+// a process while one replaces another.
 package seal
 
 import (

@@ -1,7 +1,7 @@
 // Package sale sells positions: a [Seller] settles many purchase jobs, of any number
 // of campaigns, in one transaction.
 //
-//	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ freeze
+//	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ start draws
 //
 // These are the steps of [Seller.Sell]:
 //
@@ -18,11 +18,11 @@
 //     by rank. A job that is paid by card gets them reserved, and stays open.
 //   - write: counters, positions, purchases, money and the outcomes of the jobs. When a
 //     statement does not change exactly its rows, everything is rolled back.
-//   - freeze: when the last position of a campaign is sold, move it to drawing, record
-//     the Merkle root of the sold list and insert the draw job.
+//   - start draws: when the last position of a campaign is sold, move it to drawing and
+//     insert the draw job, whose first step freezes the sold list.
 //
 // [Seller.Conclude] decides what becomes of payments at a provider whose end is known, with
-// the same steps: lock campaigns, lock payments, read, decide, write, freeze. A captured
+// the same steps: lock campaigns, lock payments, read, decide, write, start draws. A captured
 // payment is settled (sold), or returned (given back, with one refund row); one that has
 // ended frees what it kept; late money gets other positions or goes back.
 //

@@ -142,10 +142,10 @@ func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 	}{
 		"publish, publish":          {campaign.Pending, moves["activate"].do, moves["activate"].do},
 		"publish, replace":          {campaign.Pending, moves["activate"].do, moves["replace"].do},
-		"freeze, pause":             {campaign.Active, moves["freeze"].do, moves["pause"].do},
-		"freeze, amend":             {campaign.Active, moves["freeze"].do, moves["amend"].do},
-		"freeze, freeze":            {campaign.Active, moves["freeze"].do, moves["freeze"].do},
-		"freeze, count":             {campaign.Active, moves["freeze"].do, moves["count"].do},
+		"start the draw, pause":     {campaign.Active, moves["start the draw"].do, moves["pause"].do},
+		"start the draw, amend":     {campaign.Active, moves["start the draw"].do, moves["amend"].do},
+		"start the draw, twice":     {campaign.Active, moves["start the draw"].do, moves["start the draw"].do},
+		"start the draw, count":     {campaign.Active, moves["start the draw"].do, moves["count"].do},
 		"claim, claim":              {campaign.Drawing, moves["claim"].do, moves["claim"].do},
 		"limit 9, limit 8 (from 5)": {campaign.Active, raise(9), raise(8)},
 	} {

@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/drandsim"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// Operators, sweeps, further system jobs and redeliveries call for the same draws, fifty
+// at a time: there is one freeze, one draw and one result of each campaign.
+func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: 2, Schedulers: 2, Beacon: 2, Env: []string{"TRIPRIZE_LOG_LEVEL=debug", "TRIPRIZE_SWEEPS_STUCK_DRAWS_AFTER=1s"}})
+	ids := []uuid.UUID{drawable(s, false), drawable(s, true)}
+	secrets := make(map[uuid.UUID][]byte)
+	for _, id := range ids {
+		sealed, err := evidence.SecretOf(t.Context(), s.DB, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if secrets[id], err = fixture.Key(t).Open(sealed, id[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := make(map[uuid.UUID]job.Ref)
+	for _, id := range ids {
+		first[id] = fixture.SellOut(t, s.DB, id)
+	}
+	client := queue.NewClient(s.Redis, s.Settings.Redis.Namespace, time.Minute)
+	var all sync.WaitGroup
+	for i := range 50 {
+		for _, id := range ids {
+			all.Go(func() { trigger(s, client, i, first[id]) })
+		}
+	}
+	all.Wait()
+	s.AwaitDrawn(ids...)
+	fixture.Eventually(t, "every draw job is final", func() bool {
+		var open int
+		err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'draw' AND state NOT IN ('succeeded', 'failed')`).Scan(&open)
+		return err == nil && open == 0
+	})
+	expectEvidenceOnce(s, ids...)
+	for _, name := range []string{"worker-1", "worker-2", "api-1", "scheduler-1"} {
+		log := s.Log(name)
+		for _, secret := range secrets {
+			for _, form := range []string{string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret)} {
+				if bytes.Contains(log, []byte(form)) {
+					t.Errorf("%s has logged a secret", name)
+				}
+			}
+		}
+	}
+}
+
+// trigger calls for a draw in one of five ways.
+func trigger(s *fleet.System, client *queue.Client, i int, ref job.Ref) {
+	var err error
+	switch i % 5 {
+	case 0, 1: // an operator
+		a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+ref.CampaignID.String()+"/draw", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+		if a.Err != nil || a.Status != http.StatusAccepted {
+			err = fmt.Errorf("an operator's request: %d, %w", a.Status, a.Err)
+		}
+	case 2: // a sweep
+		sweep := []string{"stuck-draws", "stale-locks", "lost-jobs"}[i%3]
+		if a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/"+sweep, map[string]string{"Idempotency-Key": uuid.NewString()}, nil); a.Err != nil || a.Status >= http.StatusInternalServerError {
+			err = fmt.Errorf("sweep %s: %d, %w", sweep, a.Status, a.Err)
+		}
+	case 3: // a further job of the system
+		var made []outbox.Message
+		err = postgres.InTx(s.T.Context(), s.DB, func(tx pgx.Tx) (err error) {
+			made, err = outbox.Insert(s.T.Context(), tx, job.DrawRequest(ref.CampaignID, "/"+uuid.NewString(), time.Hour))
+			return err
+		})
+		for _, m := range made {
+			err = outbox.Enqueue(s.T.Context(), client, m)
+		}
+	case 4: // a redelivery
+		err = outbox.Enqueue(s.T.Context(), client, outbox.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1 + i%2, Jobs: []job.Ref{ref}})
+	}
+	if err != nil {
+		s.T.Error(err)
+	}
+}
+
+// Relays that are late, lie, are forked or away delay a draw. When one tells the truth, it
+// is drawn with that.
+func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 3})
+	faults := []drandsim.Faults{{Forked: true}, {Wrong: drandsim.WrongOtherRound}, {Away: drandsim.AwayRefuse}}
+	for i, relay := range s.Beacon.Relays() {
+		if err := relay.SetFaults(faults[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := drawable(s, true)
+	fixture.SellOut(t, s.DB, id)
+	fixture.Eventually(t, "the draw waits for a round that is due", func() bool {
+		f, ok, err := evidence.FreezeOf(t.Context(), s.DB, id)
+		if err != nil || !ok {
+			return false
+		}
+		w, waits, err := evidence.WaitOf(t.Context(), s.DB, id)
+		return err == nil && waits && w.RetryAt.After(s.Beacon.Chain().DueAt(*f.Round))
+	})
+	if n := s.Draws(); n != 0 {
+		t.Errorf("%d draws by what liars say", n)
+	}
+	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Wrong: drandsim.WrongRandomness}); err != nil { // the true signature, under a false randomness
+		t.Fatal(err)
+	}
+	if err := s.Beacon.Relays()[2].SetFaults(drandsim.Faults{}); err != nil {
+		t.Fatal(err)
+	}
+	s.AwaitDrawn(id)
+	expectEvidenceOnce(s, id)
+}
+
+// From the moment at which the last position is sold, nothing about a campaign changes but
+// its name. This one waits for a beacon that is away.
+func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 1})
+	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}); err != nil {
+		t.Fatal(err)
+	}
+	id := drawable(s, true)
+	fixture.SellOut(t, s.DB, id)
+	before := sold(s, id)
+	var bought uuid.UUID
+	if err := s.DB.QueryRow(t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id).Scan(&bought); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/campaigns/" + id.String()
+	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, c := range []struct {
+		method, path string
+		body         any
+		want         int
+	}{
+		{http.MethodPost, path + "/pause", nil, http.StatusConflict},
+		{http.MethodPost, path + "/resume", nil, http.StatusConflict},
+		{http.MethodPost, path + "/publish", nil, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"purchase_limit": 5}, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"sale_ends_at": end}, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"name": "A better name"}, http.StatusOK},
+		{http.MethodPost, path + "/holds", map[string]any{"user_id": "late", "selection": map[string]any{"quantity": 1}}, http.StatusConflict},
+	} {
+		a := s.Do(0, s.Operator, c.method, c.path, map[string]string{"Idempotency-Key": uuid.NewString()}, c.body)
+		if a.Err != nil || a.Status != c.want {
+			t.Errorf("%s %s %v: %d, %v, want %d", c.method, c.path, c.body, a.Status, a, c.want)
+		}
+	}
+	if a := s.Do(0, s.Operator, http.MethodPost, path+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, map[string]any{"reason": "a test"}); a.State != job.Failed || a.Refusal() != "state-conflict" {
+		t.Errorf("calling it off: %v", a)
+	}
+	for name, a := range map[string]fleet.Answer{
+		"state-conflict": s.Cancel(s.Operator, bought, uuid.NewString(), "a test"),
+		"sold-out":       s.Buy(fleet.Order{Campaign: id, User: "late", Wait: true}),
+	} {
+		if a.State != job.Failed || a.Refusal() != name {
+			t.Errorf("want %s: %v", name, a)
+		}
+	}
+	if after := sold(s, id); after != before {
+		t.Errorf("what is sold has changed:\n%s\n%s", before, after)
+	}
+}
+
+// sold is everything about a campaign that its draw is made from.
+func sold(s *fleet.System, id uuid.UUID) (text string) {
+	s.T.Helper()
+	err := s.DB.QueryRow(s.T.Context(), `
+		SELECT jsonb_build_array(
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY layer, col) FROM positions p WHERE campaign_id = $1),
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY id) FROM purchases p WHERE campaign_id = $1),
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY number) FROM prizes p WHERE campaign_id = $1),
+			(SELECT to_jsonb(c) - 'name' - 'execution_version' - 'execution_lock_id' - 'execution_locked_at' FROM campaigns c WHERE id = $1),
+			(SELECT to_jsonb(c) FROM commitments c WHERE campaign_id = $1))::text`, id).Scan(&text)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return text
+}

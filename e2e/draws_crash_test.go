@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// plainSteps are the moments before and after each write of a draw; beaconSteps are those
+// of a draw with a beacon.
+var (
+	plainSteps  = []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.record", "draw.recorded"}
+	beaconSteps = []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.fetch", "draw.fetched", "draw.record", "draw.recorded"}
+)
+
+// Each campaign has a worker that is killed, or stopped past its lease, at one moment of
+// its draw. Others draw it; a worker that wakes up later writes nothing.
+func TestADrawWhoseWorkerIsKilledOrStoppedAtAnyStepIsDoneOnce(t *testing.T) {
+	for _, action := range []string{"kill", "stop"} {
+		for name, steps := range map[string][]string{"operator": plainSteps, "beacon": beaconSteps} {
+			t.Run(action+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				crashDraws(t, action, steps, name == "beacon")
+			})
+		}
+	}
+}
+
+func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
+	t.Helper()
+	options := fleet.Options{Binaries: true, Workers: -1, Env: []string{"TRIPRIZE_DRAW_LEASE=2s", "TRIPRIZE_SWEEPS_STALE_LOCKS_INTERVAL=500ms"}}
+	if withBeacon {
+		options.Beacon = 2
+	}
+	s := fleet.Start(t, options)
+	var ids []uuid.UUID
+	var doomed []*devstack.Child
+	for _, step := range steps { // only its own campaign dooms a worker; it may draw those of the workers before
+		id := drawable(s, withBeacon)
+		worker := s.RunWorker(fmt.Sprintf("TRIPRIZE_TEST_FAILPOINTS=%s@%s=%s", step, id, action))
+		fixture.SellOut(t, s.DB, id)
+		fixture.Eventually(t, "the worker is gone at "+step, func() bool { return worker.PID() == 0 || isStopped(worker) })
+		ids, doomed = append(ids, id), append(doomed, worker)
+	}
+	s.RunWorker()
+	s.AwaitDrawn(ids...)
+	for _, worker := range doomed {
+		if worker.PID() == 0 {
+			continue
+		}
+		if err := worker.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}
+	last := drawable(s, withBeacon) // those that woke up take part again
+	fixture.SellOut(t, s.DB, last)
+	s.AwaitDrawn(append(ids, last)...)
+	expectEvidenceOnce(s, append(ids, last)...)
+}
+
+// drawable publishes a small campaign, with a beacon or without.
+func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
+	s.T.Helper()
+	draft, terms := fixture.Draft(3), lifecycle.Terms{}
+	if withBeacon {
+		draft.Policies.Beacon, terms.Chain = true, &s.Beacon.Chain().Chain
+	}
+	return fixture.CampaignOn(s.T, s.DB, draft, terms)
+}
+
+// expectEvidenceOnce expects one freeze and one draw of each campaign, and one result in
+// all of its jobs.
+func expectEvidenceOnce(s *fleet.System, ids ...uuid.UUID) {
+	s.T.Helper()
+	for _, id := range ids {
+		var freezes, draws, results, open int
+		err := s.DB.QueryRow(s.T.Context(), `
+			SELECT (SELECT count(*) FROM freezes WHERE campaign_id = $1), (SELECT count(*) FROM draws WHERE campaign_id = $1),
+			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded')
+			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open)
+		if err != nil || freezes != 1 || draws != 1 || results != 1 || open != 0 {
+			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %v", id, freezes, draws, results, open, err)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/service/draw"
+)
+
+// rotateBatch is how many secrets one transaction seals anew.
+const rotateBatch = 500
+
+// rotateCommand seals the secrets of all campaigns with draw.secret_key.
+func rotateCommand() *cobra.Command {
+	c := &cobra.Command{Use: "rotate-draw-secrets", Short: "Seal the secrets of all draws with draw.secret_key", Args: cobra.NoArgs,
+		Long: "Seals the secrets of all draws with draw.secret_key. Those that it does not open are opened with\n" +
+			"draw.previous_secret_keys. Sales and draws go on meanwhile, and it can be repeated. It ends with\n" +
+			"status 1 when a secret is opened by no key: do not take a key away from the settings then."}
+	file := configFlag(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		settings, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		if settings.Draw.SecretKey == "" {
+			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
+		}
+		keys, err := seal.ParseRing(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+		if err != nil {
+			return err
+		}
+		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-cli")
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		done, err := draw.RotateSecrets(cmd.Context(), pool, keys, rotateBatch)
+		say(cmd.OutOrStdout(), "%d secrets: %d sealed anew, %d copies beside commitments emptied, %d opened by no key",
+			done.Checked, done.Resealed, done.Emptied, len(done.Unopened))
+		for _, id := range done.Unopened {
+			say(cmd.ErrOrStderr(), "campaign %s: its secret is opened by no key of the settings", id)
+		}
+		if err == nil && len(done.Unopened) > 0 {
+			err = fmt.Errorf("%d secrets are opened by no key of the settings", len(done.Unopened))
+		}
+		return err
+	}
+	return c
+}

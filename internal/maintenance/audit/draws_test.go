@@ -1,0 +1,146 @@
+package audit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/drandsim"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/evidence"
+	"triprize/internal/testkit/fixture"
+)
+
+// drawn draws a campaign with a beacon, or leaves it with its freeze.
+func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) uuid.UUID {
+	t.Helper()
+	draft := fixture.Draft(3)
+	draft.Policies.Beacon = true
+	id := fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain})
+	ref := fixture.SellOut(t, db, id)
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(t))
+	_, err := drawer.Run(t.Context(), ref)
+	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	if !wholly {
+		return id
+	}
+	f, _, err := evidence.FreezeOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := evidence.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Whoever gets past the triggers is found: a freeze and a draw are redone from what they
+// were made from.
+func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
+	t.Parallel()
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := fixture.DB(t)
+	complete, waiting := drawn(t, db, chain, true), drawn(t, db, chain, false)
+	fixture.Sound(t, db)
+	for _, c := range []struct {
+		of      uuid.UUID
+		finding string // or invariant
+		sql     string
+	}{
+		{complete, "the sold list is not the one that was frozen", `UPDATE freezes SET root = sha256(root) WHERE campaign_id = $1`},
+		{waiting, "the sold list is not the one that was frozen", `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`},
+		{complete, "its subtrees are not those of the sold list", `UPDATE freeze_subtrees SET hash = sha256(hash) WHERE campaign_id = $1`},
+		{complete, "its subtrees are not those of the sold list", `DELETE FROM freeze_subtrees WHERE campaign_id = $1`},
+		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET record = replace(record, '"count":6', '"count":7') WHERE campaign_id = $1`},
+		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET frozen_at = frozen_at - interval '1 microsecond' WHERE campaign_id = $1`},
+		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET round = round + 1 WHERE campaign_id = $1`},
+		{waiting, "the newest at the freeze", `UPDATE freezes SET record = replace(record, '"round":' || round, '"round":' || (round + 21)), round = round + 21 WHERE campaign_id = $1`},
+		{waiting, "the newest at the freeze", `UPDATE freezes SET record = replace(record, '"round":' || round, '"round":' || (round - 25)), round = round - 25 WHERE campaign_id = $1`},
+		{waiting, "the secret in its freeze record is not the one committed to",
+			`UPDATE freezes SET record = regexp_replace(record, '"secret":"[0-9a-f]{64}"', '"secret":"` + strings.Repeat("ab", 32) + `"') WHERE campaign_id = $1`},
+		{complete, "its freeze and its rules do not agree on a beacon", `UPDATE freezes SET round = NULL WHERE campaign_id = $1`},
+		{complete, "which its rules do not name", `INSERT INTO witness_tokens VALUES ($1, sha256('authority'), 'token', now())`},
+		{complete, "the chain that its rules name is not stored as they name it", `UPDATE beacon_chains SET beacon_id = 'another' WHERE $1::uuid IS NOT NULL`},
+		{complete, "its round is not stored", `DELETE FROM beacon_rounds WHERE $1::uuid IS NOT NULL`},
+		{complete, "the signature of its round is not the chain's", `UPDATE beacon_rounds SET signature = 'forged', randomness = sha256('forged') WHERE $1::uuid IS NOT NULL`},
+		{complete, "it was not drawn with the randomness of its round", `UPDATE draws SET randomness = sha256('invented') WHERE campaign_id = $1`},
+		{complete, "it was not drawn with the randomness of its round", `UPDATE draws SET trust = 'operator' WHERE campaign_id = $1`},
+		{complete, "the revealed secret is not the one committed to", `UPDATE draws SET secret = sha256(secret) WHERE campaign_id = $1`},
+		{complete, "it was drawn from another list than the frozen one", `UPDATE draws SET root = sha256(root) WHERE campaign_id = $1`},
+		{complete, "the published winners do not follow from the inputs", `UPDATE draws SET winners = '[]' WHERE campaign_id = $1`},
+		{complete, "the prizes were not awarded as published", `UPDATE prizes SET winning_column = NULL WHERE campaign_id = $1`},
+		{complete, "only a draw under way waits for something", `INSERT INTO draw_waits VALUES ($1, 'nothing', now())`},
+		{complete, "a published campaign has its sealed secret", `DELETE FROM draw_secrets WHERE campaign_id = $1`},
+		{waiting, "a campaign is frozen only while it is drawing", `UPDATE campaigns SET state = 'active' WHERE id = $1`},
+		{complete, "a campaign is frozen only while it is drawing", `WITH below AS (DELETE FROM freeze_subtrees WHERE campaign_id = $1) DELETE FROM freezes WHERE campaign_id = $1`},
+	} {
+		found := foundAfter(t, db, c.sql, c.of)
+		if !strings.Contains(found, c.finding) {
+			t.Errorf("%s\nwant %q, found %q", c.sql, c.finding, found)
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+// A token was made before its round was due.
+func TestATokenThatCameTooLateIsFound(t *testing.T) {
+	t.Parallel()
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := fixture.DB(t)
+	id := drawn(t, db, chain, false)
+	authority := fairdraw.Hash{1}
+	for late, want := range map[string]bool{"1 second": false, "1 hour": true} {
+		found := foundAfter(t, db, `WITH named AS (UPDATE commitments SET rules = regexp_replace(rules, '}$', ',"witness":["`+authority.String()+`"]}') WHERE campaign_id = $1 RETURNING campaign_id)
+			INSERT INTO witness_tokens SELECT campaign_id, decode('`+authority.String()+`', 'hex'), 'token', now() + interval '`+late+`' FROM named`, id)
+		if strings.Contains(found, "when its round was due") != want {
+			t.Errorf("made in %s: found %q", late, found)
+		}
+	}
+}
+
+// foundAfter returns what the audit finds after a statement that no trigger refuses, and
+// takes it back.
+func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (found string) {
+	t.Helper()
+	undo := errors.New("undone")
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "witness_tokens", "beacon_chains", "beacon_rounds", "draws"} {
+			if _, err := tx.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER USER`); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+			return err
+		}
+		violations, err := audit.CheckFreezesAndDraws(t.Context(), tx)
+		for _, v := range violations {
+			found += v.Invariant + ": " + v.Subject + "\n"
+		}
+		return errors.Join(undo, err)
+	})
+	if !errors.Is(err, undo) || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return found
+}

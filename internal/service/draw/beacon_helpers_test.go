@@ -1,0 +1,196 @@
+package draw_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudflare/circl/sign/bls"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/inventory"
+	"triprize/internal/testkit/fixture"
+)
+
+// signer is a chain of rounds of one second, and the key that signs them.
+type signer struct {
+	beacon.Chain
+	key *bls.PrivateKey[bls.KeyG2SigG1]
+}
+
+func newSigner(t *testing.T) signer {
+	t.Helper()
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed)
+	key, err := bls.KeyGen[bls.KeyG2SigG1](seed, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := key.PublicKey().MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer{Chain: beacon.Chain{PublicKey: public, GenesisTime: time.Now().Add(-time.Hour).Unix(), GenesisSeed: seed, ID: "test", PeriodS: 1}, key: key}
+}
+
+// sign returns a round, due or not.
+func (s signer) sign(number uint64) beacon.Round {
+	message := sha256.Sum256(binary.BigEndian.AppendUint64(nil, number))
+	signature := bls.Sign(s.key, message[:])
+	return beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
+}
+
+var errAway = errors.New("the relays are away")
+
+// relays answer with what a test says. Without, they are away.
+type relays struct {
+	mu     sync.Mutex
+	round  func(number uint64) (beacon.Round, error)
+	latest func() (beacon.Round, error)
+	asked  int // for rounds
+}
+
+func (r *relays) Round(_ context.Context, _ beacon.Chain, number uint64) (beacon.Round, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	if r.round == nil {
+		return beacon.Round{}, errAway
+	}
+	return r.round(number)
+}
+
+func (r *relays) Latest(context.Context, beacon.Chain) (beacon.Round, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == nil {
+		return beacon.Round{}, errAway
+	}
+	return r.latest()
+}
+
+func (r *relays) serve(round func(number uint64) (beacon.Round, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.round = round
+}
+
+// bound publishes a campaign of three layers whose rules have what bind adds.
+func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID {
+	t.Helper()
+	id, draft := uuidv7.New(), fixture.Draft(3)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if err := campaign.Create(t.Context(), tx, id, draft); err != nil {
+			return err
+		}
+		prizes, err := campaign.Prizes(t.Context(), tx, id)
+		if err != nil {
+			return err
+		}
+		listed := make([]fairdraw.Prize, len(prizes))
+		for i, p := range prizes {
+			listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
+		}
+		rules := fairdraw.NewRules(id, 3, listed, nil)
+		bind(&rules)
+		text, err := rules.Canonical()
+		if err != nil {
+			return err
+		}
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret)
+		commitment := fairdraw.Commitment(id, text, secret)
+		if err := inventory.Fill(t.Context(), tx, id, []money.Amount{100, 200, 300}); err != nil {
+			return err
+		}
+		if err := campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}); err != nil {
+			return err
+		}
+		return evidence.InsertSecret(t.Context(), tx, id, fixture.Key(t).Seal(secret, id[:]))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// withBeacon publishes a campaign that is drawn with rounds of a chain.
+func withBeacon(t *testing.T, db *pgxpool.Pool, s signer, witnesses ...fairdraw.Hash) uuid.UUID {
+	t.Helper()
+	keep(t, db, func(tx pgx.Tx) error { return evidence.KeepChain(t.Context(), tx, s.Chain) })
+	return bound(t, db, func(r *fairdraw.Rules) {
+		r.Beacon, r.Witness = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS}, witnesses
+	})
+}
+
+// keep does something in a transaction.
+func keep(t *testing.T, db *pgxpool.Pool, do func(pgx.Tx) error) {
+	t.Helper()
+	if err := postgres.InTx(t.Context(), db, do); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// know stores a round as if it had come before its time.
+func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
+	t.Helper()
+	if err := evidence.KeepRound(t.Context(), db, s.Hash(), s.sign(number)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drawerWith(t *testing.T, db *pgxpool.Pool, options draw.Options) *draw.Drawer {
+	return draw.NewDrawer(db, fixture.Key(t), settings, options, fixture.Logger(t))
+}
+
+// frozen returns the freeze of a campaign.
+func frozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) evidence.Freeze {
+	t.Helper()
+	f, ok, err := evidence.FreezeOf(t.Context(), db, id)
+	if err != nil || !ok {
+		t.Fatalf("it is not frozen: %v", err)
+	}
+	return f
+}
+
+func isFrozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) bool {
+	t.Helper()
+	_, ok, err := evidence.FreezeOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+// waits expects a wait.
+func waits(t *testing.T, err error) *draw.Waiting {
+	t.Helper()
+	wait, ok := errors.AsType[*draw.Waiting](err)
+	if !ok {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	return wait
+}
+
+func count(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,325 @@
+package draw_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/seal"
+	"triprize/internal/service/draw"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+)
+
+// From the freeze on the draw waits for its round. Meanwhile nothing is held, and no claim
+// is taken; everybody can read the record, and what is waited for.
+func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	if isFrozen(t, db, id) {
+		t.Error("the sale has frozen it")
+	}
+	drawer := drawerWith(t, db, draw.Options{Beacon: &relays{}})
+	for range 3 { // however often it is delivered
+		_, err := drawer.Run(t.Context(), ref)
+		wait, f := waits(t, err), frozen(t, db, id)
+		if due := s.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Second {
+			t.Errorf("frozen at %s, its round is due at %s; tried again at %s, in %s", f.FrozenAt, due, wait.RetryAt, wait.After)
+		}
+		if noted, ok, err := evidence.WaitOf(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
+			t.Errorf("noted is %+v, %v", noted, err)
+		}
+		j := fixture.Job(t, db, ref.ID)
+		if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != wait.Reason {
+			t.Errorf("the job is %s, %+v", j.State, j.Progress)
+		}
+		if lock, version := execution(t, db, id); lock != nil || version != 1 {
+			t.Errorf("lock %v, version %d: a claim was taken for a round that is not due", lock, version)
+		}
+	}
+	f := frozen(t, db, id)
+	var record fairdraw.FreezeRecord
+	if err := json.Unmarshal(f.Record, &record); err != nil || record.Secret == nil || record.Round == nil {
+		t.Errorf("the record is %s, %v", f.Record, err)
+	}
+	fixture.Sound(t, db)
+	s.know(t, db, *f.Round)
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	d, _, err := evidence.DrawOf(t.Context(), db, id)
+	want := s.sign(*f.Round).Randomness
+	if err != nil || d.Trust != fairdraw.TrustBeacon || string(d.Randomness) != string(want[:]) || d.Secret != *record.Secret {
+		t.Errorf("drawn as %+v, %v", d, err)
+	}
+	if _, left, err := evidence.WaitOf(t.Context(), db, id); err != nil || left {
+		t.Errorf("it still waits: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+// The round comes after the newest that anybody can know of, by the clock or by the
+// beacon itself.
+func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	for ahead, limit := range map[uint64]bool{0: true, 15: true, 3600: false} {
+		s := newSigner(t)
+		id := withBeacon(t, db, s)
+		newest := s.RoundAt(time.Now()) + ahead
+		latest := func() (beacon.Round, error) { return s.sign(newest), nil }
+		ref := fixture.SellOut(t, db, id)
+		_, err := drawerWith(t, db, draw.Options{Beacon: &relays{latest: latest}}).Run(t.Context(), ref)
+		wait := waits(t, err)
+		if !limit { // the clock is an hour behind
+			if isFrozen(t, db, id) || wait.After < time.Second || wait.After > 30*time.Second {
+				t.Errorf("%d rounds ahead: frozen, or tried again in %s", ahead, wait.After)
+			}
+			if lock, _ := execution(t, db, id); lock != nil {
+				t.Error("it waits with the lock")
+			}
+			continue
+		}
+		f := frozen(t, db, id)
+		if want := max(newest, s.RoundAt(f.FrozenAt)) + fairdraw.RoundsAhead; *f.Round != want {
+			t.Errorf("%d rounds ahead: the round is %d, want %d", ahead, *f.Round, want)
+		}
+		if n := count(t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, newest); n != 1 {
+			t.Error("the newest round is not stored")
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+// What a relay says is believed only when the pinned key has signed it. The draw waits for
+// the truth, however long: nothing weaker replaces it.
+func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
+	t.Parallel()
+	db, s, forger := fixture.DB(t), newSigner(t), newSigner(t)
+	forger.Chain = s.Chain // all but the key
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	lying := &relays{latest: func() (beacon.Round, error) { return forger.sign(s.RoundAt(time.Now()) + 1000), nil }}
+	drawer := drawerWith(t, db, draw.Options{Beacon: lying})
+	_, err := drawer.Run(t.Context(), ref)
+	_ = waits(t, err)
+	number := *frozen(t, db, id).Round
+	fixture.Eventually(t, "the round is due", func() bool {
+		now, err := evidence.Now(t.Context(), db)
+		return err == nil && !now.Before(s.DueAt(number))
+	})
+	for name, lie := range map[string]func(uint64) (beacon.Round, error){
+		"away":               func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway },
+		"another key":        func(n uint64) (beacon.Round, error) { return forger.sign(n), nil },
+		"the round before":   func(n uint64) (beacon.Round, error) { return s.sign(n - 1), nil },
+		"under another name": func(n uint64) (beacon.Round, error) { r := s.sign(n + 1); r.Number = n; return r, nil },
+		"no signature":       func(n uint64) (beacon.Round, error) { return beacon.Round{Number: n}, nil },
+	} {
+		lying.serve(lie)
+		_, err := drawer.Run(t.Context(), ref)
+		if wait := waits(t, err); wait.After < time.Second || wait.After > 30*time.Second {
+			t.Errorf("%s: tried again in %s", name, wait.After)
+		}
+	}
+	if _, err := drawerWith(t, db, draw.Options{}).Run(t.Context(), ref); err == nil {
+		t.Error("a worker without relays has drawn")
+	}
+	if n := count(t, db, `SELECT count(*) FROM beacon_rounds`); n != 0 {
+		t.Errorf("%d rounds are stored", n)
+	}
+	lying.serve(func(n uint64) (beacon.Round, error) { // the truth, with false randomness beside it
+		r := s.sign(n)
+		r.Randomness = [32]byte{1}
+		return r, nil
+	})
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Sound(t, db)
+}
+
+// The list cannot change between freeze and draw; if it has, nothing is drawn.
+func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	drawer := drawerWith(t, db, draw.Options{})
+	_, err := drawer.Run(t.Context(), ref)
+	_ = waits(t, err)
+	_, err = db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = (SELECT purchase_id FROM positions WHERE campaign_id = $1 LIMIT 1)`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.know(t, db, *frozen(t, db, id).Round)
+	if _, err := drawer.Run(t.Context(), ref); err == nil {
+		t.Error("it was drawn")
+	}
+	if lock, _ := execution(t, db, id); lock != nil || state(t, db, id) != campaign.Drawing {
+		t.Errorf("lock %v, the campaign is %s", lock, state(t, db, id))
+	}
+}
+
+func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
+		t.Errorf("it was frozen: %v", err)
+	}
+}
+
+// A wrong key delays one draw and nobody else. With a beacon the record reveals the
+// secret, so from the freeze on no key is needed.
+func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	other, err := seal.ParseRing(seal.NewKey(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := draw.NewDrawer(db, other, settings, draw.Options{}, fixture.Logger(t))
+	if _, err := wrong.Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
+		t.Errorf("frozen with another key: %v", err)
+	}
+	_, err = drawerWith(t, db, draw.Options{}).Run(t.Context(), ref)
+	_ = waits(t, err)
+	s.know(t, db, *frozen(t, db, id).Round)
+	if _, err := wrong.Run(t.Context(), ref); err != nil {
+		t.Errorf("the secret is public by now: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+// A freeze of the release before has no record. It is enough where the rules ask for no
+// more; where they do, the table does not take it.
+func TestAFreezeOfTheReleaseBeforeIsAcceptedWhereItIsEnough(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	plain, strict := fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)
+	for _, id := range []uuid.UUID{plain, strict} {
+		fixture.SellOut(t, db, id)
+		freezeAsBefore(t, db, id)
+	}
+	if isFrozen(t, db, strict) {
+		t.Error("the old freeze was stored for rules with a beacon")
+	}
+	if f := frozen(t, db, plain); f.Record != nil {
+		t.Errorf("the record is %s", f.Record)
+	}
+	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, plain)); err != nil {
+		t.Error(err)
+	}
+	_, err := newDrawer(t, db).Run(t.Context(), ask(t, db, strict))
+	_ = waits(t, err)
+	fixture.Sound(t, db)
+}
+
+// The release before knows no beacon. What its worker would write of such a campaign, with
+// its own statements, is refused.
+func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	if key, err := oldSealedSecret(t, db, id); err != nil || key != nil {
+		t.Errorf("the release before finds a secret where it looks for one: %x, %v", key, err)
+	}
+	insert := func(trust string, randomness []byte) error {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.Exec(t.Context(), `
+			INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+			VALUES ($1, $2, sha256('root'), sha256('secret'), $3, '[]', 1)`, id, trust, randomness)
+		return err
+	}
+	if err := insert(fairdraw.TrustOperator, []byte{}); err == nil {
+		t.Error("drawn without a beacon, and without a freeze")
+	}
+	_, err := newDrawer(t, db).Run(t.Context(), ref)
+	_ = waits(t, err)
+	number := *frozen(t, db, id).Round
+	s.know(t, db, number)
+	s.know(t, db, number+1)
+	right, next := s.sign(number).Randomness, s.sign(number+1).Randomness
+	for name, c := range map[string]struct {
+		trust      string
+		randomness []byte
+	}{
+		"without a beacon":             {fairdraw.TrustOperator, []byte{}},
+		"as an operator, with a round": {fairdraw.TrustOperator, right[:]},
+		"without randomness":           {fairdraw.TrustBeacon, []byte{}},
+		"with another round":           {fairdraw.TrustBeacon, next[:]},
+		"with invented randomness":     {fairdraw.TrustBeacon, make([]byte, 32)},
+	} {
+		if err := insert(c.trust, c.randomness); err == nil {
+			t.Errorf("%s: it was recorded", name)
+		}
+	}
+	if err := insert(fairdraw.TrustBeacon, right[:]); err != nil {
+		t.Errorf("with its round: %v", err)
+	}
+	plain := fixture.Campaign(t, db, fixture.Draft(3))
+	if _, err := db.Exec(t.Context(), `
+		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+		VALUES ($1, 'beacon', sha256('root'), sha256('secret'), $2, '[]', 1)`, plain, right[:]); err == nil {
+		t.Error("a draw claims a beacon that its rules do not name")
+	}
+}
+
+func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	id := withBeacon(t, db, s, fairdraw.Hash{1})
+	_, err := drawerWith(t, db, draw.Options{Margin: time.Hour}).Run(t.Context(), fixture.SellOut(t, db, id))
+	_ = waits(t, err)
+	f := frozen(t, db, id)
+	keep(t, db, func(tx pgx.Tx) error {
+		return evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{{Authority: fairdraw.Hash{1}, Token: []byte("token"), GenTime: f.FrozenAt}})
+	})
+	s.know(t, db, *f.Round)
+	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, id)); err != nil {
+		t.Fatal(err)
+	}
+	for table, change := range map[string]string{"commitments": "rules = rules || ' '", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
+		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1", "witness_tokens": "token = 'another'"} {
+		if n := count(t, db, `SELECT count(*) FROM `+table); n == 0 {
+			t.Errorf("%s is empty: the test does not test", table)
+		}
+		for _, sql := range []string{"UPDATE " + table + " SET " + change, "DELETE FROM " + table, "TRUNCATE " + table + " CASCADE"} {
+			_, err := db.Exec(t.Context(), sql)
+			if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "append_only" {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+	}
+	late := evidence.Token{Authority: fairdraw.Hash{2}, Token: []byte("late"), GenTime: f.FrozenAt}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if err := evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{late}); err == nil {
+		t.Error("a token came after the draw")
+	}
+}

@@ -1,0 +1,71 @@
+package draw
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/store/evidence"
+)
+
+// Rotation is what RotateSecrets has done.
+type Rotation struct {
+	Checked  int         // secrets
+	Resealed int         // sealed with the current key now, and with another one before
+	Emptied  int         // copies of the release before, which only its workers would read
+	Unopened []uuid.UUID // campaigns whose secret no key opens; they are left as they are
+}
+
+// RotateSecrets seals every secret with the current key of the ring, in transactions of at
+// most batch secrets. It may be repeated, and run beside others and beside draws: a secret
+// that has changed meanwhile is left for the next run.
+func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch int) (r Rotation, err error) {
+	for after := uuid.Nil; ; {
+		page, err := evidence.SecretsAfter(ctx, db, after, batch)
+		if err != nil {
+			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
+		}
+		if err := r.rotate(ctx, db, keys, page); err != nil {
+			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
+		}
+		if len(page) < batch {
+			return r, nil
+		}
+		after = page[len(page)-1].CampaignID
+	}
+}
+
+// rotate seals one batch.
+func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring, page []evidence.Sealed) error {
+	var old []evidence.Sealed
+	var anew [][]byte
+	var opened []uuid.UUID
+	for _, s := range page {
+		sealed, err := keys.Reseal(s.Sealed, s.CampaignID[:])
+		if err != nil {
+			r.Unopened = append(r.Unopened, s.CampaignID)
+			continue
+		}
+		opened = append(opened, s.CampaignID)
+		if string(sealed) != string(s.Sealed) {
+			old, anew = append(old, s), append(anew, sealed)
+		}
+	}
+	var resealed, emptied int
+	err := postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
+		if resealed, err = evidence.ReplaceSecrets(ctx, tx, old, anew); err != nil {
+			return err
+		}
+		emptied, err = evidence.DropOldSecrets(ctx, tx, opened)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Checked, r.Resealed, r.Emptied = r.Checked+len(page), r.Resealed+resealed, r.Emptied+emptied
+	return nil
+}

@@ -1,0 +1,169 @@
+package draw_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/seal"
+	"triprize/internal/service/draw"
+	"triprize/internal/store/evidence"
+	"triprize/internal/testkit/fixture"
+)
+
+// secretOf opens the sealed secret of a campaign.
+func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
+	t.Helper()
+	sealed, err := evidence.SecretOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := fixture.Key(t).Open(sealed, id[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// synced is a buffer for a log that many write.
+type synced struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (s *synced) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Write(p)
+}
+
+// Draws that succeed, wait and fail in many ways, with everything logged: the secret is in
+// no line and in no error.
+func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	var log synced
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{}}, logger)
+	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s, first)}
+	spoilt, mixed := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	ids = append(ids, spoilt, mixed)
+	var secrets [][]byte
+	for _, id := range ids {
+		secrets = append(secrets, secretOf(t, db, id))
+	}
+	foreign := fixture.Key(t).Seal(secretOf(t, db, ids[0]), mixed[:]) // opens, and is another's
+	for id, sealed := range map[uuid.UUID][]byte{spoilt: []byte("\x01 no secret at all"), mixed: foreign} {
+		if _, err := db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = $2 WHERE campaign_id = $1`, id, sealed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := 0
+	for _, id := range ids {
+		ref := fixture.SellOut(t, db, id)
+		for range 2 {
+			if _, err := drawer.Run(t.Context(), ref); err != nil {
+				failed++
+				logger.Error("it failed", "error", err)
+			}
+		}
+	}
+	if failed < 8 || log.all.Len() == 0 {
+		t.Fatalf("%d failures: the test does not test", failed)
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)),
+			base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret), strings.Trim(strings.Join(strings.Fields(string(secret)), " "), " ")} {
+			if form != "" && strings.Contains(log.all.String(), form) {
+				t.Error("a secret is in the log")
+			}
+		}
+	}
+}
+
+// Old and new keys are valid side by side; when all is sealed with the new one, the old one
+// opens nothing any more.
+func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	var ids []uuid.UUID
+	for range 5 {
+		ids = append(ids, fixture.Campaign(t, db, fixture.Draft(3)))
+	}
+	before := ids[0] // published by the release before: its secret stands with its commitment, too
+	secrets := make(map[uuid.UUID][]byte)
+	for _, id := range ids {
+		secrets[id] = secretOf(t, db, id)
+	}
+	withCopy(t, db, before)
+	old, oldText, newText := fixture.Key(t), strings.Repeat("5a", 32), seal.NewKey()
+	ring, err := seal.ParseRing(newText, oldText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := ids[4]
+	if _, err := db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'nothing' WHERE campaign_id = $1`, lost); err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range []draw.Rotation{{Checked: 5, Resealed: 4, Emptied: 1, Unopened: []uuid.UUID{lost}}, {Checked: 5, Unopened: []uuid.UUID{lost}}} {
+		got, err := draw.RotateSecrets(t.Context(), db, ring, 2)
+		if err != nil || got.Checked != want.Checked || got.Resealed != want.Resealed || got.Emptied != want.Emptied || len(got.Unopened) != 1 || got.Unopened[0] != lost {
+			t.Errorf("run %d: %+v, %v, want %+v", run, got, err, want)
+		}
+	}
+	fresh, err := seal.ParseRing(newText, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids[:4] {
+		sealed, err := evidence.SecretOf(t.Context(), db, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if secret, err := fresh.Open(sealed, id[:]); err != nil || !bytes.Equal(secret, secrets[id]) {
+			t.Errorf("the new key opens %x, %v", secret, err)
+		}
+		if _, err := old.Open(sealed, id[:]); !errors.Is(err, seal.ErrOpen) {
+			t.Errorf("the old key still opens it: %v", err)
+		}
+	}
+	if sealed, err := oldSealedSecret(t, db, before); err != nil || sealed != nil {
+		t.Errorf("its copy is %x, %v", sealed, err)
+	}
+	if _, err := draw.NewDrawer(db, fresh, settings, draw.Options{}, fixture.Logger(t)).Run(t.Context(), fixture.SellOut(t, db, before)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two rotations at once, or one beside a change: what has changed meanwhile is left alone.
+func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	now, err := evidence.SecretOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		old  []byte
+		want int
+	}{"what it was": {[]byte("what it was"), 0}, "what it is": {now, 1}} {
+		keep(t, db, func(tx pgx.Tx) error {
+			n, err := evidence.ReplaceSecrets(t.Context(), tx, []evidence.Sealed{{CampaignID: id, Sealed: c.old}}, [][]byte{now})
+			if n != c.want {
+				t.Errorf("%s: %d replaced", name, n)
+			}
+			return err
+		})
+	}
+}
