@@ -15,7 +15,7 @@ import (
 )
 
 // flips are what a byte is combined with.
-var flips = []byte{0x01, 0x02, 0x20, 0x80}
+var flips = []byte{0x01, 0x20, 0x80}
 
 // remembered verifies the round of one chain and signature once: most flips change neither.
 func remembered() verifyRound {
