@@ -1,20 +1,45 @@
 package boot
 
 import (
+	"context"
+
+	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/drand"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 )
 
 // draws returns who the draws of a worker may ask. Without relays it is nobody: draws of
-// campaigns with a beacon wait for a worker that has them.
+// campaigns with a beacon wait for a worker that has them. Without authorities a draw goes
+// on unwitnessed when its round is due.
 func (p *Process) draws() (asked draw.Options, closeAll func(), err error) {
-	if !p.Settings.Beacon.Enabled() {
-		return asked, func() {}, nil
+	closeAll = func() {}
+	if p.Settings.Witness.Enabled() {
+		client, err := timestamp.New(p.Settings.Witness, p.Registry, p.Logger)
+		if err != nil {
+			return asked, nil, err
+		}
+		asked.Witness, asked.Margin = witnesses{client}, p.Settings.Witness.Margin
 	}
-	client, err := drand.New(p.Settings.Beacon, p.Registry, p.Logger)
-	if err != nil {
-		return asked, nil, err
+	if p.Settings.Beacon.Enabled() {
+		client, err := drand.New(p.Settings.Beacon, p.Registry, p.Logger)
+		if err != nil {
+			return asked, nil, err
+		}
+		asked.Beacon, closeAll = client, client.Close
 	}
-	asked.Beacon = client
-	return asked, client.Close, nil
+	return asked, closeAll, nil
+}
+
+// witnesses lets draws ask timestamp authorities.
+type witnesses struct{ client *timestamp.Client }
+
+// Stamp returns the tokens of those that answered, and why the others did not.
+func (w witnesses) Stamp(ctx context.Context, digest fairdraw.Hash) ([]draw.Token, error) {
+	stamped, err := w.client.Stamp(ctx, digest)
+	tokens := make([]draw.Token, len(stamped))
+	for i, t := range stamped {
+		tokens[i] = draw.Token{Authority: t.Authority, DER: t.DER, GenTime: t.GenTime, Accuracy: t.Accuracy}
+	}
+	return tokens, err
 }

@@ -27,6 +27,7 @@ type demoReport struct {
 	DurationMS         int64         `json:"duration_ms"`
 	PurchasesPerSecond float64       `json:"purchases_per_second"`
 	LatencyMS          latency       `json:"latency_ms"`
+	Proof              string        `json:"proof,omitempty"` // the file of the proof document; empty: nothing was drawn
 	OK                 bool          `json:"ok"`
 }
 
@@ -42,7 +43,8 @@ func demoCommand() *cobra.Command {
 		Short: "Sell out a campaign to a crowd, draw it, and check the outcome",
 		Long: `Start everything in a throw-away folder, sell a campaign to a crowd of
 concurrent buyers over HTTP, wait for the draw, and check the database against
-what Triprize promises. The exit status is 0 only if every promise was kept.`,
+what Triprize promises. The proof of the draw is saved to a file and verified as
+anybody can (triprize verify). The exit status is 0 only if every promise was kept.`,
 		Args: cobra.NoArgs,
 	}
 	base := c.Flags().Int("base-length", 20, "layers of the triangle: 20 are 210 positions")

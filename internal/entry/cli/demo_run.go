@@ -73,7 +73,10 @@ func (d *demo) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.check(ctx)
+	if err := d.check(ctx); err != nil {
+		return err
+	}
+	return d.verify(ctx)
 }
 
 // open creates and publishes the campaign.

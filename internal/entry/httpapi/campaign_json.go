@@ -16,7 +16,7 @@ import (
 // defaultPolicies are those of a request that does not say, in an installation with these
 // settings.
 func defaultPolicies(settings config.Settings) campaign.Policies {
-	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
+	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Witness: settings.Witness.Default}
 }
 
 // draftOf is a requested campaign. What it does not say of its policies is as in defaults.
@@ -53,6 +53,7 @@ func optional[T any](n nullable.Nullable[T]) campaign.Optional[T] {
 
 func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campaign.Policies {
 	if draft == nil {
+		policies.Witness = policies.Witness && policies.Beacon
 		return policies
 	}
 	if draft.LatePayment != nil {
@@ -63,6 +64,10 @@ func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campa
 	}
 	if draft.Beacon != nil {
 		policies.Beacon = *draft.Beacon
+	}
+	policies.Witness = policies.Witness && policies.Beacon // the default is for campaigns with a beacon
+	if draft.Witness != nil {
+		policies.Witness = *draft.Witness
 	}
 	policies.CancellationUntil = draft.CancellationUntil
 	return policies
@@ -84,7 +89,7 @@ func summaryJSON(c campaign.Campaign, forOperator bool) contract.CampaignSummary
 	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: c.BaseLength, Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
 		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
-			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon},
+			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon, Witness: c.Policies.Witness},
 		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
 		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason}

@@ -3,13 +3,14 @@ package httpapi
 import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
 
 // campaignBounds are the limits of the settings on campaigns.
 func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled()}
+	return campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Witness: settings.Witness.Enabled()}
 }
 
 // termsOf are what campaigns can bind themselves to in an installation with these settings.
@@ -22,5 +23,6 @@ func termsOf(settings config.Settings) (terms lifecycle.Terms, err error) {
 		return terms, err
 	}
 	terms.Chain = &chain
-	return terms, nil
+	terms.Witness, err = timestamp.Roots(settings.Witness)
+	return terms, err
 }

@@ -41,7 +41,12 @@ type testChain struct {
 	key *bls.PrivateKey[bls.KeyG2SigG1]
 }
 
-func newChain(t testing.TB, seed string) *testChain {
+// The chain of the tests has rounds of an hour: the tokens are of the moment of the test,
+// and however slow the machine is, that is before the round of a list frozen at the same
+// moment. The list is frozen in the middle of a round.
+const hour = 3600
+
+func newChain(t testing.TB, seed string, frozenAt time.Time) *testChain {
 	t.Helper()
 	ikm := sha256.Sum256([]byte(seed))
 	key, err := bls.KeyGen[bls.KeyG2SigG1](ikm[:], nil, nil)
@@ -52,7 +57,7 @@ func newChain(t testing.TB, seed string) *testChain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testChain{beacon.Chain{PublicKey: public, GenesisTime: time.Now().Unix() - 3000, GenesisSeed: ikm[:], ID: "test", PeriodS: 3}, key}
+	return &testChain{beacon.Chain{PublicKey: public, GenesisTime: frozenAt.Unix() - 1000*hour - hour/2, GenesisSeed: ikm[:], ID: "test", PeriodS: hour}, key}
 }
 
 func (c *testChain) hash() fairdraw.Hash { return c.Hash() }
@@ -85,7 +90,7 @@ func newMade(base int) *made {
 // withBeacon binds the campaign to a chain.
 func (m *made) withBeacon(t testing.TB) *made {
 	t.Helper()
-	m.chain = newChain(t, "chain")
+	m.chain = newChain(t, "chain", m.frozenAt)
 	m.rules.Beacon = &fairdraw.Beacon{ChainHash: m.chain.hash(), PeriodS: m.chain.PeriodS}
 	return m
 }

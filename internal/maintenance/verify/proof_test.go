@@ -81,7 +81,7 @@ func checkOf(r Report, name string) Check {
 // right by itself.
 func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 	t.Parallel()
-	stranger := newChain(t, "stranger")
+	stranger := newChain(t, "stranger", time.Now())
 	for name, c := range map[string]struct {
 		check string
 		also  string // checks that cannot but fail, too
@@ -119,7 +119,7 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 		"another chain":                {check: "chain", made: func(m *made) { m.chain = stranger }, words: "in the rules"},
 		"a chain nobody named":         {check: "chain", made: func(m *made) { m.chain = stranger; m.rules.Beacon.ChainHash = stranger.hash() }, words: "--chain-hash"},
 		"a key of somebody else":       {check: "chain", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = stranger.PublicKey }},
-		"another period":               {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 30 }},
+		"another period":               {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 10 * hour }},
 		"no period":                    {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 0 }, words: "0 s"},
 		"another genesis":              {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisTime-- }},
 		"another seed":                 {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisSeed[0]++ }},

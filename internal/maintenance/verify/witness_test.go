@@ -13,10 +13,13 @@ import (
 func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T) {
 	t.Parallel()
 	one, two := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true})
-	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:60"})
+	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:86400"})
 	reversed := func(p *fairdraw.Proof) { slices.Reverse(p.Witness) }
 	late := func(by time.Duration) func(*made) {
-		return func(m *made) { m.frozenAt = m.frozenAt.Add(-by) } // the tokens are of now
+		return func(m *made) {
+			m.frozenAt, m.chain.GenesisTime = m.frozenAt.Add(-by), m.chain.GenesisTime-int64(by.Seconds())
+			m.rules.Beacon.ChainHash = m.chain.hash()
+		} // the tokens are of now
 	}
 	for name, c := range map[string]struct {
 		authorities []*tsa.Authority
@@ -29,7 +32,7 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 		"in another order":          {authorities: []*tsa.Authority{one, two}, proof: reversed, words: "must stand before"},
 		"the same twice":            {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
 		"not one of the rules'":     {authorities: []*tsa.Authority{one}, made: func(m *made) { m.rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
-		"after the round was due":   {authorities: []*tsa.Authority{one}, made: late(time.Minute), words: "not before the round was due"},
+		"after the round was due":   {authorities: []*tsa.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
 		"perhaps after it":          {authorities: []*tsa.Authority{vague}, words: "not before the round was due"},
 		"about another record":      {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
 		"of a round that is chosen": {authorities: []*tsa.Authority{one}, made: func(m *made) { m.ahead = 100 }, words: "needs to know when the round was due"},

@@ -65,6 +65,16 @@ func New(settings config.Witness, registry prometheus.Registerer, logger *slog.L
 	return c, nil
 }
 
+// Roots returns the SHA-256 of the root certificate of each authority in the settings, and
+// asks nobody.
+func Roots(settings config.Witness) ([]fairdraw.Hash, error) {
+	c, err := New(settings, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return c.Authorities(), nil
+}
+
 func newAuthority(listed config.Authority) (authority, error) {
 	parsed, err := url.Parse(listed.URL)
 	if err != nil {

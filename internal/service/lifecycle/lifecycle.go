@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
@@ -31,7 +32,8 @@ const rowWait = 250 * time.Millisecond
 
 // Terms are what a campaign can bind itself to at its publication, beside its own rules.
 type Terms struct {
-	Chain *beacon.Chain // of policies.beacon; nil: this installation asks no beacon
+	Chain   *beacon.Chain   // of policies.beacon; nil: this installation asks no beacon
+	Witness []fairdraw.Hash // of policies.witness: the authorities' root certificates; none: it knows no authorities
 }
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the

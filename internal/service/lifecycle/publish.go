@@ -44,12 +44,16 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err != nil {
 		return err
 	}
+	witnesses, err := witnessesOf(c, terms)
+	if err != nil {
+		return err
+	}
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		if err := campaign.BindEnd(ctx, tx, id); err != nil {
 			return err
 		}
 	}
-	bound, secret, err := commit(c, prizes, chain)
+	bound, secret, err := commit(c, prizes, chain, witnesses)
 	if err != nil {
 		return err
 	}
@@ -78,8 +82,20 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
 }
 
+// witnessesOf returns how the rules name the authorities that a campaign binds itself to.
+func witnessesOf(c campaign.Campaign, terms Terms) ([]fairdraw.Hash, error) {
+	if !c.Policies.Witness {
+		return nil, nil
+	}
+	if len(terms.Witness) == 0 {
+		return nil, fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting witness.authorities is empty); "+
+			"change the policy, or the setting")
+	}
+	return terms.Witness, nil
+}
+
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon, witnesses []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
@@ -88,6 +104,7 @@ func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}
+	promised.Witness = witnesses
 	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err

@@ -942,6 +942,9 @@ type Policies struct {
 	CancellationUntil *time.Time `json:"cancellation_until"`
 	LatePayment       string     `json:"late_payment"`
 	Unsold            string     `json:"unsold"`
+
+	// Witness Whether timestamp authorities see the frozen list before the round is due.
+	Witness bool `json:"witness"`
 }
 
 // PoliciesDraft What happens in special cases; members that are left out have their defaults.
@@ -957,6 +960,9 @@ type PoliciesDraft struct {
 
 	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
+
+	// Witness Whether timestamp authorities (RFC 3161) see the frozen list before the beacon's round is due; it needs `beacon`. A draw that none of them answered in time goes on, and its proof says so. Left out, it is what the installation says, false by default. An installation that knows no authorities refuses true.
+	Witness *bool `json:"witness,omitempty"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.

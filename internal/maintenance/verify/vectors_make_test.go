@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/tsa"
+)
+
+var update = flag.Bool("update", false, "make the vectors with tokens anew, with new authorities")
+
+const witnessVectors = "witness-vectors.json"
+
+// makeWitnessVectors writes proofs with tokens of real authorities. They cannot be made
+// anew byte for byte, since an authority signs the time; so they are made once, and stored.
+func makeWitnessVectors(t *testing.T) {
+	t.Helper()
+	rsa := tsa.Start(t, tsa.Options{Accuracy: "secs:1, millisecs:500"})
+	ecdsa := tsa.Start(t, tsa.Options{ECDSA: true, Intermediate: true, WithoutRoot: true, Digits: 3})
+	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:86400"})
+	of := func(authorities ...*tsa.Authority) *made { return newMade(3).withBeacon(t).withWitness(authorities...) }
+	late := of(rsa)
+	late.frozenAt, late.chain.GenesisTime = late.frozenAt.Add(-24*time.Hour), late.chain.GenesisTime-24*hour
+	late.rules.Beacon.ChainHash = late.chain.hash()
+	stranger := of(ecdsa)
+	stranger.rules.Witness = []fairdraw.Hash{rsa.Root}
+	other := of(rsa)
+	other.secret[0]++
+	foreign := other.proof(t).Witness
+	var all vectorList
+	store := func(into *[]vector, name string, check string, m *made, change func(*fairdraw.Proof)) {
+		file := "proofs/witness/" + strings.ReplaceAll(name, " ", "-") + ".json"
+		hash := m.chain.hash()
+		must(t, os.WriteFile(filepath.Join(vectors, file), m.text(t, change), 0o600))
+		*into = append(*into, vector{Name: name, File: file, ChainHash: &hash, Check: check})
+	}
+	none := func(*fairdraw.Proof) {}
+	must(t, os.MkdirAll(filepath.Join(vectors, "proofs/witness"), 0o750))
+	store(&all.Proofs, "rsa", "", of(rsa), none)
+	store(&all.Proofs, "ecdsa with an intermediate", "", of(ecdsa), none)
+	store(&all.Proofs, "two authorities", "", of(rsa, ecdsa), none)
+	store(&all.Proofs, "one of two answered", "", of(rsa, ecdsa), func(p *fairdraw.Proof) { p.Witness = p.Witness[:1] })
+	wrong := func(name string, m *made, change func(*fairdraw.Proof)) {
+		store(&all.WrongProofs, "wrong "+name, fairdraw.CheckWitness, m, change)
+	}
+	wrong("after the round was due", late, none)
+	wrong("perhaps after it", of(vague), none)
+	wrong("not an authority of the rules", stranger, none)
+	wrong("out of order", of(rsa, ecdsa), func(p *fairdraw.Proof) { slices.Reverse(p.Witness) })
+	wrong("the same twice", of(rsa), func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) })
+	wrong("about another record", of(rsa), func(p *fairdraw.Proof) { p.Witness = foreign })
+	wrong("a byte of the signature", of(rsa), func(p *fairdraw.Proof) {
+		p.Witness[0] = bytes.Clone(p.Witness[0])
+		p.Witness[0][len(p.Witness[0])-1] ^= 1
+	})
+	text, err := json.MarshalIndent(all, "", " ")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(vectors, witnessVectors), append(text, '\n'), 0o600))
+}

@@ -1,0 +1,99 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"triprize/internal/domain/fairdraw"
+)
+
+const vectors = "../../domain/fairdraw/testdata"
+
+func vectorFile(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(vectors, name))
+	must(t, err)
+	return text
+}
+
+// vectorList is what proof-vectors.json and witness-vectors.json have for verifiers.
+type vectorList struct {
+	Proofs         []vector `json:"proofs"`
+	WrongProofs    []vector `json:"wrong_proofs"`
+	WrongPurchases []vector `json:"wrong_purchases,omitempty"`
+	Against        []vector `json:"against,omitempty"`
+}
+
+type vector struct {
+	Name      string         `json:"name"`
+	File      string         `json:"file,omitempty"`
+	ChainHash *fairdraw.Hash `json:"chain_hash,omitempty"` // to be accepted besides quicknet's
+	Purchases []string       `json:"purchases,omitempty"`
+	Proof     string         `json:"proof,omitempty"`
+	Check     string         `json:"check,omitempty"` // that must fail
+	Files     []string       `json:"files,omitempty"`
+	Differ    bool           `json:"differ,omitempty"`
+}
+
+// The vectors name the check that must fail. Those without tokens are made by nobody who
+// knows this package.
+func TestEveryVectorEndsAsItSays(t *testing.T) {
+	if *update {
+		makeWitnessVectors(t)
+	}
+	var all vectorList
+	must(t, json.Unmarshal(vectorFile(t, "proof-vectors.json"), &all))
+	if len(all.Proofs) == 0 || len(all.WrongProofs) == 0 || len(all.WrongPurchases) == 0 || len(all.Against) == 0 {
+		t.Fatal("there are no vectors")
+	}
+	var witnessed vectorList
+	must(t, json.Unmarshal(vectorFile(t, witnessVectors), &witnessed))
+	if len(witnessed.Proofs) == 0 || len(witnessed.WrongProofs) == 0 {
+		t.Fatal("there are no vectors with tokens")
+	}
+	all.Proofs, all.WrongProofs = append(all.Proofs, witnessed.Proofs...), append(all.WrongProofs, witnessed.WrongProofs...)
+	chains := make(map[string]Options)
+	accepting := func(v vector) (o Options) {
+		if v.ChainHash != nil {
+			o.Chains = []fairdraw.Hash{*v.ChainHash}
+		}
+		return o
+	}
+	for _, v := range all.Proofs {
+		o := accepting(v)
+		chains[v.File] = o
+		text := vectorFile(t, v.File)
+		if r := verified(t, text, o); !r.OK {
+			t.Errorf("%s: %v failed", v.Name, r.Failed())
+		}
+		for _, name := range v.Purchases {
+			o.Purchase = bytes.NewReader(vectorFile(t, name))
+			if r := verified(t, text, o); !r.OK {
+				t.Errorf("%s, %s: %v failed", v.Name, name, r.Failed())
+			}
+		}
+	}
+	for _, v := range all.WrongProofs {
+		if r := verified(t, vectorFile(t, v.File), accepting(v)); r.OK || !slices.Contains(r.Failed(), v.Check) {
+			t.Errorf("%s: %v failed, %s must", v.Name, r.Failed(), v.Check)
+		}
+	}
+	for _, v := range all.WrongPurchases {
+		o := chains[v.Proof]
+		o.Purchase = bytes.NewReader(vectorFile(t, v.File))
+		if r := verified(t, vectorFile(t, v.Proof), o); r.OK || !slices.Contains(r.Failed(), v.Check) {
+			t.Errorf("%s: %v failed, %s must", v.Name, r.Failed(), v.Check)
+		}
+	}
+	for _, v := range all.Against {
+		o := chains[v.Files[0]]
+		o.Against = bytes.NewReader(vectorFile(t, v.Files[1]))
+		if r := verified(t, vectorFile(t, v.Files[0]), o); r.OK == v.Differ {
+			t.Errorf("%s: %+v", v.Name, checkOf(r, fairdraw.CheckAgainst))
+		}
+	}
+}
