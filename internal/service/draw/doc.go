@@ -1,4 +1,4 @@
-// Package draw draws the prizes of a sold-out campaign, exactly once.
+// Package draw draws the prizes of a campaign whose sale is over, exactly once.
 //
 //	claim ─▶ load ─▶ check ─▶ select ─▶ record
 //

@@ -6,8 +6,8 @@
 //	   └──────────┴──▶ cancelled
 //
 // pending: a draft, everything can be changed. active: published and on sale;
-// a pause is a flag, not a state. drawing: every position is sold and the list
-// of them is frozen. completed: the result of the draw is recorded. cancelled:
+// a pause is a flag, not a state. drawing: every position is sold, or the sale has
+// reached the end at which it is drawn, and nothing about it changes any more. completed: the result of the draw is recorded. cancelled:
 // nothing is sold any more, and what was sold is given back. A trigger refuses every other change of state,
 // and every function here that changes the state names the state it expects.
 //
