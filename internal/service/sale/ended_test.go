@@ -22,7 +22,7 @@ import (
 const aLongSale = 24 * time.Hour
 
 // endSale ends a sale, as the sweep does.
-func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID) sale.SaleEnd {
+func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID) sale.End {
 	t.Helper()
 	end, err := fixture.Seller(db).EndSale(t.Context(), id)
 	if err != nil {
