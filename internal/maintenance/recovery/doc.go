@@ -8,7 +8,7 @@
 //	unsettled-payments      enqueue tasks for payments that are due, and for events that wait
 //	missed-events           ask the provider for events whose webhooks did not come
 //	stale-locks             release execution locks that are no longer renewed
-//	stuck-draws             make a new draw job for sold-out campaigns that have none
+//	stuck-draws             make a new draw job for campaigns to be drawn that have none
 //	ended-sales             begin the draw of a campaign whose sale has ended, or make a job that cancels it, as its policy says
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker
 //	old-records             delete final jobs and ended holds that are past their retention, until there are none

@@ -3,10 +3,12 @@ package recovery_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/maintenance/recovery"
 	"triprize/internal/service/calloff"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -127,4 +129,37 @@ func TestASaleWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	if got := p.unsoldJobs(id); len(got) != 1 || got[0].ID == first.ID {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestASaleThatIsDrawnAtItsEndIsDrawnOnceByTheSweep(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	settings, clock := fixture.NewClock(t, p.settings)
+	p.db = fixture.Pool(t, settings)
+	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
+	const long = 24 * time.Hour
+	empty, some, waits := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long))
+	later := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, 10*long))
+	old := p.sale(campaign.UnsoldStay, true) // an earlier release has published it: the rules say nothing of an end
+	if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Sell(t, p.db, some, 2)
+	fixture.Reserve(t, p.db, waits, "a", 1, 3*long)
+	if got := p.sweep("ended-sales"); got["draws_due"] != 0 {
+		t.Errorf("before their end: %v", got)
+	}
+	clock.MoveOn(long)
+	if got := p.sweep("ended-sales"); got["draws_due"] != 3 || got["draws_begun"] != 2 || got["found"] != 0 {
+		t.Errorf("at their end: %v", got)
+	}
+	if got := p.sweep("ended-sales"); got["draws_due"] != 1 || got["draws_begun"] != 0 {
+		t.Errorf("again: %v", got)
+	}
+	for id, want := range map[uuid.UUID]campaign.State{empty: campaign.Drawing, some: campaign.Drawing, waits: campaign.Active, later: campaign.Active, old: campaign.Active} {
+		if c, err := campaign.Get(t.Context(), p.db, id); err != nil || c.State != want {
+			t.Errorf("one is %s, wanted %s; %v", c.State, want, err)
+		}
+	}
+	fixture.Sound(t, p.db)
 }

@@ -1,4 +1,4 @@
-// Package draw draws the prizes of a campaign, exactly once.
+// Package draw draws the prizes of a campaign whose sale is over, exactly once.
 //
 //	claim ─▶ freeze ─▶ witness ─▶ await ─▶ fetch ─▶ choose ─▶ record
 //	           │          │         │        │

@@ -179,3 +179,37 @@ func TestReleasesThatWaitedForTheCampaignLookAgain(t *testing.T) {
 	}
 	fixture.Sound(t, db)
 }
+
+// What is sold at the end is drawn: nothing is held then. A hold that could last longer is
+// cut, and can be extended to that moment once it ends earlier.
+func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, other := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, 24*time.Hour)), fixture.Campaign(t, db, fixture.Draft(4))
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil || c.DrawsAt == nil {
+		t.Fatal(c, err)
+	}
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = 100*time.Hour, 9 })
+	request := fixture.HoldRequest(id, "a", at(4, 1))
+	request.TTL = 25 * time.Hour
+	cut := fixture.Hold(t, service, request)
+	if !cut.ExpiresAt.Equal(*c.DrawsAt) || cut.EndsBy == nil || cut.EndsBy.After(*c.DrawsAt) {
+		t.Errorf("it lasts until %s, or %s at most; the sale until %s", cut.ExpiresAt, cut.EndsBy, c.DrawsAt)
+	}
+	if _, err := extendAt(t, service, cut.ID, 26*time.Hour); fault.CodeOf(err) != fault.HoldLimitExceeded {
+		t.Errorf("beyond the end: %v", err)
+	}
+	request = fixture.HoldRequest(id, "b", at(4, 2))
+	request.TTL = time.Hour
+	short := fixture.Hold(t, service, request)
+	if h, err := extendAt(t, service, short.ID, 26*time.Hour); err != nil || !h.ExpiresAt.Equal(*c.DrawsAt) {
+		t.Errorf("up to the end: %+v, %v", h, err)
+	}
+	request = fixture.HoldRequest(other, "a", at(4, 1))
+	request.TTL = 25 * time.Hour
+	if h := fixture.Hold(t, service, request); h.ExpiresAt.Before(*c.DrawsAt) {
+		t.Errorf("in another campaign: %+v", h)
+	}
+	fixture.Sound(t, db)
+}

@@ -36,6 +36,11 @@
 // phases and says when it can be concluded. [ExpireReservations] gives those up whose
 // deadline is over and that nobody leads.
 //
+// [Seller.EndSale] ends a sale whose rules say that what is sold by then is drawn. It ends
+// holds, and waits for reservations by leaving them to their payments: the conclusion of
+// the last one begins the draw. One whose payment nobody tells of is given up when it
+// should have ended with every extension.
+//
 // A job is final exactly when its effect is committed, no matter how often it is
 // delivered. The transactions are READ COMMITTED: the row lock of a campaign makes its
 // sales take turns.

@@ -19,8 +19,8 @@ import (
 // mostGivenUp is how many payments one transaction of EndSale gives up at most.
 const mostGivenUp = 256
 
-// SaleEnd is what EndSale has done.
-type SaleEnd struct {
+// End is what EndSale has done.
+type End struct {
 	Ended    bool             // the campaign is drawing by this transaction
 	Messages []outbox.Message // of its draw job, to be dispatched
 	Holds    int              // that were still active
@@ -37,19 +37,19 @@ type SaleEnd struct {
 // reservation is waited for longer than until it should have ended with every extension:
 // then a payment whose end only the provider knows is late. Its positions are free, its job
 // stays open, and what is paid after all is refunded.
-func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end SaleEnd, err error) {
+func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		end, err = s.endSale(ctx, tx, id)
 		return err
 	})
 	if err != nil {
-		return SaleEnd{}, fmt.Errorf("sale.EndSale(%s): %w", id, err)
+		return End{}, fmt.Errorf("sale.EndSale(%s): %w", id, err)
 	}
 	return end, nil
 }
 
 // endSale is the transaction.
-func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end SaleEnd, err error) {
+func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
 	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
 	var held []*inventory.Hold
 	var open []payment.Ref

@@ -29,7 +29,8 @@ import (
 
 // Invariants, checked after every step of random, concurrent purchases, some of
 // them paid by wallet or card, cancellations, expiries, steps of payments, conclusions,
-// repeated deliveries, dying workers, draws, and now and then the end of the campaign:
+// repeated deliveries, dying workers, draws, and now and then the end of the campaign
+// or of its sale:
 //
 //   - everything package audit checks: a position has at most one owner, the
 //     counters equal the rows, nobody is over the limit, a succeeded job has
@@ -37,20 +38,22 @@ import (
 //     is in the ledger once, payments and their purchases agree, a campaign is drawn
 //     only when every position is sold, and the draw can be redone;
 //   - a final job never changes again: not its state, not its result;
+//   - after the end of a sale that is drawn then, nothing more is sold or reserved;
 //   - sold shrinks by what was cancelled and by nothing else, and what a batch
 //     reports as settled is settled.
 //
 // And at the end, when every job was delivered once more without a death, and every
-// payment led to its end: every job is final, a sold-out campaign has one draw, and what
-// the provider has captured has sold positions or one refund, and nothing else has.
+// payment led to its end: every job is final, a campaign that is sold out, or drawn at its end, has one
+// draw, and what the provider has captured has sold positions or one refund, and nothing else has.
 func TestRandomInterleavingsKeepTheInvariants(t *testing.T) {
 	t.Parallel()
-	db, cases := fixture.DB(t), 0
+	db, clock := fixture.DBWithClock(t)
+	cases := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if cases++; cases%25 == 0 { // every check reads the whole database
-			db = fixture.DB(t)
+			db, clock = fixture.DBWithClock(t)
 		}
-		m := newModel(t, rt, db)
+		m := newModel(t, rt, db, clock)
 		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
 			var together sync.WaitGroup
 			for _, op := range rapid.SliceOfN(rapid.SampledFrom(m.operations()), 1, 5).Draw(rt, "together") {
@@ -73,6 +76,9 @@ type model struct {
 	seller *sale.Seller
 	late   *sale.Seller // its reservations are over at once
 	bank   *bank
+	clock  *fixture.Clock
+	end    time.Duration // of the sale, by the clock; 0: it has none
+	atEnd  int           // positions sold and reserved when the sale was seen to be over; -1: not yet
 
 	mu    sync.Mutex
 	jobs  []job.Ref // purchases
@@ -82,10 +88,14 @@ type model struct {
 	sold  int // ever, with what was cancelled
 }
 
-func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool) *model {
+func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *fixture.Clock) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
-		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour}), bank: newBank()}
+		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour}), bank: newBank(), clock: clock, atEnd: -1}
 	draft := fixture.Draft(m.base)
+	if rapid.Bool().Draw(rt, "drawn at its end") {
+		m.end = clock.Ahead() + shortSale
+		draft = fixture.DrawnAtEnd(m.base, m.end)
+	}
 	draft.Policies.LatePayment = rapid.SampledFrom([]string{campaign.LatePaymentRefund, campaign.LatePaymentReassign}).Draw(rt, "late payment")
 	if limit := rapid.IntRange(0, 4).Draw(rt, "limit"); limit > 0 {
 		draft.PurchaseLimit = &limit
@@ -108,7 +118,7 @@ func (o operation) String() string { return o.name }
 func (m *model) operations() []operation {
 	return []operation{
 		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
-		{"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
+		{"time passes", m.timePasses}, {"end the sale", m.endSale}, {"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
 		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"conclude", m.conclude}, {"conclude", m.conclude}, {"conclude and die", m.concludeAndDie},
 		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
 	}
@@ -202,6 +212,41 @@ func (m *model) draw(*rapid.T) func() {
 	}
 }
 
+// shortSale is shorter than a reservation, so that some are open at the end.
+const shortSale = 40 * time.Minute
+
+// timePasses moves the clock on, one time out of six: to the end of the sale, or after it.
+func (m *model) timePasses(rt *rapid.T) func() {
+	really := rapid.IntRange(0, 5).Draw(rt, "really") == 0
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if really {
+			m.clock.MoveOn(shortSale + time.Minute)
+		}
+	}
+}
+
+// endSale ends the sale, if it is over, as the sweep does.
+func (m *model) endSale(*rapid.T) func() {
+	return func() {
+		end, err := m.seller.EndSale(m.t.Context(), m.id)
+		m.after("end the sale", sale.Report{Messages: end.Messages}, err)
+	}
+}
+
+// checkEnd checks that nothing was sold or reserved after the end.
+func (m *model) checkEnd(rt *rapid.T, c campaign.Campaign) {
+	if m.end == 0 || m.clock.Ahead() <= m.end {
+		return
+	}
+	now := c.Counts.Sold + c.Counts.Reserved
+	if m.atEnd >= 0 && now > m.atEnd {
+		rt.Errorf("%d positions were sold or reserved after the end, now %d are", m.atEnd, now)
+	}
+	m.atEnd = now
+}
+
 func (m *model) check(rt *rapid.T) {
 	violations, err := audit.Check(m.t.Context(), m.db, 3)
 	if err != nil {
@@ -231,6 +276,7 @@ func (m *model) check(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
+	m.checkEnd(rt, c)
 	ever := c.Counts.Sold + m.givenBack(rt)
 	if ever < m.sold {
 		rt.Errorf("sold, with what was cancelled, fell from %d to %d", m.sold, ever)
@@ -244,7 +290,11 @@ func (m *model) finish(rt *rapid.T) {
 		m.sell(m.seller, m.jobs, sale.WaitForCampaign)
 	}
 	m.settleBacks(m.backs, forAll)
+	if m.end != 0 {
+		m.clock.MoveOn(10 * shortSale)
+	}
 	m.endPayments(rt)
+	m.endSale(rt)()
 	m.draw(rt)()
 	m.check(rt)
 	m.balance(rt)
@@ -255,7 +305,7 @@ func (m *model) finish(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if soldOut := c.Counts.Sold == c.Counts.Total; soldOut != (c.State == campaign.Completed) {
+	if soldOut := c.Counts.Sold == c.Counts.Total; (soldOut || m.end != 0 && c.State != campaign.Cancelled) != (c.State == campaign.Completed) {
 		rt.Errorf("%d of %d sold, and the campaign is %s", c.Counts.Sold, c.Counts.Total, c.State)
 	}
 }

@@ -6,8 +6,9 @@
 //	   └──────────┴──▶ cancelled
 //
 // pending: a draft, everything can be changed. active: published and on sale;
-// a pause is a flag, not a state. drawing: every position is sold and nothing
-// about the campaign changes but its name; the draw freezes the list. completed: the result of the draw is recorded. cancelled:
+// a pause is a flag, not a state. drawing: every position is sold, or the sale has
+// reached the end at which it is drawn; nothing about the campaign changes any more but
+// its name, and the draw freezes the list. completed: the result of the draw is recorded. cancelled:
 // nothing is sold any more, and what was sold is given back. A trigger refuses every other change of state,
 // and every function here that changes the state names the state it expects.
 //
