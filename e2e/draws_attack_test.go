@@ -164,7 +164,7 @@ func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
 		{http.MethodPatch, path, map[string]any{"purchase_limit": 5}, http.StatusConflict},
 		{http.MethodPatch, path, map[string]any{"sale_ends_at": end}, http.StatusConflict},
 		{http.MethodPatch, path, map[string]any{"name": "A better name"}, http.StatusOK},
-		{http.MethodPost, path + "/holds", map[string]any{"user_id": "late", "selection": map[string]any{"quantity": 1}}, http.StatusConflict},
+		{http.MethodPost, path + "/holds", map[string]any{"user_id": "late", "quantity": 1}, http.StatusConflict},
 	} {
 		a := s.Do(0, s.Operator, c.method, c.path, map[string]string{"Idempotency-Key": uuid.NewString()}, c.body)
 		if a.Err != nil || a.Status != c.want {
