@@ -135,10 +135,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
-	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.draws = newDrawsCache(db, settings.API.RequestTimeout)
-	s.proofs = newProofs(proof.NewService(db), settings.Proofs.MaxOpen, registry)
-	s.strangers = newStrangers()
+	s.openToStrangers(registry)
 	s.read = newCampaignsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.positions = newPositionsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
@@ -176,6 +173,14 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.mountWebhooks(s.app)
 	s.mount(s.app)
 	return s, nil
+}
+
+// openToStrangers prepares what outsiders may read.
+func (s *Server) openToStrangers(registry *prometheus.Registry) {
+	s.sending, s.cutOff = context.WithCancel(context.Background())
+	s.draws = newDrawsCache(s.db, s.settings.API.RequestTimeout)
+	s.proofs = newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, registry)
+	s.strangers = newStrangers()
 }
 
 // Run listens until ctx ends. It then finishes the requests in flight, within the

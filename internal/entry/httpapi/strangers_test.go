@@ -47,7 +47,9 @@ func TestFewStrangersAreServedAtOnce(t *testing.T) {
 				t.Errorf("who waits for long: %v", err)
 			}
 		}
-		<-other
+		if err := <-other; err == nil {
+			t.Error("a stranger of another address was served")
+		}
 		for _, one := range leave {
 			one()
 		}

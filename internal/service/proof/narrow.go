@@ -26,7 +26,7 @@ func (n narrow) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	if err := n.places.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	rows, err := n.DB.Query(ctx, sql, args...) //nolint:sqlclosecheck // who asked closes them
+	rows, err := n.DB.Query(ctx, sql, args...)
 	if err != nil {
 		n.places.Release(1)
 		return nil, err
