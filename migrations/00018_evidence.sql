@@ -68,6 +68,25 @@ END $$;
 CREATE TRIGGER freezes_fit_their_rules BEFORE INSERT ON freezes
     FOR EACH ROW EXECUTE FUNCTION freezes_fit_their_rules();
 
+-- A record is public before its round is due, or it is not stored: a worker that stood still
+-- between the two would let somebody know the round first. Looked at when the transaction
+-- commits.
+-- +goose StatementBegin
+CREATE FUNCTION freezes_come_before_their_round() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM commitments c JOIN beacon_chains b ON b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')
+        WHERE c.campaign_id = NEW.campaign_id
+          AND clock_timestamp() < to_timestamp(b.genesis_time + (NEW.round - 1) * b.period_s)) THEN
+        RAISE EXCEPTION 'campaign %: round % is due before its freeze record is stored', NEW.campaign_id, NEW.round
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'freezes_come_before_their_round';
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER freezes_come_before_their_round AFTER INSERT ON freezes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.round IS NOT NULL) EXECUTE FUNCTION freezes_come_before_their_round();
+
 -- The nodes of a frozen tree that stand over 1,024 leaves each (the last over the rest), so
 -- that the path of a leaf needs no more than its own 1,024 leaves.
 CREATE TABLE freeze_subtrees (
@@ -202,6 +221,8 @@ DROP TRIGGER draws_keep_their_rules ON draws;
 DROP FUNCTION draws_keep_their_rules;
 DROP TABLE position_fills, draw_waits, witness_tokens, beacon_rounds, beacon_chains, freeze_subtrees;
 DROP FUNCTION witness_tokens_before_the_draw;
+DROP TRIGGER freezes_come_before_their_round ON freezes;
+DROP FUNCTION freezes_come_before_their_round;
 DROP TRIGGER freezes_fit_their_rules ON freezes;
 DROP FUNCTION freezes_fit_their_rules;
 ALTER TABLE freezes DROP COLUMN round, DROP COLUMN record;
