@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"triprize/internal/testkit/fixture"
 	"triprize/web"
 )
 
@@ -34,10 +35,7 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Fprintf(os.Stderr, "Chromium does not start (make browser installs it): %v\n", err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	end()
-	stop()
-	os.Exit(code)
+	fixture.Main(m, end, stop)
 }
 
 // site serves the page as the API does, and a proof under its campaign.
