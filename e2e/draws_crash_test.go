@@ -14,10 +14,11 @@ import (
 )
 
 // plainSteps are the moments before and after each write of a draw; beaconSteps are those
-// of a draw with a beacon.
+// of a draw with a beacon: fetches come first, because a round that another campaign has
+// stored is not fetched again.
 var (
 	plainSteps  = []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.record", "draw.recorded"}
-	beaconSteps = []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.fetch", "draw.fetched", "draw.record", "draw.recorded"}
+	beaconSteps = []string{"draw.fetch", "draw.fetched", "draw.claimed", "draw.freeze", "draw.frozen", "draw.record", "draw.recorded"}
 )
 
 // Each campaign has a worker that is killed, or stopped past its lease, at one moment of

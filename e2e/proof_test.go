@@ -54,7 +54,7 @@ func soldWitnessed(s *fleet.System) (campaign string, bought uuid.UUID, frozen d
 	s.T.Helper()
 	draft := fleet.CampaignBody(3)
 	draft["policies"] = map[string]any{"beacon": true, "witness": true}
-	made := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", nil, draft)
+	made := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", map[string]string{"Idempotency-Key": uuid.NewString()}, draft)
 	if made.Status != http.StatusCreated {
 		s.T.Fatal(made, string(made.Body))
 	}
@@ -62,7 +62,7 @@ func soldWitnessed(s *fleet.System) (campaign string, bought uuid.UUID, frozen d
 	if status, _, _ := stranger(s, path+"/draw"); status != http.StatusNotFound {
 		s.T.Errorf("a stranger sees a draft: %d", status)
 	}
-	if published := s.Do(0, s.Operator, http.MethodPost, path+"/publish", nil, nil); published.Status != http.StatusOK {
+	if published := s.Do(0, s.Operator, http.MethodPost, path+"/publish", map[string]string{"Idempotency-Key": uuid.NewString()}, nil); published.Status != http.StatusOK {
 		s.T.Fatal(published, string(published.Body))
 	}
 	if status, body, _ := stranger(s, path+"/draw/proof"); status != http.StatusConflict {

@@ -144,7 +144,9 @@ func TestTheGuideSaysWhoMayDoWhat(t *testing.T) {
 	}
 	for _, o := range d.Operations {
 		want := "anybody"
-		if len(o.Roles) > 0 {
+		if o.Open {
+			want = "anybody, once it is published"
+		} else if len(o.Roles) > 0 {
 			order := []string{"operator", "app", "user", "viewer"}
 			want = strings.Join(slices.DeleteFunc(order, func(role string) bool { return !slices.Contains(o.Roles, role) }), ", ")
 		}
