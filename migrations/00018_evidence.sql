@@ -4,6 +4,10 @@
 -- and none waits long for a lock.
 SET LOCAL lock_timeout = '3s';
 
+-- The strongest lock first, in the order of locks: whoever has locked a campaign's row goes
+-- on, and no lock is made stronger while others wait for it.
+LOCK TABLE campaigns, commitments, freezes, draws IN ACCESS EXCLUSIVE MODE;
+
 -- The secrets of campaigns, encrypted with draw.secret_key. Commitments never change; what
 -- a secret is encrypted with does.
 CREATE TABLE draw_secrets (
@@ -24,6 +28,26 @@ CREATE TRIGGER commitments_keep_their_secret AFTER INSERT ON commitments
     FOR EACH ROW WHEN (NEW.sealed_secret IS NOT NULL) EXECUTE FUNCTION keep_draw_secret();
 ALTER TABLE commitments ALTER COLUMN sealed_secret DROP NOT NULL;
 INSERT INTO draw_secrets (campaign_id, sealed) SELECT campaign_id, sealed_secret FROM commitments;
+
+-- Processes of the release before know no beacon, witness or end in the rules: they would
+-- publish a campaign without what its policies promise.
+-- +goose StatementBegin
+CREATE FUNCTION commitments_keep_their_policies() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    asked json;
+BEGIN
+    SELECT policies INTO asked FROM campaigns WHERE id = NEW.campaign_id;
+    IF asked ->> 'beacon' = 'true' AND NEW.rules::jsonb -> 'beacon' = 'null'
+       OR asked ->> 'witness' = 'true' AND NOT NEW.rules::jsonb ? 'witness'
+       OR asked ->> 'unsold' = 'draw' AND NOT NEW.rules::jsonb ? 'unsold' THEN
+        RAISE EXCEPTION 'campaign %: its rules lack what its policies say; publish it at a process of the present release', NEW.campaign_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'commitments_keep_their_policies';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER commitments_keep_their_policies BEFORE INSERT ON commitments
+    FOR EACH ROW EXECUTE FUNCTION commitments_keep_their_policies();
 
 -- The only change of a commitment: it loses the copy of its secret, when that is encrypted
 -- anew in draw_secrets.
@@ -211,6 +235,23 @@ CREATE TRIGGER witness_tokens_are_immutable BEFORE UPDATE OR DELETE ON witness_t
 CREATE TRIGGER witness_tokens_are_not_truncated BEFORE TRUNCATE ON witness_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- +goose Down
+-- The release before would draw without the beacon that the rules name, with a secret that
+-- the freeze record has published.
+-- +goose StatementBegin
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM commitments c JOIN campaigns g ON g.id = c.campaign_id
+               WHERE g.state IN ('active', 'drawing')
+                 AND (c.rules::jsonb -> 'beacon' <> 'null' OR c.rules::jsonb ? 'unsold' OR c.rules::jsonb ? 'witness')) THEN
+        RAISE EXCEPTION 'campaigns with a beacon, a witness or an end in their rules are not drawn yet: the release before cannot keep these rules';
+    END IF;
+    IF EXISTS (SELECT FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id WHERE c.state = 'drawing' AND f.campaign_id IS NULL) THEN
+        RAISE EXCEPTION 'campaigns are drawing and not frozen yet: the release before cannot freeze them';
+    END IF;
+END $$;
+-- +goose StatementEnd
+DELETE FROM positions WHERE campaign_id IN (SELECT campaign_id FROM position_fills);
+DROP TRIGGER commitments_keep_their_policies ON commitments;
+DROP FUNCTION commitments_keep_their_policies;
 DROP TRIGGER draws_at_is_bound ON campaigns;
 DROP FUNCTION draws_at_is_bound;
 ALTER TABLE campaigns DROP COLUMN draws_at;

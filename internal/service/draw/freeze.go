@@ -175,7 +175,7 @@ func (a *attempt) noteLatest(ctx context.Context) {
 	if a.options.Beacon == nil {
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, latestPatience)
+	asking, cancel := context.WithTimeout(ctx, min(latestPatience, a.patience()))
 	latest, err := a.options.Beacon.Latest(asking, a.chain)
 	cancel()
 	if err == nil {

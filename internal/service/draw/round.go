@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/store/evidence"
@@ -47,7 +48,9 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round, err error) {
 	err = errNoBeacon
 	if a.options.Beacon != nil {
-		round, err = a.options.Beacon.Round(ctx, a.chain, number)
+		asking, cancel := context.WithTimeout(ctx, a.patience())
+		round, err = a.options.Beacon.Round(asking, a.chain, number)
+		cancel()
 	}
 	if err == nil && round.Number != number {
 		err = fmt.Errorf("asked for round %d, got round %d: %w", number, round.Number, beacon.ErrSignature)
@@ -65,6 +68,10 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round,
 	a.hit("draw.fetched")
 	return round, nil
 }
+
+// patience bounds one question to relays or authorities: an attempt has time left to store
+// the answer, or to say that there was none.
+func (d *Drawer) patience() time.Duration { return d.limit / 4 }
 
 // notServed is the wait for a round that is due, and that nobody has given.
 func (a *attempt) notServed(ctx context.Context, number uint64, reason error) error {

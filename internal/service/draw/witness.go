@@ -39,7 +39,7 @@ func (a *attempt) witness(ctx context.Context) error {
 	}
 	silent := errNoWitness
 	if a.options.Witness != nil {
-		asking, cancel := context.WithTimeout(ctx, last.Sub(now))
+		asking, cancel := context.WithTimeout(ctx, min(last.Sub(now), a.patience()))
 		var stamped []Token
 		stamped, silent = a.options.Witness.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record))
 		cancel()

@@ -81,7 +81,7 @@ func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles
 	var ref job.Ref
 	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID}, func() error {
 		last := len(bundles) - 1
-		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs {
+		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs || kind == job.KindDraw { // a draw waits by itself
 			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
