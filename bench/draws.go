@@ -148,12 +148,15 @@ func readProof(ctx context.Context, c *api.Client, id uuid.UUID) error {
 // own. It does what sales do to the tables the draw reads, and nothing about jobs.
 func sellAllButOne(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		for _, statement := range []string{`SET LOCAL statement_timeout = 0`, `CREATE TEMPORARY TABLE sold ON COMMIT DROP AS
+			SELECT campaign_id, layer, col, price, gen_random_uuid() AS id, gen_random_uuid() AS job FROM positions WHERE rank > 0`} {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("sellAllButOne: %w", err)
+			}
+		}
 		var b pgx.Batch
-		b.Queue(`SET LOCAL statement_timeout = 0`)
-		b.Queue(`CREATE TEMPORARY TABLE sold ON COMMIT DROP AS
-			SELECT campaign_id, layer, col, price, gen_random_uuid() AS id, gen_random_uuid() AS job FROM positions WHERE rank > 0`)
 		b.Queue(`INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, state, result, attempts, accepted_at, finished_at, expires_at, purchase_id)
-			SELECT job, 'bench', job::text, sha256('bench'), 'purchase', campaign_id, 'buyer-' || id, '{}', 'succeeded', '{}', 1, now(), now(), now() + interval '1 day', id FROM sold`)
+			SELECT job, 'bench', job::text, sha256('bench'), 'purchase', campaign_id, 'buyer-' || id, '{}', 'succeeded', jsonb_build_object('purchase_id', id), 1, now(), now(), now() + interval '1 day', id FROM sold`)
 		b.Queue(`INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, nonce, state, completed_at)
 			SELECT id, campaign_id, 'buyer-' || id, job, price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp() FROM sold`)
 		b.Queue(`INSERT INTO purchase_items (purchase_id, layer, col, price) SELECT id, layer, col, price FROM sold`)

@@ -87,19 +87,17 @@ func (c Chain) Hash() [sha256.Size]byte {
 // RoundAt returns the newest round that is due at t: floor((t − genesis) / period) + 1, or
 // 0 before the genesis.
 func (c Chain) RoundAt(t time.Time) uint64 {
-	since := t.Sub(time.Unix(c.GenesisTime, 0))
+	since := t.Unix() - c.GenesisTime // whole seconds, and a Duration ends after 292 years
 	if since < 0 {
 		return 0
 	}
-	return uint64(since/c.period()) + 1 //nolint:gosec // it is not negative
+	return uint64(since/int64(c.PeriodS)) + 1 //nolint:gosec // it is not negative
 }
 
 // DueAt returns when a round is due. Round 0 is never due.
 func (c Chain) DueAt(round uint64) time.Time {
 	return time.Unix(c.GenesisTime+int64(round-1)*int64(c.PeriodS), 0) //nolint:gosec // rounds stay far below 2^63
 }
-
-func (c Chain) period() time.Duration { return time.Duration(c.PeriodS) * time.Second }
 
 // Verify returns the round of a number if signature is the chain's, or ErrSignature. It
 // takes about 10 ms.

@@ -91,10 +91,12 @@ func (r Rules) Check(campaignID uuid.UUID) error {
 	case len(r.Witness) > 0 && r.Beacon == nil:
 		return errors.New("the rules name witnesses, but no beacon")
 	}
-	for i, authority := range r.Witness {
-		if slices.Contains(r.Witness[:i], authority) {
+	named := make(map[Hash]bool, len(r.Witness))
+	for _, authority := range r.Witness {
+		if named[authority] {
 			return fmt.Errorf("the rules name the authority %s twice", authority)
 		}
+		named[authority] = true
 	}
 	if err := r.checkLayers(); err != nil {
 		return err

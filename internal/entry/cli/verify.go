@@ -106,7 +106,7 @@ func printVerified(out io.Writer, r verify.Report) {
 		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
 	for _, w := range r.Won {
-		say(out, "\nThis purchase has won prize %d, %s, with position %d/%d.", w.Prize, w.Name, w.Layer, *w.Column)
+		say(out, "\nThis purchase has won prize %d, %s, with position %d/%d.", w.Prize, cell(&w.Name), w.Layer, *w.Column)
 	}
 	if !r.OK {
 		return

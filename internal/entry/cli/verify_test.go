@@ -109,7 +109,7 @@ func TestVerifyEndsWithOneWhenAProofDoesNotHold(t *testing.T) {
 		{[]string{"verify", changed, "--json"}, `"name":"trust","status":"failed"`},
 		{[]string{"verify", purchase}, "failed    form"},
 		{[]string{"verify", proof, "--purchase", proof}, "failed    purchase-form"},
-		{[]string{"verify", proof, "--against", other}, "cannot both be honest"},
+		{[]string{"verify", proof, "--against", other}, "at most one of them is the campaign's"},
 	} {
 		out, errs, status := run(c.args...)
 		if status != 1 || !strings.Contains(out, c.want) || !strings.Contains(errs, "the proof does not hold") || strings.Contains(out, "What this proof shows") {

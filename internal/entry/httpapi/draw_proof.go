@@ -25,15 +25,30 @@ const forever = "public, max-age=31536000, immutable"
 type proofs struct {
 	service *proof.Service
 	open    *slots.Slots
+	lane    *slots.Slots // of these, for strangers: they leave places to who has a key
 	ended   *prometheus.CounterVec
 }
 
 func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
-	p := &proofs{service: service, open: slots.New("proofs", most),
+	p := &proofs{service: service, open: slots.New("proofs", most), lane: slots.New("proofs without a key", max(1, most/2)),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
 			Help: "Proof documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the sold list is not the frozen one."}, []string{"outcome"})}
 	registry.MustRegister(p.ended)
 	return p
+}
+
+// enter takes a place for a caller.
+func (p *proofs) enter(who caller, most int) (release func(), err error) {
+	place, err := p.open.Acquire(who.client, most)
+	if err != nil || who.role != stranger {
+		return place, err
+	}
+	leave, err := p.lane.Acquire(who.client, most)
+	if err != nil {
+		place()
+		return nil, err
+	}
+	return func() { leave(); place() }, nil
 }
 
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
@@ -51,7 +66,7 @@ func (s handlers) GetDrawProof(ctx context.Context, r contract.GetDrawProofReque
 	if answer.tagged.unchanged {
 		return answer, nil
 	}
-	answer.release, err = s.proofs.open.Acquire(who.client, s.settings.Proofs.MaxPerCaller)
+	answer.release, err = s.proofs.enter(who.caller, s.settings.Proofs.MaxPerCaller)
 	return answer, err
 }
 

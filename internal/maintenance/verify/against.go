@@ -24,7 +24,8 @@ func newDigest(r io.Reader) digest {
 }
 
 // against compares with another proof document. Documents carry no signature of whoever
-// publishes them, so what differs convicts only whom both came from.
+// publishes them, and once the secret is out anybody can write one that holds. So what differs
+// shows only that one of them is not the campaign's.
 func (r *Report) against(d *document, first digest, from io.Reader, o Options) error {
 	if d == nil {
 		r.add(fairdraw.CheckAgainst, notMade("it needs the document"))
@@ -49,8 +50,11 @@ func compare(d, other *document, report Report, same bool) outcome {
 		return failed("the other is of campaign %s, and says nothing about this one", other.CampaignID)
 	case !report.holds():
 		return failed("the other differs in %s, and does not hold by itself (%s)", differences(d, other), strings.Join(report.Failed(), ", "))
+	case differences(d, other) == "witness":
+		return failed("the other differs in its tokens alone: it has the same record and the same winners. Anybody can leave a token out")
 	default:
-		return failed("the other differs in %s, and both hold by themselves: they cannot both be honest. If both came from the operator, they convict it", differences(d, other))
+		return failed("the other differs in %s, and both hold by themselves: at most one of them is the campaign's. Neither is signed, and once the secret is public anybody can write one. "+
+			"The one whose freeze_hash the operator showed before the draw is the campaign's; if it showed both, it made two", differences(d, other))
 	}
 }
 

@@ -11,8 +11,9 @@ func meaning(d *document) (shows, remains []string) {
 	}
 	remains = []string{
 		"Whether the list has every purchase: a buyer sees it with the proof of its own purchase (--purchase).",
-		"Whether this is the only document of the campaign. Keep what you were shown, and compare (--against). " +
-			"Two that differ and came from the operator convict it; after its database was restored from a backup, that happens, too, and it owes an explanation.",
+		"Who made this document. It is not signed, and once the secret is public anybody can write another one that holds, with another list. " +
+			"Compare its commitment with the one that was published before the sale, and its freeze hash with the one that was shown before the draw.",
+		"Whether the operator made only one. If it showed you two freeze hashes for one campaign, it made two. That also happens when its database was restored from a backup; it owes an explanation either way.",
 	}
 	if d.rules.Beacon == nil {
 		remains = append(remains, "With trust in the operator alone: it chose the secret, and could try many before it published one. "+
@@ -25,7 +26,7 @@ func meaning(d *document) (shows, remains []string) {
 	if len(d.Witness) > 0 {
 		shows = append(shows, fmt.Sprintf("%d independent authorities saw the freeze record before the round was due: the list, the secret and the choice of the round are older than the randomness.", len(d.Witness)))
 		remains = append(remains, "A witness shows that this record existed in time, not that it was the only one: an operator could have several records witnessed and keep the one whose outcome suits. "+
-			"It had to show one of them to all from the freeze on; whoever saw another one has two that convict.")
+			"Nor does it show who made the record: the secret is public from the freeze on, and an authority stamps for anybody. What counts is the record that the operator showed to all before the round was due.")
 		return shows, remains
 	}
 	remains = append(remains, "The proof is unwitnessed: only the operator's word, and whoever saw the freeze record in time, say that the record is older than the round. "+

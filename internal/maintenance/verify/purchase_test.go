@@ -108,7 +108,7 @@ func TestTwoDocumentsOfOneCampaignMustBeTheSame(t *testing.T) {
 		ok    bool
 	}{
 		"the same":              {document, "byte for byte", true},
-		"two that both hold":    {second.text(t), "cannot both be honest", false},
+		"two that both hold":    {second.text(t), "at most one of them is the campaign's", false},
 		"one that does not":     {m.text(t, func(p *fairdraw.Proof) { p.Trust = "me" }), "differs in trust, and does not hold by itself (trust)", false},
 		"of another campaign":   {stranger.text(t), "says nothing about this one", false},
 		"no document":           {[]byte("{}"), "is no proof document", false},

@@ -2,6 +2,8 @@ package verify
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -45,6 +47,17 @@ func (r Report) Failed() (names []string) {
 	return names
 }
 
+// shown is a text of a document as it may stand on a terminal: a false document must not
+// move the cursor over what was found.
+func shown(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
 // outcome is how a check ended, and why.
 type outcome struct {
 	status Status
@@ -58,7 +71,7 @@ func notMade(format string, args ...any) outcome {
 }
 
 func (r *Report) add(name string, o outcome) {
-	r.Checks = append(r.Checks, Check{name, o.status, o.words})
+	r.Checks = append(r.Checks, Check{name, o.status, shown(o.words)})
 }
 
 // holds tells whether all checks so far are ok.

@@ -74,7 +74,7 @@ export function commitment(d) {
   const rulesHash = sha256(utf8(encode(d.rules)));
   const found = sha256(concat(utf8(version + " commit\0"), unhex(d.campaign_id), rulesHash, unhex(d.secret)));
   if (hex(found) !== d.commitment) fail(`rules and secret give ${hex(found)}, and the commitment is ${d.commitment}`);
-  return "Rules and secret are those that were committed to before the sale.";
+  return `Rules and secret are those that were committed to before the sale, if ${d.commitment} was published then.`;
 }
 
 export function soldList(d) {
@@ -104,7 +104,7 @@ export function root(d, _, progress) {
   if (d.sold.tooLarge >= 0) fail(`line ${d.sold.tooLarge} has a number that does not fit into a leaf`);
   const found = hex(rootOf(d.sold, progress));
   if (found !== d.root) fail(`the list has the root ${found}, and the document says ${d.root}`);
-  return `The Merkle tree over ${count(d.sold.length, "line")} has the root that was frozen.`;
+  return `The Merkle tree over ${count(d.sold.length, "line")} has the root that the document states.`;
 }
 
 export function freezeTime(d) {
@@ -121,7 +121,7 @@ export function freezeHash(d) {
   });
   const found = hex(sha256(utf8(`${version} freeze\0${record}`)));
   if (found !== d.freeze_hash) fail(`the freeze record has the hash ${found}, and the document says ${d.freeze_hash}`);
-  return "The freeze record, made from this document, has the hash that it states.";
+  return "The freeze record, made from this document, has the hash that it states. Compare it with the one that was shown before the draw.";
 }
 
 export function chain(d, { chainHashes }) {

@@ -6,7 +6,8 @@ export function meaning(document) {
   const open = [
     "Who bought. The operator may have bought as well.",
     "That no buyer was left out: that is for each buyer to see, with a proof of purchase.",
-    "That there is no other proof. Two different proofs, or freeze records, of one campaign convict the operator: keep what you have seen.",
+    "Who made this document. It is not signed, and once the secret is public anybody can write another one that holds. Compare its commitment with the one from before the sale, and the hash of its freeze record with the one that was shown before the draw.",
+    "That the operator made only one record. If it showed you two for one campaign, it made two; after a restored backup that happens, too, and it owes an explanation.",
   ];
   if (!beacon) {
     shows.push("Nothing changed after the list was frozen.");

@@ -11,10 +11,13 @@ const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4"
 const contentType = "1.2.840.113549.1.9.3", messageDigest = "1.2.840.113549.1.9.4";
 const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = "1.2.840.113549.1.9.16.2.47";
 
+const longest = 65536; // bytes of a token
+
 // checkToken returns {authority, time, accuracy} of a token over a SHA-256 hash: authority is the
 // hash of the root certificate, one of roots (both hex); time and accuracy are in microseconds.
 // It throws a TokenError, or an UnknownError for what it cannot check.
 export function checkToken(der, digest, roots) {
+  if (der.length > longest) throw new TokenError(`it has more than ${longest} bytes`);
   const { content, certificates, signer } = readSignedData(der);
   const certificate = certificates.find((c) => signer.isBy(c));
   if (!certificate) throw new TokenError("it does not hold its signer's certificate");
@@ -36,7 +39,7 @@ function readSignedData(der) {
   outer.end();
   const list = new List(wrapped.take(), "the signed data");
   wrapped.end();
-  list.take(tags.integer);
+  if (integer(list.take(tags.integer)) > 0x7fffffffn) throw new TokenError("its version is none");
   list.take(tags.set);
   const encapsulated = new List(list.take(), "the content");
   if (oid(encapsulated.take()) !== tstInfo) throw new TokenError("it is not a timestamp");
@@ -44,7 +47,7 @@ function readSignedData(der) {
   const content = explicit.take(tags.octets).content;
   explicit.end();
   encapsulated.end();
-  const certificates = (list.optional(0xa0)?.children() ?? []).filter((c) => c.is(tags.sequence)).map(readCertificate);
+  const certificates = (list.optional(0xa0)?.children() ?? []).map(readCertificate); // throws for what is no certificate
   list.optional(0xa1); // lists of revoked certificates
   const signers = list.take(tags.set).children();
   list.end();
@@ -54,7 +57,7 @@ function readSignedData(der) {
 
 function readSigner(node) {
   const list = new List(node, "the signer");
-  list.take(tags.integer);
+  integer(list.take(tags.integer));
   const name = list.take();
   const digest = algorithm(list.take());
   const attributes = list.take(0xa0);

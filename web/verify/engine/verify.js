@@ -58,7 +58,7 @@ export function verify(proof, { purchase = null, chainHashes = [], progress = ()
     verdict: verdictOf(results),
     checks: results,
     campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,
-    purchase: mine && ok("purchase-campaign", "inclusion", "winners") ? outcomeOf(mine, document) : null,
+    purchase: mine && verdictOf(results) === "verified" ? outcomeOf(mine, document) : null,
   };
 }
 

@@ -93,8 +93,8 @@ function showFacts(campaign) {
   byID("facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
-function showWinners({ campaign, checks }) {
-  const sound = checks.find((c) => c.name === "winners").status === "ok";
+function showWinners({ campaign, verdict }) {
+  const sound = verdict === "verified";
   byID("drawn").hidden = !campaign || campaign.winners.length === 0;
   if (byID("drawn").hidden) return;
   byID("winners-title").textContent = sound ? "Winners" : "Winners that the document states (not verified)";
