@@ -598,6 +598,9 @@ type Draw struct {
 
 	// Waiting What the draw waits for; null when it waits for nothing.
 	Waiting *DrawWait `json:"waiting"`
+
+	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
+	Rules json.RawMessage `json:"rules"`
 }
 
 // DrawProgress How far the draw of a sold-out campaign is.

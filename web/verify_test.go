@@ -75,6 +75,17 @@ func TestAPurchaseLearnsWhatItWon(t *testing.T) {
 	}
 }
 
+// Nobody is told that it took part or won by a document that does not hold.
+func TestNobodyIsToldOfAPrizeByAFalseDocument(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	proof, purchase := draw{layers: []int{4}, prizes: prizes(1, 4)}.proof(t, 1)
+	wrong := changed(t, proof, func(d map[string]any) { d["trust"] = "beacon" })
+	if r := p.verify(wrong, purchase); r.Verdict == "verified" || len(r.Purchase) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Each document has one thing wrong, and the check that is for it says so.
 func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 
 // maxMember bounds what one member of a document, except its list of sold positions, may
 // take in memory, in bytes: a document comes from anywhere.
-const maxMember = 64 << 20
+const maxMember = 16 << 20
 
 // proofMembers are the members of a proof document in canonical order.
 var proofMembers = []string{

@@ -56,7 +56,17 @@ func judge(t *testing.T, script, file string, chain *Hash) (v verdict, passed bo
 	if n := len(v["ok"]) + len(v["failed"]) + len(v["not-made"]); n != 15 {
 		t.Fatalf("%s: %d checks: %v", file, n, v)
 	}
-	return v, err == nil
+	want := 0
+	switch {
+	case len(v["failed"]) > 0:
+		want = 1
+	case len(v["not-made"]) > 0:
+		want = 3
+	}
+	if got := command.ProcessState.ExitCode(); got != want {
+		t.Errorf("%s: status %d, want %d: %v", file, got, want, v)
+	}
+	return v, len(v["failed"]) == 0
 }
 
 func index(t *testing.T) (v proofVectors) {

@@ -46,7 +46,7 @@ func (i Instant) MarshalJSON() ([]byte, error) { return []byte(`"` + i.String() 
 // UnmarshalJSON takes what MarshalJSON returns, and no other spelling.
 func (i *Instant) UnmarshalJSON(text []byte) error {
 	t, err := time.Parse(`"`+instantLayout+`"`, string(text))
-	if err != nil || `"`+t.Format(instantLayout)+`"` != string(text) {
+	if err != nil || t.Year() < 1 || `"`+t.Format(instantLayout)+`"` != string(text) {
 		return fmt.Errorf("%s is no time such as %q", text, instantLayout)
 	}
 	i.Time = t.UTC()

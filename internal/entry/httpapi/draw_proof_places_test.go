@@ -1,44 +1,37 @@
-//go:build failpoint
-
-package httpapi_test
+package httpapi
 
 import (
-	"net/http"
 	"testing"
 
-	"triprize/internal/platform/failpoint"
-	"triprize/internal/testkit/fleet"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/fault"
 )
 
-// While as many proofs are sent as may be, others are told to come back; everything else
-// goes on.
-func TestFewProofsAreSentAtOnce(t *testing.T) { //nolint:paralleltest // the failpoint is everybody's
-	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_PROOFS_MAX_OPEN=2", "TRIPRIZE_PROOFS_MAX_PER_CALLER=1"}})
-	path, _ := drawnCampaign(s)
-	arrived, goOn := make(chan struct{}, 2), make(chan struct{})
-	defer failpoint.Set("httpapi.proof", "", func() { arrived <- struct{}{}; <-goOn })()
-	sent := make(chan error, 2)
-	read := func(header map[string]string) {
-		_, _, err := plain(t, http.MethodGet, s.URLs[0]+path+"/proof", header)
-		sent <- err
-	}
-	go read(nil)
-	<-arrived
-	if a := s.Do(0, "", http.MethodGet, path+"/proof", nil, nil); a.Status != http.StatusTooManyRequests || a.Header.Get("Retry-After") == "" {
-		t.Errorf("a second one from this address: %v", a)
-	}
-	go read(map[string]string{"Authorization": "Bearer " + s.App})
-	<-arrived
-	if a := s.Do(0, s.Operator, http.MethodGet, path+"/proof", nil, nil); a.Status != http.StatusServiceUnavailable || a.Refusal() != "overloaded" || a.Header.Get("Retry-After") == "" {
-		t.Errorf("a third one: %v", a)
-	}
-	if a := s.Do(0, "", http.MethodGet, path, nil, nil); a.Status != http.StatusOK {
-		t.Errorf("the draw itself: %v", a)
-	}
-	close(goOn)
-	for range 2 {
-		if err := <-sent; err != nil {
-			t.Error(err)
+// However many strangers read proofs slowly, from however many addresses, half of the
+// places are left to who has a key.
+func TestStrangersLeaveHalfOfTheProofsToWhoHasAKey(t *testing.T) {
+	t.Parallel()
+	p := newProofs(nil, 4, prometheus.NewRegistry())
+	var leave []func()
+	for _, address := range []string{"a", "b", "c", "d"} {
+		release, err := p.enter(caller{role: stranger, client: address}, 2)
+		if len(leave) < 2 {
+			if err != nil {
+				t.Fatal(address, err)
+			}
+			leave = append(leave, release)
+		} else if fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("a further stranger: %v", err)
 		}
+	}
+	for range 2 {
+		if _, err := p.enter(caller{role: operator, client: "ops"}, 2); err != nil {
+			t.Errorf("who has a key: %v", err)
+		}
+	}
+	leave[0]()
+	if _, err := p.enter(caller{role: stranger, client: "e"}, 2); err != nil {
+		t.Errorf("when one is gone: %v", err)
 	}
 }

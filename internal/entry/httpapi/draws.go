@@ -94,7 +94,7 @@ func drawJSON(now proof.State) contract.Draw {
 	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Witnesses: []contract.Witness{},
 		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
 	if now.Commitment != nil {
-		d.Commitment, d.Trust = hexOf(now.Commitment), &now.Trust
+		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
 	}
 	if now.Freeze != nil {
 		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)

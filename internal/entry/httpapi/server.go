@@ -180,7 +180,7 @@ func (s *Server) openToStrangers(registry *prometheus.Registry) {
 	s.sending, s.cutOff = context.WithCancel(context.Background())
 	s.draws = newDrawsCache(s.db, s.settings.API.RequestTimeout)
 	s.proofs = newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, registry)
-	s.strangers = newStrangers()
+	s.strangers = newStrangers(s.settings.Limits.AddressRate)
 }
 
 // Run listens until ctx ends. It then finishes the requests in flight, within the

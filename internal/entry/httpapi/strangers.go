@@ -14,7 +14,7 @@ import (
 // clients find most of the connections to Postgres free.
 const (
 	strangersWaiting   = 256 // at once, with those that are served
-	strangersOfAddress = 16  // of these
+	strangersOfAddress = 16  // of these, if addresses have a rate: without one, all may have the address of a proxy
 	strangersServed    = 2   // at once
 	strangersPatience  = 2 * time.Second
 )
@@ -22,17 +22,23 @@ const (
 // strangers bounds how many requests without a credential are served at once. It has
 // nothing to do with how often they may come: that is a rate limit.
 type strangers struct {
-	waiting *slots.Slots
-	served  *semaphore.Weighted
+	waiting   *slots.Slots
+	ofAddress int
+	served    *semaphore.Weighted
 }
 
-func newStrangers() *strangers {
-	return &strangers{waiting: slots.New("requests without a key", strangersWaiting), served: semaphore.NewWeighted(strangersServed)}
+// newStrangers returns the bounds; rate is limits.address_rate.
+func newStrangers(rate int) *strangers {
+	s := &strangers{waiting: slots.New("requests without a key", strangersWaiting), ofAddress: strangersOfAddress, served: semaphore.NewWeighted(strangersServed)}
+	if rate == 0 {
+		s.ofAddress = strangersWaiting
+	}
+	return s
 }
 
 // enter waits for a place. The Error is rate-limited or overloaded.
 func (s *strangers) enter(ctx context.Context, address string) (leave func(), err error) {
-	release, err := s.waiting.Acquire(address, strangersOfAddress)
+	release, err := s.waiting.Acquire(address, s.ofAddress)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 func TestFewStrangersAreServedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStrangers()
+		s := newStrangers(1)
 		var leave []func()
 		for range strangersServed {
 			one, err := s.enter(context.Background(), "a")

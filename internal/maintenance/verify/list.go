@@ -96,11 +96,11 @@ func (d *document) checkWinners() outcome {
 	if d.Beacon != nil {
 		randomness = d.Beacon.Randomness[:]
 	}
+	if n := len(d.rules.Prizes); n != len(d.Winners) { // before the selection, which may take long
+		return failed("there are %d prizes, and the document has %d", n, len(d.Winners))
+	}
 	entropy := fairdraw.Entropy(d.Secret[:], d.CampaignID, d.Root, randomness)
 	want := fairdraw.Winners(fairdraw.Select(d.rules.Prizes, d.sold, fairdraw.NewStream(entropy)))
-	if len(want) != len(d.Winners) {
-		return failed("there are %d prizes, and the document has %d", len(want), len(d.Winners))
-	}
 	awarded := 0
 	for i, w := range want {
 		if !reflect.DeepEqual(w, d.Winners[i]) {

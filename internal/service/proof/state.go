@@ -17,6 +17,7 @@ import (
 type State struct {
 	Campaign   campaign.Campaign
 	Commitment *fairdraw.Hash // nil before publication
+	Rules      []byte         // canonical JSON; nil before publication
 	Trust      string         // that the rules allow; empty before publication
 	Progress   evidence.Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
@@ -39,6 +40,7 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
 		return s, fmt.Errorf("proof.StateOf(%s): the rules: %w", id, err)
 	}
+	s.Rules = bound.Rules
 	commitment := fairdraw.Hash(bound.Commitment)
 	s.Commitment, s.Trust = &commitment, fairdraw.TrustOperator
 	if rules.Beacon != nil {

@@ -14,6 +14,10 @@ import (
 // MaxName bounds the names of campaigns and prizes, in characters.
 const MaxName = 200
 
+// MaxPrizes bounds the prizes of a campaign: all of them stand in its rules, and in the
+// proof of its draw, which others must be able to read.
+const MaxPrizes = 10_000
+
 // Bounds are the limits an installation sets.
 type Bounds struct {
 	MaxBaseLength int
@@ -92,6 +96,7 @@ func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
 		bad("/layers", "must have every layer 1 to %d once; there are %d", d.BaseLength, len(d.Layers))
 		return
 	}
+	prizes := 0
 	for i, layer := range d.Layers {
 		at := "/layers/" + strconv.Itoa(i)
 		if layer.Layer != i+1 {
@@ -109,7 +114,11 @@ func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
 				break
 			}
 			left -= prize.Count
+			prizes += prize.Count
 		}
+	}
+	if prizes > MaxPrizes {
+		bad("/layers", "must have %d prizes at most; there are %d", MaxPrizes, prizes)
 	}
 }
 

@@ -136,6 +136,27 @@ func TestTheLayersOfADraftAreChecked(t *testing.T) {
 	}
 }
 
+func TestACampaignHasNoMorePrizesThanOthersCanRead(t *testing.T) {
+	t.Parallel()
+	d := fixture.Draft(150)
+	wide := campaign.Bounds{MaxBaseLength: 150, MinPrice: 1}
+	left := campaign.MaxPrizes
+	for i := range d.Layers {
+		n := min(i+1, left)
+		d.Layers[i].Prizes, left = nil, left-n
+		if n > 0 {
+			d.Layers[i].Prizes = []campaign.PrizeGroup{{Name: "A prize", Count: n}}
+		}
+	}
+	if err := d.Check(wide); err != nil {
+		t.Errorf("as many as there may be: %v", err)
+	}
+	d.Layers[149].Prizes = []campaign.PrizeGroup{{Name: "A prize", Count: 1}}
+	if got := pointersOf(t, d.Check(wide)); got != "/layers" {
+		t.Errorf("one more: %q", got)
+	}
+}
+
 func TestATriangleHasAsManyPositionsAsItsLayersTogether(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[int]int{3: 6, 4: 10, 50: 1275, 1000: 500_500} {

@@ -4,7 +4,7 @@ export function microseconds(text) {
   const found = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{6})Z$/.exec(text);
   if (!found) return null;
   const milliseconds = Date.parse(found[1] + "Z");
-  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== found[1] + ".000Z") return null; // such as 31 February
+  if (found[1].startsWith("0000") || Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== found[1] + ".000Z") return null; // such as 31 February
   return BigInt(milliseconds) * 1000n + BigInt(found[2]);
 }
 
