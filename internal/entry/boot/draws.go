@@ -35,8 +35,8 @@ func (p *Process) draws() (asked draw.Options, closeAll func(), err error) {
 type witnesses struct{ client *timestamp.Client }
 
 // Stamp returns the tokens of those that answered, and why the others did not.
-func (w witnesses) Stamp(ctx context.Context, digest fairdraw.Hash) ([]draw.Token, error) {
-	stamped, err := w.client.Stamp(ctx, digest)
+func (w witnesses) Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]draw.Token, error) {
+	stamped, err := w.client.Stamp(ctx, digest, authorities)
 	tokens := make([]draw.Token, len(stamped))
 	for i, t := range stamped {
 		tokens[i] = draw.Token{Authority: t.Authority, DER: t.DER, GenTime: t.GenTime, Accuracy: t.Accuracy}

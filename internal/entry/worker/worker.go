@@ -74,6 +74,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		draining: make(chan struct{}),
 	}
 	draws.EndSale = w.endSale
+	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
@@ -109,6 +110,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if w.cards != nil {
 			w.cards.endCalls()
 		}
+		w.drawer.EndQuestions()
 		close(w.draining)
 		server.Shutdown()
 	}

@@ -139,7 +139,7 @@ func (m *made) tokens(t testing.TB, digest fairdraw.Hash) [][]byte {
 	}
 	client, err := timestamp.New(config.Witness{Authorities: strings.Join(list, ","), Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 	must(t, err)
-	tokens, err := client.Stamp(t.Context(), digest)
+	tokens, err := client.Stamp(t.Context(), digest, client.Authorities())
 	must(t, err)
 	slices.SortFunc(tokens, func(a, b timestamp.Token) int { return bytes.Compare(a.Authority[:], b.Authority[:]) })
 	der := make([][]byte, len(tokens))

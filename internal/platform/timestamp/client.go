@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,14 +122,19 @@ func (c *Client) Authorities() []fairdraw.Hash {
 	return roots
 }
 
-// Stamp asks all authorities at once for a token over a digest. It returns the tokens that
-// Check accepts, and why the others gave none. Both may be there.
-func (c *Client) Stamp(ctx context.Context, digest fairdraw.Hash) ([]Token, error) {
-	tokens := make([]Token, len(c.authorities))
-	failed := make([]error, len(c.authorities))
+// Stamp asks authorities, named by their roots, all at once for a token over a digest. It
+// returns the tokens that Check accepts, and why the others gave none. Both may be there.
+func (c *Client) Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]Token, error) {
+	tokens := make([]Token, len(authorities))
+	failed := make([]error, len(authorities))
 	var all sync.WaitGroup
-	for i, a := range c.authorities {
-		all.Go(func() { tokens[i], failed[i] = c.stampBy(ctx, a, digest) })
+	for i, root := range authorities {
+		at := slices.IndexFunc(c.authorities, func(a authority) bool { return a.root == root })
+		if at < 0 {
+			failed[i] = fmt.Errorf("timestamp.Stamp: the settings have no authority with the root %x", root[:])
+			continue
+		}
+		all.Go(func() { tokens[i], failed[i] = c.stampBy(ctx, c.authorities[at], digest) })
 	}
 	all.Wait()
 	got := make([]Token, 0, len(tokens))

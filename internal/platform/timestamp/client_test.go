@@ -36,9 +36,15 @@ func client(t *testing.T, registry prometheus.Registerer, timeout time.Duration,
 	return c
 }
 
+// stampBy asks all authorities of a client.
+func stampBy(t *testing.T, c *timestamp.Client) ([]timestamp.Token, error) {
+	t.Helper()
+	return c.Stamp(t.Context(), digest, c.Authorities())
+}
+
 func stamp(t *testing.T, a *tsa.Authority) timestamp.Token {
 	t.Helper()
-	tokens, err := client(t, nil, patience, a.URL+" "+a.Chain).Stamp(t.Context(), digest)
+	tokens, err := stampBy(t, client(t, nil, patience, a.URL+" "+a.Chain))
 	if err != nil || len(tokens) != 1 {
 		t.Fatalf("%d tokens, %v", len(tokens), err)
 	}
@@ -100,10 +106,17 @@ func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	registry := prometheus.NewRegistry()
 	c := client(t, registry, 5*time.Second, good.URL+" "+good.Chain, hanging.URL+" "+other.Chain)
-	tokens, err := c.Stamp(t.Context(), digest)
+	tokens, err := c.Stamp(t.Context(), digest, c.Authorities())
 	<-asked
 	if len(tokens) != 1 || tokens[0].Authority != fairdraw.Hash(good.Root) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%d tokens, %v", len(tokens), err)
+	}
+	again, err := c.Stamp(t.Context(), digest, []fairdraw.Hash{good.Root}) // only who is named is asked
+	if err != nil || len(again) != 1 || again[0].Authority != fairdraw.Hash(good.Root) {
+		t.Errorf("%d tokens, %v", len(again), err)
+	}
+	if again, err := c.Stamp(t.Context(), digest, []fairdraw.Hash{{1}}); err == nil || len(again) != 0 {
+		t.Errorf("%d tokens of an authority that nobody knows, %v", len(again), err)
 	}
 	if families, err := registry.Gather(); err != nil || len(families) != 1 || len(families[0].GetMetric()) != 2 {
 		t.Errorf("the outcomes are %v, %v", families, err)
@@ -132,7 +145,7 @@ func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
 		_, _ = w.Write(earlier)
 	}))
 	t.Cleanup(recording.Close)
-	if _, err := client(t, nil, patience, recording.URL+" "+a.Chain).Stamp(t.Context(), digest); err != nil {
+	if _, err := stampBy(t, client(t, nil, patience, recording.URL+" "+a.Chain)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -175,7 +188,7 @@ func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			tokens, err := client(t, nil, patience, server.URL+" "+chain).Stamp(t.Context(), digest)
+			tokens, err := stampBy(t, client(t, nil, patience, server.URL+" "+chain))
 			if len(tokens) != 0 || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%d tokens, %v; want %q", len(tokens), err, c.want)
 			}

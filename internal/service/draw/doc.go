@@ -25,7 +25,8 @@
 //
 // What must be waited for is a [Waiting]: the campaign stays drawing and says for what it
 // waits, and nothing is held meanwhile. Only the database's clock says what is due. A
-// draw that fails releases its lock. A job for a campaign that is drawn already gets the
+// draw that fails releases its lock. Relays that hang are asked by few at once, and seldom,
+// so that draws which need none go on beside them. A job for a campaign that is drawn already gets the
 // same result. This package never sells or moves money, and never puts something weaker
 // in the place of a round.
 //

@@ -32,10 +32,11 @@ type Beacon interface {
 	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
 }
 
-// Witness asks timestamp authorities for tokens over the hash of a freeze record. It
-// returns those that answered with a token that verifies, and why the others did not.
+// Witness asks timestamp authorities, each named by the SHA-256 of its root certificate,
+// for tokens over the hash of a freeze record. It returns those that answered with a token
+// that verifies, and why the others did not.
 type Witness interface {
-	Stamp(ctx context.Context, digest fairdraw.Hash) ([]Token, error)
+	Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]Token, error)
 }
 
 // Token is a verified RFC 3161 token.
@@ -52,6 +53,7 @@ type Options struct {
 	Beacon   Beacon
 	Witness  Witness
 	Margin   time.Duration         // before a round is due: from then on no witness is asked
+	AtOnce   int                   // how many questions to relays may be under way; 0: one
 	Registry prometheus.Registerer // nil: nothing is counted
 
 	// EndSale ends the sale of a campaign whose end has come and whose rules say that what
@@ -69,6 +71,8 @@ type Drawer struct {
 	options Options
 	metrics *metrics
 	logger  *slog.Logger
+
+	questions *questions
 }
 
 // RowWait is how long an attempt should wait for a campaign that is locked elsewhere:
@@ -78,7 +82,7 @@ const RowWait = 100 * time.Millisecond
 // NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
 // wait for locks; keys decrypt the campaigns' secrets.
 func NewDrawer(db postgres.Pool, keys seal.Ring, settings config.Draw, options Options, logger *slog.Logger) *Drawer {
-	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger}
+	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
 }
 
 // Run does the draw of a job's campaign as far as it goes now, and settles the job at the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,7 +36,9 @@ func (a *attempt) freeze(ctx context.Context) error {
 		return err
 	}
 	if a.rules.Beacon != nil {
-		a.noteLatest(ctx)
+		if err := a.noteLatest(ctx); err != nil {
+			return err
+		}
 	}
 	tree, err := a.read(ctx)
 	if err != nil {
@@ -170,20 +173,31 @@ func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
 const listCapacity = 1024
 
 // noteLatest asks for the newest round of the chain and stores it, so that no round that
-// is known to anybody here can be the one that decides. No answer is no failure.
-func (a *attempt) noteLatest(ctx context.Context) {
+// is known to anybody here can be the one that decides. No answer is no failure: relays
+// that are away are not asked. While others ask them, the freeze waits.
+func (a *attempt) noteLatest(ctx context.Context) error {
 	if a.options.Beacon == nil {
-		return
+		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, min(latestPatience, a.patience()))
-	latest, err := a.options.Beacon.Latest(asking, a.chain)
-	cancel()
+	var latest beacon.Round
+	err := a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
+		latest, err = a.options.Beacon.Latest(ctx, a.chain)
+		return err
+	})
+	if no, ok := errors.AsType[*notNow](err); ok && !no.away {
+		now, err := evidence.Now(ctx, a.db)
+		if err != nil {
+			return err
+		}
+		return waiting("nothing is frozen yet: "+no.reason, now, no.after)
+	}
 	if err == nil {
 		err = a.keepRound(ctx, latest)
 	}
 	if err != nil {
 		a.logger.Info("the newest round of the beacon is not known; freezing by the clock", "campaign", a.ref.CampaignID, "error", err)
 	}
+	return nil
 }
 
 // keepRound verifies a round once more and stores it. Nothing unverified is ever stored,

@@ -48,9 +48,10 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round, err error) {
 	err = errNoBeacon
 	if a.options.Beacon != nil {
-		asking, cancel := context.WithTimeout(ctx, a.patience())
-		round, err = a.options.Beacon.Round(asking, a.chain, number)
-		cancel()
+		err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, a.patience(), func(ctx context.Context) (err error) {
+			round, err = a.options.Beacon.Round(ctx, a.chain, number)
+			return err
+		})
 	}
 	if err == nil && round.Number != number {
 		err = fmt.Errorf("asked for round %d, got round %d: %w", number, round.Number, beacon.ErrSignature)
@@ -78,10 +79,24 @@ func (a *attempt) notServed(ctx context.Context, number uint64, reason error) er
 	if err := ctx.Err(); err != nil { // the attempt ends, or its claim is lost
 		return context.Cause(ctx)
 	}
-	a.logger.Warn("no relay has given the round that decides; it is asked for again", "campaign", a.ref.CampaignID, "round", number, "error", reason)
 	now, err := evidence.Now(ctx, a.db)
 	if err != nil {
 		return err
 	}
-	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(a.chain.DueAt(number), now))
+	due := a.chain.DueAt(number)
+	if no, ok := errors.AsType[*notNow](reason); ok {
+		return notAsked(number, no, due, now)
+	}
+	a.logger.Warn("no relay has given the round that decides; it is asked for again", "campaign", a.ref.CampaignID, "round", number, "error", reason)
+	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(due, now))
+}
+
+// notAsked is the wait for a round that is due, and that nobody is asked for now. While
+// others ask, it is half as long as the round is late.
+func notAsked(number uint64, no *notNow, due, now time.Time) *Waiting {
+	after := no.after
+	if !no.away {
+		after = clamp(now.Sub(due)/2, after, longestRetry)
+	}
+	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and nobody is asked for it now: %s", number, no.reason), now, after)
 }

@@ -45,7 +45,8 @@ func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firs
 func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
 
 // lookAhead returns a wait when it is known, without a claim, that the campaign's round is
-// not due and that no witness can be asked any more. Then nothing is claimed for it.
+// not due and that no witness can be asked any more, or that the round is due and nobody
+// can be asked for it now. Then nothing is claimed for it.
 func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
 	frozen, ok, err := evidence.FreezeOf(ctx, d.db, id)
 	if err != nil || !ok || frozen.Round == nil {
@@ -64,6 +65,9 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 	}
 	due := plan.chain.DueAt(*frozen.Round)
 	if !now.Before(due) {
+		if no := d.questions.refused(plan.rules.Beacon.ChainHash); no != nil && d.options.Beacon != nil {
+			return notAsked(*frozen.Round, no, due, now), nil
+		}
 		return nil, nil
 	}
 	if now.Before(due.Add(-d.options.Margin)) {

@@ -39,9 +39,9 @@ func (a *attempt) witness(ctx context.Context) error {
 	}
 	silent := errNoWitness
 	if a.options.Witness != nil {
-		asking, cancel := context.WithTimeout(ctx, min(last.Sub(now), a.patience()))
+		asking, cancel := a.questions.asking(ctx, min(last.Sub(now), a.patience()))
 		var stamped []Token
-		stamped, silent = a.options.Witness.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record))
+		stamped, silent = a.options.Witness.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record), slices.Clone(missing))
 		cancel()
 		if missing, err = a.keepTokens(ctx, missing, stamped); err != nil || len(missing) == 0 {
 			return err

@@ -3,6 +3,7 @@ package draw_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +17,11 @@ import (
 type authorities struct {
 	stamp func() ([]draw.Token, error)
 	asked []fairdraw.Hash
+	whom  [][]fairdraw.Hash
 }
 
-func (a *authorities) Stamp(_ context.Context, digest fairdraw.Hash) ([]draw.Token, error) {
-	a.asked = append(a.asked, digest)
+func (a *authorities) Stamp(_ context.Context, digest fairdraw.Hash, whom []fairdraw.Hash) ([]draw.Token, error) {
+	a.asked, a.whom = append(a.asked, digest), append(a.whom, whom)
 	return a.stamp()
 }
 
@@ -65,6 +67,9 @@ func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	_ = waits(t, err)
 	if len(a.asked) != 2 || a.asked[0] != fairdraw.FreezeHash(f.Record) || a.asked[1] != a.asked[0] {
 		t.Errorf("they were asked to stamp %s", a.asked)
+	}
+	if !slices.Equal(a.whom[0], []fairdraw.Hash{first, second}) || !slices.Equal(a.whom[1], []fairdraw.Hash{second}) {
+		t.Errorf("asked were %s: who has answered is not asked again", a.whom)
 	}
 	if lock, version := execution(t, db, id); lock != nil || version != 2 {
 		t.Errorf("lock %v, version %d: a claim was taken with all tokens there", lock, version)

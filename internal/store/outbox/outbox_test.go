@@ -125,6 +125,41 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+// A draw may wait long, and its message with it: one beside it would wait, too.
+func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const n = 5
+	for range n {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			_, err := outbox.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), "", time.Hour))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted(t, db, 3)
+	age(t, db, time.Minute)
+	drawn, bought := make(map[uuid.UUID]bool), 0
+	for _, m := range reissue(t, db, overdue(t, db, minute()), nil) { // as after Redis was emptied
+		if m.Kind == job.KindPurchase {
+			bought++
+			continue
+		}
+		if len(m.Jobs) != 1 {
+			t.Errorf("one message has %d draws", len(m.Jobs))
+		}
+		for _, j := range m.Jobs {
+			drawn[j.ID] = true
+		}
+	}
+	if len(drawn) != n || bought != 1 {
+		t.Errorf("%d draws, %d messages of purchases", len(drawn), bought)
+	}
+	fixture.Sound(t, db)
+}
+
 func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)

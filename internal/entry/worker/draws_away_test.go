@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/drandsim"
+	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/evidence"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+)
+
+// stuck are relays and authorities that say nothing: relays until the test ends,
+// authorities until they are not asked any more.
+type stuck struct {
+	free chan struct{}
+
+	mu         sync.Mutex
+	open, most int
+	stamping   bool
+}
+
+func (s *stuck) hang(begun func(), ended <-chan struct{}) {
+	s.mu.Lock()
+	begun()
+	s.open++
+	s.most = max(s.most, s.open)
+	s.mu.Unlock()
+	<-ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
+
+func (s *stuck) Latest(context.Context, beacon.Chain) (beacon.Round, error) {
+	s.hang(func() {}, s.free)
+	return beacon.Round{}, context.DeadlineExceeded
+}
+
+func (s *stuck) Round(ctx context.Context, c beacon.Chain, _ uint64) (beacon.Round, error) {
+	return s.Latest(ctx, c)
+}
+
+func (s *stuck) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+	s.hang(func() { s.stamping = true }, ctx.Done())
+	return nil, ctx.Err()
+}
+
+func (s *stuck) see() (open, most int, stamping bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.most, s.stamping
+}
+
+// soldOut returns the message of an order that sells a campaign out.
+func soldOut(t *testing.T, w *Worker, id uuid.UUID) outbox.Message {
+	t.Helper()
+	return order(t, w, id, "a", "b", "c", "d", "e", "f")
+}
+
+// bound publishes a campaign whose draw needs a beacon, with rounds that are far apart.
+func bound(t *testing.T, db *pgxpool.Pool, witnesses ...fairdraw.Hash) uuid.UUID {
+	t.Helper()
+	chain, err := drandsim.NewChain(make([]byte, 32), time.Now().Add(-time.Hour), 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft := fixture.Draft(3)
+	draft.Policies.Beacon, draft.Policies.Witness = true, len(witnesses) > 0
+	return fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain, Witness: witnesses})
+}
+
+// running runs a worker until stop is called.
+func running(t *testing.T, settings config.Settings, options draw.Options) (w *Worker, client *queue.Client, stop func() error) {
+	t.Helper()
+	w = New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), options, fixture.Logger(t), prometheus.NewRegistry())
+	ctx, tell := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return w, queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout), func() error {
+		tell()
+		return <-ended
+	}
+}
+
+func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
+	t.Parallel()
+	settings := workerSettings(t)
+	settings.Worker.Draws = 2
+	s := &stuck{free: make(chan struct{})}
+	w, client, stop := running(t, settings, draw.Options{Beacon: s})
+	for range 6 {
+		if err := outbox.Enqueue(t.Context(), client, soldOut(t, w, bound(t, w.db))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fixture.Eventually(t, "a relay is asked", func() bool { open, _, _ := s.see(); return open > 0 })
+	plain := fixture.Campaign(t, w.db, fixture.Draft(3))
+	if err := outbox.Enqueue(t.Context(), client, soldOut(t, w, plain)); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the plain campaign is drawn", func() bool {
+		c, err := campaign.Get(t.Context(), w.db, plain)
+		return err == nil && c.State == campaign.Completed
+	})
+	if open, most, _ := s.see(); open != 1 || most != 1 {
+		t.Errorf("%d questions are under way, once it were %d", open, most)
+	}
+	close(s.free)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
+	t.Parallel()
+	settings := workerSettings(t)
+	settings.Draw.Timeout = time.Hour // no question ends by itself
+	s := &stuck{}
+	w, client, stop := running(t, settings, draw.Options{Witness: s})
+	id := bound(t, w.db, fairdraw.Hash{1})
+	message := soldOut(t, w, id)
+	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "an authority is asked", func() bool { _, _, stamping := s.see(); return stamping })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, ok, err := evidence.WaitOf(t.Context(), w.db, id); err != nil || !ok {
+		t.Errorf("the draw is not put off for another worker: %v", err)
+	}
+	var waiting int
+	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = $1 AND state = $2`, job.KindDraw, job.Queued).Scan(&waiting); err != nil || waiting != 1 {
+		t.Errorf("%d draws wait, %v", waiting, err)
+	}
+}

@@ -1,0 +1,87 @@
+package draw_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/config"
+	"triprize/internal/service/draw"
+	"triprize/internal/testkit/fixture"
+)
+
+// deadlines note how long each question may take.
+type deadlines map[string]time.Duration
+
+func (d deadlines) note(ctx context.Context, question string) {
+	until, ok := ctx.Deadline()
+	if !ok {
+		until = time.Now().Add(time.Hour)
+	}
+	d[question] = time.Until(until)
+}
+
+func (d deadlines) Round(ctx context.Context, _ beacon.Chain, _ uint64) (beacon.Round, error) {
+	d.note(ctx, "round")
+	return beacon.Round{}, errAway
+}
+
+func (d deadlines) Latest(ctx context.Context, _ beacon.Chain) (beacon.Round, error) {
+	d.note(ctx, "latest")
+	return beacon.Round{}, errAway
+}
+
+func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+	d.note(ctx, "stamp")
+	return nil, errSilent
+}
+
+// After its question an attempt has time left to store the answer, or to say that there was none.
+func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
+	t.Parallel()
+	db, s, d := fixture.DB(t), newSigner(t), deadlines{}
+	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
+	limit := 8 * time.Second // short, so that no other bound is shorter than its part
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Witness: d}, fixture.Logger(t))
+	fixture.Eventually(t, "all is asked", func() bool {
+		if _, err := drawer.Run(t.Context(), ref); err == nil {
+			t.Error("it was drawn")
+		}
+		return len(d) == 3
+	})
+	for question, takes := range d {
+		if takes > limit/4 {
+			t.Errorf("%s: a question may take %s of the %s that an attempt has", question, takes, limit)
+		}
+	}
+}
+
+// hangingAuthority answers for the first authority; the second hangs.
+type hangingAuthority struct{ begun chan struct{} }
+
+func (h hangingAuthority) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+	select {
+	case h.begun <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return []draw.Token{{Authority: first, DER: []byte("one"), GenTime: time.Now(), Accuracy: time.Second}}, ctx.Err()
+}
+
+func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
+	t.Parallel()
+	db, s := fixture.DB(t), newSigner(t)
+	s.PeriodS = 600 // they are asked for long
+	id := withBeacon(t, db, s, first, second)
+	ref := fixture.SellOut(t, db, id)
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: 4 * time.Second},
+		draw.Options{Witness: hangingAuthority{make(chan struct{}, 1)}}, fixture.Logger(t))
+	fixture.Eventually(t, "the token of the first is stored", func() bool {
+		if _, err := drawer.Run(t.Context(), ref); err == nil {
+			t.Error("it was drawn")
+		}
+		return count(t, db, `SELECT count(*) FROM witness_tokens WHERE authority = $1`, first[:]) == 1
+	})
+}
