@@ -127,7 +127,7 @@ func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, prices []money.A
 func Discard(ctx context.Context, tx pgx.Tx) (deleted int, more bool, err error) {
 	var id uuid.UUID
 	err = tx.QueryRow(ctx, `
-		SELECT c.id FROM position_fills f JOIN campaigns c ON c.id = f.campaign_id
+		SELECT c.id FROM campaigns c JOIN position_fills f ON f.campaign_id = c.id
 		WHERE c.state = 'cancelled' AND c.published_at IS NULL
 		ORDER BY c.id LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED`).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
