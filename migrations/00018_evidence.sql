@@ -37,7 +37,7 @@ DECLARE
     asked json;
 BEGIN
     SELECT policies INTO asked FROM campaigns WHERE id = NEW.campaign_id;
-    IF asked ->> 'beacon' = 'true' AND NEW.rules::jsonb -> 'beacon' = 'null'
+    IF asked ->> 'beacon' = 'true' AND coalesce(NEW.rules::jsonb -> 'beacon', 'null') = 'null'
        OR asked ->> 'witness' = 'true' AND NOT NEW.rules::jsonb ? 'witness'
        OR asked ->> 'unsold' = 'draw' AND NOT NEW.rules::jsonb ? 'unsold' THEN
         RAISE EXCEPTION 'campaign %: its rules lack what its policies say; publish it at a process of the present release', NEW.campaign_id

@@ -89,6 +89,8 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{complete, "the prizes were not awarded as published", `UPDATE prizes SET winning_column = NULL WHERE campaign_id = $1`},
 		{complete, "only a draw under way waits for something", `INSERT INTO draw_waits VALUES ($1, 'nothing', now())`},
 		{complete, "a published campaign has its sealed secret", `DELETE FROM draw_secrets WHERE campaign_id = $1`},
+		{waiting, "the beacon and the witness that its policies promise", `UPDATE commitments SET rules = regexp_replace(rules, '"beacon":[{][^}]*[}]', '"beacon":null') WHERE campaign_id = $1`},
+		{waiting, "the beacon and the witness that its policies promise", `UPDATE campaigns SET policies = '{"beacon": true, "witness": true, "unsold": "stay"}' WHERE id = $1`},
 		{waiting, "a campaign is frozen only while it is drawing", `UPDATE campaigns SET state = 'active' WHERE id = $1`},
 		{complete, "a campaign is frozen only while it is drawing", `WITH below AS (DELETE FROM freeze_subtrees WHERE campaign_id = $1) DELETE FROM freezes WHERE campaign_id = $1`},
 	} {

@@ -93,6 +93,13 @@ var invariants = []invariant{
 		SELECT format('campaign %s is drawn at %s, and its rules say %s', c.id, c.draws_at, m.rules::jsonb -> 'unsold')
 		FROM campaigns c LEFT JOIN commitments m ON m.campaign_id = c.id
 		WHERE (m.rules::jsonb -> 'unsold' ->> 'ends_at')::timestamptz IS DISTINCT FROM c.draws_at`},
+	// An earlier release accepted unsold: draw and did nothing about it: the invariant above is
+	// all that can be said of it.
+	{"the rules of a published campaign name the beacon and the witness that its policies promise", `
+		SELECT format('campaign %s has the policies %s, and its rules say: beacon %s, witness %s', c.id, c.policies, m.rules::jsonb -> 'beacon', m.rules::jsonb -> 'witness')
+		FROM campaigns c JOIN commitments m ON m.campaign_id = c.id
+		WHERE c.policies ->> 'beacon' = 'true' AND coalesce(m.rules::jsonb -> 'beacon', 'null') = 'null'
+		   OR c.policies ->> 'witness' = 'true' AND NOT m.rules::jsonb ? 'witness'`},
 	{"a list without all positions was frozen after the end of the sale that the rules name", `
 		SELECT format('campaign %s: %s of %s frozen at %s, it is drawn at %s', c.id, f.sold, c.positions_total, f.frozen_at, c.draws_at)
 		FROM freezes f JOIN campaigns c ON c.id = f.campaign_id

@@ -11,7 +11,7 @@
 //	stuck-draws             make a new draw job for campaigns to be drawn that have none
 //	ended-sales             begin the draw of a campaign whose sale has ended, or make a job that cancels it, as its policy says
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker
-//	old-records             delete final jobs and ended holds that are past their retention, until there are none
+//	old-records             delete final jobs and ended holds that are past their retention, and positions that will never be published, until there are none
 //
 // No promise depends on when a sweep runs, only that it runs at some time.
 package recovery

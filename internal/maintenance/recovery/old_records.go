@@ -5,7 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
 )
@@ -20,17 +23,18 @@ const longestPause = time.Second
 // and whether it may find more.
 type prune func(ctx context.Context, limit int) (deleted int, more bool, err error)
 
-// oldRecords deletes final jobs, ended holds and handled events that are past their retention, until none
-// is left, or four fifths of its time are used up: then it fails with errMore. It also
-// ends when ctx is cancelled; what is deleted by then stays deleted.
+// oldRecords deletes final jobs, ended holds and handled events that are past their
+// retention, and positions that will never be published, until none is left, or four fifths
+// of its time are used up: then it fails with errMore. It also ends when ctx is cancelled;
+// what is deleted by then stays deleted.
 //
 // The kinds take turns, so that none has to wait until another has no more. After each
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "batches": 0}
+	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "positions_deleted": 0, "batches": 0}
 	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes(),
-		"events_deleted": s.paymentEvents()}
+		"events_deleted": s.paymentEvents(), "positions_deleted": s.unpublishedPositions()}
 	over := endOfWork(ctx)
 	for len(kinds) > 0 {
 		for what, next := range kinds {
@@ -96,6 +100,18 @@ func (s *Sweeper) paymentEvents() prune {
 	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 		deleted, from, err = payment.DeleteEvents(ctx, s.db, s.settings.Retention.PaymentEvents, from, limit)
 		return deleted, deleted == limit, err
+	}
+}
+
+// unpublishedPositions deletes positions of campaigns that were cancelled after a
+// publication that was cut off. A batch is a step of inventory.Filler.
+func (s *Sweeper) unpublishedPositions() prune {
+	return func(ctx context.Context, _ int) (deleted int, more bool, err error) {
+		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+			deleted, more, err = inventory.Discard(ctx, tx)
+			return err
+		})
+		return deleted, more, err
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[
 	}
 	var held []*inventory.Hold
 	var find pgx.Batch
-	inventory.QueueFindActive(&find, ref.CampaignID, &held)
+	inventory.QueueFindActive(&find, ref.CampaignID, inventory.AllHolds, &held)
 	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
 		return err
 	}

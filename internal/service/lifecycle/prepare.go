@@ -26,14 +26,14 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 		return nil
 	case err != nil:
 		return err
-	case c.State != campaign.Pending || c.Counts.Total <= inventory.FillStep:
+	case !s.filled(c):
 		return nil
 	}
 	filler := inventory.NewFiller(id)
 	for done := false; !done; {
 		err := postgres.Persist(ctx, func() error {
 			return postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-				done, err = fillStep(ctx, tx, id, filler)
+				done, err = s.fillStep(ctx, tx, id, filler)
 				return err
 			})
 		})
@@ -45,13 +45,19 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// fillStep makes the next positions, if the campaign is still large and pending.
-func fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler *inventory.Filler) (done bool, err error) {
+// filled tells whether the positions of a campaign are made before its publication: it is
+// large and pending, and its policies can be kept.
+func (s *Service) filled(c campaign.Campaign) bool {
+	return c.State == campaign.Pending && c.Counts.Total > inventory.FillStep && s.terms.check(c.Policies) == nil
+}
+
+// fillStep makes the next positions, if the campaign is still one to be filled.
+func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler *inventory.Filler) (done bool, err error) {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return false, err
 	}
 	c, err := campaign.Get(ctx, tx, id)
-	if err != nil || c.State != campaign.Pending || c.Counts.Total <= inventory.FillStep {
+	if err != nil || !s.filled(c) {
 		return true, err
 	}
 	prices, err := pricesOf(ctx, tx, id)

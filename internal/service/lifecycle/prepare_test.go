@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,12 +15,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -280,4 +283,64 @@ func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 		t.Errorf("published: %v", err)
 	}
 	fixture.Sound(t, db)
+}
+
+// The release before cannot go on with positions that are made in steps.
+func TestAPublicationThatWasCutOffSurvivesAMigrationDownAndUp(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id := draft(t, db, large)
+	cutOff(t, db, id, 2)
+	m, err := schema.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	for taken := ""; !strings.Contains(taken, "00018"); {
+		done, err := m.Down(t.Context())
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		taken = done[0]
+	}
+	if n := rows(t, db, `SELECT count(*) FROM positions`); n != 0 {
+		t.Errorf("the release before finds %d positions of a draft", n)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(t.Context(), newService(t, db), id); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, db, id, large, drafted)
+	fixture.Sound(t, db)
+}
+
+// What Publish refuses for its policies costs no positions.
+func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
+	t.Parallel()
+	chain := beacon.Quicknet()
+	for name, c := range map[string]struct {
+		policies campaign.Policies
+		terms    lifecycle.Terms
+	}{
+		"no relays":      {campaign.Policies{Beacon: true}, lifecycle.Terms{}},
+		"no authorities": {campaign.Policies{Beacon: true, Witness: true}, lifecycle.Terms{Chain: &chain}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, id, d := fixture.DB(t), uuidv7.New(), fixture.Draft(large)
+			d.Policies.Beacon, d.Policies.Witness = c.policies.Beacon, c.policies.Witness
+			if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
+				t.Fatal(err)
+			}
+			service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: 1000, MinPrice: 1}, c.terms, func(lifecycle.Details) any { return nil })
+			if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
+				t.Errorf("published: %v", err)
+			}
+			if n := rows(t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
+				t.Errorf("%d rows were made", n)
+			}
+		})
+	}
 }

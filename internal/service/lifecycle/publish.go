@@ -32,6 +32,9 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if c.State != campaign.Pending {
 		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
 	}
+	if err := terms.check(c.Policies); err != nil {
+		return err
+	}
 	prices, err := pricesOf(ctx, tx, id)
 	if err != nil {
 		return err
@@ -44,16 +47,12 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err != nil {
 		return err
 	}
-	witnesses, err := witnessesOf(c, terms)
-	if err != nil {
-		return err
-	}
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		if err := campaign.BindEnd(ctx, tx, id); err != nil {
 			return err
 		}
 	}
-	bound, secret, err := commit(c, prizes, chain, witnesses)
+	bound, secret, err := commit(c, prizes, chain, witnessesOf(c, terms))
 	if err != nil {
 		return err
 	}
@@ -66,15 +65,25 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	return evidence.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
+// check returns a state-conflict Error when a campaign with these policies cannot bind
+// itself to these terms.
+func (t Terms) check(p campaign.Policies) error {
+	switch {
+	case p.Beacon && t.Chain == nil:
+		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
+			"change the policy, or the setting")
+	case p.Witness && len(t.Witness) == 0:
+		return fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting witness.authorities is empty); "+
+			"change the policy, or the setting")
+	}
+	return nil
+}
+
 // chainOf returns how the rules name the chain that a campaign binds itself to, and keeps
 // what verifies its rounds. It returns nil for a campaign without a beacon.
 func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (*fairdraw.Beacon, error) {
-	switch {
-	case !c.Policies.Beacon:
+	if !c.Policies.Beacon {
 		return nil, nil
-	case terms.Chain == nil:
-		return nil, fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
-			"change the policy, or the setting")
 	}
 	if err := evidence.KeepChain(ctx, tx, *terms.Chain); err != nil {
 		return nil, err
@@ -83,15 +92,11 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 }
 
 // witnessesOf returns how the rules name the authorities that a campaign binds itself to.
-func witnessesOf(c campaign.Campaign, terms Terms) ([]fairdraw.Hash, error) {
+func witnessesOf(c campaign.Campaign, terms Terms) []fairdraw.Hash {
 	if !c.Policies.Witness {
-		return nil, nil
+		return nil
 	}
-	if len(terms.Witness) == 0 {
-		return nil, fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting witness.authorities is empty); "+
-			"change the policy, or the setting")
-	}
-	return terms.Witness, nil
+	return terms.Witness
 }
 
 // commit makes a random secret, and the commitment to rules and secret.

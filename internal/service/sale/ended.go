@@ -16,8 +16,11 @@ import (
 	"triprize/internal/store/payment"
 )
 
-// mostGivenUp is how many payments one transaction of EndSale gives up at most.
-const mostGivenUp = 256
+// What one transaction of EndSale ends at most.
+const (
+	mostGivenUp = 256 // payments
+	mostHolds   = 100
+)
 
 // End is what EndSale has done.
 type End struct {
@@ -30,7 +33,8 @@ type End struct {
 // EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
 // come by the database's clock: it ends the holds, and when no position is reserved any
 // more, the campaign is drawing and its draw job made, in one transaction. Before the end,
-// and for any other campaign, it does nothing.
+// and for any other campaign, it does nothing. Many holds end in several transactions
+// before; what is in end is committed, with an error too.
 //
 // It waits for reservations by doing nothing about them: their payments go on, and whichever
 // transaction frees or sells the last reserved position ends the sale as well. But no
@@ -38,17 +42,24 @@ type End struct {
 // then a payment whose end only the provider knows is late. Its positions are free, its job
 // stays open, and what is paid after all is refunded.
 func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
-	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		end, err = s.endSale(ctx, tx, id)
-		return err
-	})
-	if err != nil {
-		return End{}, fmt.Errorf("sale.EndSale(%s): %w", id, err)
+	for {
+		var step End
+		err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+			step, err = s.endSale(ctx, tx, id)
+			return err
+		})
+		if err != nil {
+			return end, fmt.Errorf("sale.EndSale(%s): %w", id, err)
+		}
+		end.Ended, end.Messages = step.Ended, step.Messages
+		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
+		if step.Ended || step.Holds < mostHolds {
+			return end, nil
+		}
 	}
-	return end, nil
 }
 
-// endSale is the transaction.
+// endSale is a transaction.
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
 	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
 	var held []*inventory.Hold
@@ -56,7 +67,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	var b pgx.Batch
 	campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
 	campaign.QueueStatuses(&b, []uuid.UUID{id}, in.campaigns)
-	inventory.QueueFindActive(&b, id, &held)
+	inventory.QueueFindActive(&b, id, mostHolds, &held)
 	payment.QueueOutOfTime(&b, id, mostGivenUp, &open)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return end, fmt.Errorf("endSale: %w", err)

@@ -5,10 +5,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// QueueFindActive finds all active holds of a campaign, those whose deadline has passed
-// too, for [QueueRelease]. Queue it after the statement that locks the campaign.
-func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, found *[]*Hold) {
-	b.Queue(`SELECT `+recorded+` FROM holds WHERE campaign_id = $1 AND state = 'active' ORDER BY id`, campaignID).Query(func(rows pgx.Rows) (err error) {
+// AllHolds is the limit of QueueFindActive that is none.
+const AllHolds = 0
+
+// QueueFindActive finds up to limit active holds of a campaign, or AllHolds, those whose
+// deadline has passed too, for [QueueRelease]. Queue it after the statement that locks the
+// campaign.
+func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]*Hold) {
+	b.Queue(`SELECT `+recorded+` FROM holds WHERE campaign_id = $1 AND state = 'active' ORDER BY id LIMIT nullif($2::integer, 0)`, campaignID, limit).Query(func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Hold, error) {
 			h, err := scanHold(row)
 			return &h, err

@@ -73,8 +73,9 @@ func (f *Filler) Step(ctx context.Context, tx pgx.Tx, prices []money.Amount) (do
 	case errors.Is(err, pgx.ErrNoRows):
 		now = fill{draft: draft[:], seed: newSeed()}
 		_, err = tx.Exec(ctx, `INSERT INTO position_fills (campaign_id, draft, seed, made) VALUES ($1, $2, $3, 0)`, f.campaignID, now.draft, now.seed)
-	case err == nil && string(now.draft) != string(draft[:]):
-		return false, f.empty(ctx, tx)
+	case err == nil && string(now.draft) != string(draft[:]): // made for another draft
+		_, err = empty(ctx, tx, f.campaignID)
+		return false, err
 	}
 	if err != nil {
 		return false, fmt.Errorf("inventory.Filler.Step(%s): %w", f.campaignID, err)
@@ -120,23 +121,43 @@ func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, prices []money.A
 	return nil
 }
 
-// empty deletes positions that were made for another draft. With the last of them it
-// deletes the row that says so. Until then the row fits no draft, not even the old one.
-func (f *Filler) empty(ctx context.Context, tx pgx.Tx) error {
+// Discard deletes positions that were made for a campaign which was cancelled before it was
+// published, FillStep at most. more is false when it has found none: then it has done
+// nothing. It locks the campaign, and leaves out one that is locked.
+func Discard(ctx context.Context, tx pgx.Tx) (deleted int, more bool, err error) {
+	var id uuid.UUID
+	err = tx.QueryRow(ctx, `
+		SELECT c.id FROM campaigns c JOIN position_fills f ON f.campaign_id = c.id
+		WHERE c.state = 'cancelled' AND c.published_at IS NULL
+		ORDER BY c.id LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED`).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("inventory.Discard: %w", err)
+	}
+	deleted, err = empty(ctx, tx, id)
+	return deleted, true, err
+}
+
+// empty deletes positions that will not be published, FillStep at most. With the last of
+// them it deletes the row that says so. Until then the row fits no draft, not even the old
+// one.
+func empty(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID) (deleted int, err error) {
 	tag, err := tx.Exec(ctx, `
 		DELETE FROM positions WHERE ctid = ANY(ARRAY(
-			SELECT ctid FROM positions WHERE campaign_id = $1 LIMIT $2))`, f.campaignID, FillStep)
+			SELECT ctid FROM positions WHERE campaign_id = $1 LIMIT $2))`, campaignID, FillStep)
 	switch {
 	case err != nil:
 	case tag.RowsAffected() < FillStep:
-		_, err = tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, f.campaignID)
+		_, err = tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, campaignID)
 	default:
-		_, err = tx.Exec(ctx, `UPDATE position_fills SET draft = NULL WHERE campaign_id = $1`, f.campaignID)
+		_, err = tx.Exec(ctx, `UPDATE position_fills SET draft = NULL WHERE campaign_id = $1`, campaignID)
 	}
 	if err != nil {
-		return fmt.Errorf("inventory.Filler.empty(%s): %w", f.campaignID, err)
+		return 0, fmt.Errorf("inventory.empty(%s): %w", campaignID, err)
 	}
-	return nil
+	return int(tag.RowsAffected()), nil
 }
 
 // draftOf identifies what positions are made from.
