@@ -168,7 +168,7 @@ func stamps(t *testing.T, authorities []*tsa.Authority, hash fairdraw.Hash) (tok
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := client.Stamp(t.Context(), hash)
+		got, err := client.Stamp(t.Context(), hash, client.Authorities())
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
