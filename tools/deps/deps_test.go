@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// machine is a PATH with what the script needs, a compiler, and servers that say
-// which version they are. It has no package manager.
-func machine(t *testing.T, postgres, redis string) (path string) {
+// machine is a PATH with what the script needs, a compiler, openssl, a Python that says by
+// its status whether it is new enough, and servers that say which version they are. It has
+// no package manager.
+func machine(t *testing.T, postgres, redis, python string) (path string) {
 	t.Helper()
 	path = t.TempDir()
 	for _, name := range []string{"sh", "sed", "dirname", "paste", "cat", "env"} {
@@ -24,7 +25,7 @@ func machine(t *testing.T, postgres, redis string) (path string) {
 		}
 	}
 	for name, script := range map[string]string{
-		"cc": "cat", "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
+		"cc": "cat", "openssl": "", "python3": python, "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
 	} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
@@ -36,15 +37,16 @@ func machine(t *testing.T, postgres, redis string) (path string) {
 func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 	t.Parallel()
 	const postgres, redis = "'postgres (PostgreSQL) 16.9 (Debian 16.9-1)'", "'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64'"
-	for name, c := range map[string]struct{ postgres, redis, says string }{
-		"all is there":        {postgres, redis, ""},
-		"a newer Redis":       {postgres, "'Redis server v=10.0.0 sha=0'", ""},
-		"an older Redis":      {postgres, "'Redis server v=6.2.20 sha=0'", "Redis (redis-server) 7 or newer"},
-		"no version of Redis": {postgres, "hello", "Redis (redis-server) 7 or newer"},
-		"Redis cannot be run": {postgres, "x; exit 1", "Redis (redis-server) 7 or newer"},
+	for name, c := range map[string]struct{ postgres, redis, python, says string }{
+		"all is there":        {postgres, redis, "exit 0", ""},
+		"a newer Redis":       {postgres, "'Redis server v=10.0.0 sha=0'", "exit 0", ""},
+		"an older Redis":      {postgres, "'Redis server v=6.2.20 sha=0'", "exit 0", "Redis (redis-server) 7 or newer"},
+		"no version of Redis": {postgres, "hello", "exit 0", "Redis (redis-server) 7 or newer"},
+		"Redis cannot be run": {postgres, "x; exit 1", "exit 0", "Redis (redis-server) 7 or newer"},
+		"an older Python":     {postgres, redis, "exit 1", "Python 3.9 or newer"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "../deps.sh")
-		cmd.Env = []string{"PATH=" + machine(t, c.postgres, c.redis)}
+		cmd.Env = []string{"PATH=" + machine(t, c.postgres, c.redis, c.python)}
 		out, err := cmd.CombinedOutput()
 		if (err == nil) != (c.says == "") || !strings.Contains(string(out), c.says) || c.says == "" && len(out) > 0 {
 			t.Errorf("%s: %v\n%s", name, err, out)
