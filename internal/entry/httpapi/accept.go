@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
@@ -86,7 +87,7 @@ func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct
 			if record.State = idempotency.Success; one.Job.State == job.Failed {
 				record.State = idempotency.Failed
 			}
-			answer, err := json.Marshal(jobJSON(one.Job))
+			answer, err := json.Marshal(resource.Job(one.Job))
 			if err != nil {
 				return nil, err
 			}
@@ -220,7 +221,7 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait preferredWait, w
 	if !j.State.Final() {
 		answer.status, answer.retryAfter = http.StatusAccepted, s.askAgainAfter(j)
 	}
-	answer.body, err = json.Marshal(jobJSON(j))
+	answer.body, err = json.Marshal(resource.Job(j))
 	return answer, err
 }
 

@@ -11,22 +11,20 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
-	"triprize/internal/platform/token"
-	"triprize/internal/store/apikey"
 )
 
-// role decides what a caller may do; the contract lists the roles of each operation.
-type role string
+// role decides what a caller may do, and what it sees.
+type role = resource.Role
 
-// The roles: of API keys, and of tokens.
 const (
-	operator = role(apikey.Operator) // everything
-	app      = role(apikey.App)      // one trust domain: any user's purchases
-	user     = role(token.User)      // its own purchases
-	viewer   = role(token.Viewer)    // reads without personal data
-	stranger = role("stranger")      // has no credential; its client is its address
+	operator = resource.Operator
+	app      = resource.App
+	user     = resource.User
+	viewer   = resource.Viewer
+	stranger = resource.Stranger
 )
 
 // caller is the sender of a request.

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -31,7 +32,7 @@ func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignReq
 	if err != nil {
 		return nil, err
 	}
-	return contract.PatchCampaign200JSONResponse{Body: campaignJSON(changed, true)}, nil
+	return contract.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, true)}, nil
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.

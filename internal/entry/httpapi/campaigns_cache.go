@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/service/lifecycle"
@@ -65,7 +66,7 @@ func readCampaign(ctx context.Context, db postgres.DB, id uuid.UUID, forOperator
 	if err != nil {
 		return taggedAnswer{}, err
 	}
-	return tagged(campaignJSON(found, forOperator), nil)
+	return tagged(resource.Campaign(found, forOperator), nil)
 }
 
 func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, forOperator bool) (taggedAnswer, error) {
@@ -75,7 +76,7 @@ func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, forO
 	}
 	answer := contract.CampaignPage{Campaigns: make([]contract.CampaignSummary, len(list))}
 	for i, one := range list {
-		answer.Campaigns[i] = summaryJSON(one, forOperator)
+		answer.Campaigns[i] = resource.CampaignSummary(one, forOperator)
 	}
 	answer.NextCursor = nextCursor(len(list), page.Limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return tagged(answer, nil)

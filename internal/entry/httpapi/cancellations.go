@@ -66,13 +66,3 @@ func (who caller) signature() string {
 	}
 	return signature
 }
-
-// cancellationJSON shows users only the role of whoever cancelled, not the name of
-// the client.
-func cancellationJSON(c purchase.Cancellation, who caller) *contract.Cancellation {
-	by := c.By
-	if who.role == user {
-		by, _, _ = strings.Cut(by, ":")
-	}
-	return &contract.Cancellation{At: c.At, By: by, Reason: c.Reason}
-}

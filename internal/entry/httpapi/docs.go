@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/web"
 )
 
@@ -81,7 +82,7 @@ const (
 )
 
 // statusOf returns the HTTP status of a code.
-func statusOf(code fault.Code) int { return statuses[code.Kind()] }
+func statusOf(code fault.Code) int { return resource.Statuses[code.Kind()] }
 
 // problemPage serves the page that the type of a problem document links to.
 func (s *Server) problemPage(c *fiber.Ctx) error {

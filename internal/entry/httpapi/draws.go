@@ -10,9 +10,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/service/proof"
@@ -77,7 +77,7 @@ func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(drawJSON(now)) //nolint:gosec // a secret that is in it is public
+		return json.Marshal(resource.Draw(now)) //nolint:gosec // a secret that is in it is public
 	}, func(a drawAnswer) int { return len(a) })
 }
 
@@ -86,47 +86,5 @@ func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, er
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(drawJSON(now)) //nolint:gosec // a secret that is in it is public
-}
-
-// drawJSON is what is public of a draw.
-func drawJSON(now proof.State) contract.Draw {
-	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Witnesses: []contract.Witness{},
-		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
-	if now.Commitment != nil {
-		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
-	}
-	if now.Freeze != nil {
-		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)
-		d.Freeze = &contract.Freeze{Hash: now.Progress.FreezeHash.String(), Record: now.Progress.Record}
-	}
-	for _, w := range now.Witnesses {
-		d.Witnesses = append(d.Witnesses, contract.Witness{Authority: w.Authority.String(), Time: w.GenTime})
-	}
-	if drawn := now.Draw; drawn != nil {
-		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
-		for _, w := range drawn.Winners {
-			d.Winners = append(d.Winners, contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name})
-		}
-	} else if wait := now.Progress.Wait; wait.Reason != "" {
-		d.Waiting = &contract.DrawWait{Reason: wait.Reason, RetryAt: wait.RetryAt}
-	}
-	return d
-}
-
-func hexOf(h *fairdraw.Hash) *string {
-	if h == nil {
-		return nil
-	}
-	text := h.String()
-	return &text
-}
-
-// roundJSON is the number of a round, which is far below 2^63.
-func roundJSON(round *uint64) *int64 {
-	if round == nil {
-		return nil
-	}
-	number := int64(*round) //nolint:gosec // a round is at most 2^53
-	return &number
+	return json.Marshal(resource.Draw(now)) //nolint:gosec // a secret that is in it is public
 }

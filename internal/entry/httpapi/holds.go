@@ -12,21 +12,11 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
-
-func holdJSON(h inventory.Hold) contract.Hold {
-	d := contract.Hold{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, State: contract.HoldState(h.State), ExpiresAt: h.ExpiresAt,
-		Extensions: h.Extensions, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt,
-		Positions: make([]contract.PurchaseItem, len(h.Positions))}
-	for i, p := range h.Positions {
-		d.Positions[i] = contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Price: int64(p.Price)}
-		d.Amount += int64(p.Price)
-	}
-	return d
-}
 
 // CreateHold keeps positions for a user.
 func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestObject) (contract.CreateHoldResponseObject, error) {
@@ -124,7 +114,7 @@ func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetHold200JSONResponse{Body: holdJSON(h)}, nil
+	return contract.GetHold200JSONResponse{Body: resource.Hold(h)}, nil
 }
 
 // ReleaseHold releases the positions of a hold.

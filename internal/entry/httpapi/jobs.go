@@ -9,42 +9,9 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/job"
 )
-
-func jobJSON(j job.Job) contract.Job {
-	d := contract.Job{ID: j.ID, Kind: string(j.Kind), State: contract.JobState(j.State), CampaignID: j.CampaignID, PurchaseID: purchaseOf(j),
-		Attempts: j.Attempts, AcceptedAt: j.AcceptedAt, FinishedAt: j.FinishedAt, Result: j.Result, Problem: problemOfJob(j.Problem)}
-	if j.Progress == nil {
-		return d
-	}
-	if r := j.Progress.Refunds; r != nil { // stays, as a part of what has come of it
-		d.Refunds = &contract.RefundProgress{Total: r.Total, Done: r.Done, Waiting: r.Waiting}
-	}
-	if j.State.Final() {
-		return d
-	}
-	if a := j.Progress.NextAction; a != nil && j.State == job.AwaitingAction {
-		d.NextAction = &contract.NextAction{Type: contract.NextActionType(a.Type), URL: a.URL, ExpiresAt: a.ExpiresAt}
-	}
-	if w := j.Progress.Waiting; w != nil {
-		d.Waiting, d.RetryAt = &contract.Waiting{Reason: w.Reason, RetryAt: w.RetryAt}, &w.RetryAt
-	}
-	return d
-}
-
-// purchaseOf returns the purchase that a job is about: the one that it has begun, or that
-// of its result.
-func purchaseOf(j job.Job) *uuid.UUID {
-	if j.PurchaseID != nil || j.Kind != job.KindPurchase && j.Kind != job.KindCancellation || len(j.Result) == 0 {
-		return j.PurchaseID
-	}
-	var result struct {
-		PurchaseID *uuid.UUID `json:"purchase_id"`
-	}
-	_ = json.Unmarshal(j.Result, &result) // what has no purchase has none
-	return result.PurchaseID
-}
 
 // visibleJob returns a job that the caller may see.
 func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
@@ -85,6 +52,6 @@ func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (c
 			answer.status = http.StatusAccepted
 		}
 	}
-	answer.body, err = json.Marshal(jobJSON(j))
+	answer.body, err = json.Marshal(resource.Job(j))
 	return answer, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 )
 
@@ -39,7 +40,7 @@ var refusals = map[httpconn.Reason]*fault.Error{
 
 // refusal returns the answer to such a request, after which its connection is closed.
 func refusal(reason httpconn.Reason) []byte {
-	p := problemOf(refusals[reason])
+	p := resource.Problem(refusals[reason])
 	p.Instance, p.RequestID = "/", uuid.NewString() // what it asked for is not known
 	body, _ := json.Marshal(p)                      // it has only strings and numbers
 	retry := ""

@@ -9,50 +9,15 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/job"
 )
-
-// statuses is the one place where a kind of error gets its HTTP status.
-var statuses = map[fault.Kind]int{
-	fault.KindInternal:         http.StatusInternalServerError,
-	fault.KindInvalid:          http.StatusBadRequest,
-	fault.KindUnauthenticated:  http.StatusUnauthorized,
-	fault.KindForbidden:        http.StatusForbidden,
-	fault.KindNotFound:         http.StatusNotFound,
-	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
-	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
-	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
-	fault.KindLength:           http.StatusLengthRequired,
-	fault.KindTimeout:          http.StatusRequestTimeout,
-	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
-	fault.KindConflict:         http.StatusConflict,
-	fault.KindMismatch:         http.StatusPreconditionFailed,
-	fault.KindReused:           http.StatusUnprocessableEntity,
-	fault.KindLimited:          http.StatusTooManyRequests,
-	fault.KindUnavailable:      http.StatusServiceUnavailable,
-}
-
-// problemOf describes an error; in an answer the caller adds instance and request id.
-func problemOf(f *fault.Error) contract.Problem {
-	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: statuses[f.Code.Kind()],
-		Detail: f.Message, Code: string(f.Code), About: f.About,
-		DeclineCode: f.DeclineCode, Advice: f.Advice}
-	if !f.RetryAt.IsZero() {
-		p.RetryAt = &f.RetryAt
-	}
-	for _, field := range f.Fields {
-		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
-	}
-	return p
-}
 
 // handleError answers a request whose handler returned an error.
 func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	f := classify(err)
-	p := problemOf(f)
+	p := resource.Problem(f)
 	p.Instance, p.RequestID = c.Path(), requestID(c)
 	switch p.Status {
 	case http.StatusInternalServerError:
@@ -120,13 +85,4 @@ func ofFramework(f *fiber.Error) *fault.Error {
 	default:
 		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, or has something twice")
 	}
-}
-
-// problemOfJob describes why a job failed.
-func problemOfJob(p *job.Problem) *contract.Problem {
-	if p == nil {
-		return nil
-	}
-	described := problemOf(p.Err())
-	return &described
 }

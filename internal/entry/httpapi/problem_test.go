@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/resource"
 )
 
 // notInAnExample are the codes that no example of the contract shows, and why.
@@ -81,7 +82,7 @@ func TestTheProblemsOfTheContractAreThoseOfTheProgram(t *testing.T) {
 			t.Errorf("%s: nothing has the code %q", p.at, p.code)
 			continue
 		}
-		want := problemOf(fault.New(fault.Code(p.code), "in the words of the example"))
+		want := resource.Problem(fault.New(fault.Code(p.code), "in the words of the example"))
 		if p.title != want.Title || int(p.status) != want.Status || p.kind != want.Type {
 			t.Errorf("%s: %s, %d %q; answers have %s, %d %q", p.at, p.kind, int(p.status), p.title, want.Type, want.Status, want.Title)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -85,11 +86,11 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 	if err != nil {
 		return nil, err
 	}
-	details, err := readDetails(ctx, s.db, p)
+	details, err := resource.ReadPurchaseDetails(ctx, s.db, p)
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetPurchase200JSONResponse{Body: details.purchaseJSON(p, who.caller)}, nil
+	return contract.GetPurchase200JSONResponse{Body: details.Purchase(p, who.role)}, nil
 }
 
 // visiblePurchase returns a purchase that the caller may see, or a not-found Error.
@@ -126,13 +127,13 @@ func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesReq
 	if err != nil {
 		return nil, err
 	}
-	details, err := readDetails(ctx, s.db, list...)
+	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
 	if err != nil {
 		return nil, err
 	}
 	answer := contract.PurchasePage{Purchases: make([]contract.Purchase, len(list))}
 	for i, p := range list {
-		answer.Purchases[i] = details.purchaseJSON(p, who.caller)
+		answer.Purchases[i] = details.Purchase(p, who.role)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListPurchases200JSONResponse{Body: answer}, nil

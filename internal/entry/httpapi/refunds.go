@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
 )
@@ -37,7 +38,7 @@ func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequest
 	}
 	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
 	for i, one := range list {
-		answer.Refunds[i] = refundJSON(one, who.caller)
+		answer.Refunds[i] = resource.Refund(one, who.role)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListRefunds200JSONResponse{Body: answer}, nil
@@ -61,7 +62,7 @@ func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaiting
 	}
 	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
 	for i, one := range list {
-		answer.Refunds[i] = refundJSON(one, who.caller)
+		answer.Refunds[i] = resource.Refund(one, who.role)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListWaitingRefunds200JSONResponse{Body: answer}, nil
@@ -80,7 +81,7 @@ func (s handlers) GetRefund(ctx context.Context, r contract.GetRefundRequestObje
 	if !who.mayActFor(found.UserID) {
 		return nil, fault.New(fault.NotFound, "there is no refund %s", r.Refund)
 	}
-	return contract.GetRefund200JSONResponse{Body: refundJSON(found, who.caller)}, nil
+	return contract.GetRefund200JSONResponse{Body: resource.Refund(found, who.role)}, nil
 }
 
 // RetryRefund has a refund made again that the provider has refused.
@@ -112,27 +113,4 @@ func (s handlers) SettleRefund(ctx context.Context, r contract.SettleRefundReque
 	}
 	done, err := s.refunds.Settle(ctx, request, r.Refund, who.signature(), r.Body.Reason, who.role == app)
 	return s.commandDone(done, err, "")
-}
-
-// refundJSON shows users only the role of whoever settled a refund, not the name of the
-// client, and not what the provider has told us of a fault.
-func refundJSON(r refund.Refund, who caller) contract.Refund {
-	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
-		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
-		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
-	if who.role == user {
-		d.Failure = nil
-	}
-	if r.ForOperator() {
-		waiter := string(operator)
-		d.WaitingFor = &waiter
-	}
-	if r.SettledBy != nil && r.SettleReason != nil { // the table allows both or neither
-		by := *r.SettledBy
-		if who.role == user {
-			by, _, _ = strings.Cut(by, ":")
-		}
-		d.Settlement = &contract.Settlement{By: by, Reason: *r.SettleReason}
-	}
-	return d
 }

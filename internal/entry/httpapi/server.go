@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -126,10 +127,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(gate, key, campaignBounds(settings), terms,
-			func(c lifecycle.Details) any { return campaignJSON(c, true) }),
-		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return holdJSON(h) }),
+			func(c lifecycle.Details) any { return resource.Campaign(c, true) }),
+		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold) any { return resource.Hold(h) }),
 		wallets: wallets.NewBatcher(executor, settings.Wallets),
-		refunds: refunds.NewService(gate.Patient(0), func(r refund.Refund) any { return refundJSON(r, caller{role: operator}) }),
+		refunds: refunds.NewService(gate.Patient(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/watch"
 	"triprize/internal/store/campaign"
@@ -96,26 +97,8 @@ func (s *Server) mostStreams(who caller) int {
 }
 
 func campaignEvent(now campaign.Progress) stream.Event {
-	data, _ := json.Marshal(progressJSON(now)) // cannot fail
+	data, _ := json.Marshal(resource.CampaignEvent(now)) // cannot fail
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: now.Over()}
-}
-
-func progressJSON(now campaign.Progress) contract.CampaignEvent {
-	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
-		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
-	if g := now.GivingBack; g != nil {
-		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
-	}
-	if d := now.Draw; d != nil {
-		e.Draw = &contract.DrawProgress{Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
-		if d.FreezeHash != "" {
-			e.Draw.FreezeHash = &d.FreezeHash
-		}
-		if d.Reason != "" {
-			e.Draw.Waiting = &contract.DrawWait{Reason: d.Reason, RetryAt: d.RetryAt}
-		}
-	}
-	return e
 }
 
 // StreamJob follows a job: as it is now, then whenever it changes, until it is final.
@@ -151,6 +134,6 @@ func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObje
 }
 
 func jobEvent(j job.Job) stream.Event {
-	data, _ := json.Marshal(jobJSON(j)) // its result is valid JSON: it is from a json column
+	data, _ := json.Marshal(resource.Job(j)) // its result is valid JSON: it is from a json column
 	return stream.Event{ID: watch.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/stream"
 	"triprize/internal/store/campaign"
 )
@@ -45,7 +46,7 @@ func boardEvent(now campaign.Progress, document []byte) []byte {
 	data, _ := json.Marshal(struct { // cannot fail: the document is JSON
 		contract.CampaignEvent
 		Board json.RawMessage `json:"board"`
-	}{progressJSON(now), document})
+	}{resource.CampaignEvent(now), document})
 	return data
 }
 

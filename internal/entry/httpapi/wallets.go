@@ -15,6 +15,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
@@ -126,24 +127,9 @@ func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthoriz
 
 // walletDocuments makes the bodies of the answers to wallet commands.
 var walletDocuments = wallets.Documents{
-	Wallet:        func(w wallet.Wallet) any { return walletJSON(w) },
-	Transfer:      func(e wallet.Entry) any { return transferJSON(e) },
-	Authorization: func(a wallet.Authorization) any { return authorizationJSON(a) },
-}
-
-func walletJSON(w wallet.Wallet) contract.Wallet {
-	return contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: int64(w.Balance), Held: int64(w.Held),
-		Available: int64(w.Available()), Version: w.Version}
-}
-
-func transferJSON(e wallet.Entry) contract.Transfer {
-	return contract.Transfer{ID: e.ID, From: e.Debit.Wallet, To: e.Credit.Wallet, Amount: int64(e.Amount), Currency: e.Currency,
-		Description: e.Description, Reference: e.Reference.Text, CreatedAt: e.CreatedAt}
-}
-
-func authorizationJSON(a wallet.Authorization) contract.Authorization {
-	return contract.Authorization{ID: a.ID, WalletID: a.WalletID, Amount: int64(a.Amount), Captured: int64(a.Captured),
-		State: contract.AuthorizationState(a.State), Description: a.Description, ExpiresAt: a.ExpiresAt, CreatedAt: a.CreatedAt}
+	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w) },
+	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e) },
+	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a) },
 }
 
 // visibleWallet returns a wallet that the caller may see.
@@ -171,7 +157,7 @@ func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
 // GetWallet answers with a wallet as it is now.
 func (s handlers) GetWallet(ctx context.Context, r contract.GetWalletRequestObject) (contract.GetWalletResponseObject, error) {
 	w, err := s.visibleWallet(ctx, r.Wallet)
-	return walletAnswer{walletJSON(w)}, err
+	return walletAnswer{resource.Wallet(w)}, err
 }
 
 // ListWallets answers with the wallets of an owner.
@@ -193,7 +179,7 @@ func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequest
 	}
 	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list))}
 	for i, w := range list {
-		answer.Wallets[i] = walletJSON(w)
+		answer.Wallets[i] = resource.Wallet(w)
 	}
 	return contract.ListWallets200JSONResponse{Body: answer}, nil
 }
@@ -207,7 +193,7 @@ func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizat
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetAuthorization200JSONResponse{Body: authorizationJSON(a)}, nil
+	return contract.GetAuthorization200JSONResponse{Body: resource.Authorization(a)}, nil
 }
 
 // ListWalletEvents answers with one page of a wallet's history: upward with
@@ -231,7 +217,7 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 	}
 	answer := contract.WalletEventPage{Events: make([]contract.WalletEvent, len(events))}
 	for i, e := range events {
-		answer.Events[i] = eventJSON(e)
+		answer.Events[i] = resource.WalletEvent(e)
 	}
 	if n := len(events); n == page.Limit {
 		next := events[n-1].Version - 1
@@ -243,22 +229,4 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 		}
 	}
 	return contract.ListWalletEvents200JSONResponse{Body: answer}, nil
-}
-
-func eventJSON(e wallet.Event) contract.WalletEvent {
-	d := contract.WalletEvent{Version: e.Version, Kind: contract.WalletEventKind(e.Entry.Kind), EntryID: e.Entry.ID, DeltaBalance: int64(e.DeltaBalance),
-		DeltaHeld: int64(e.DeltaHeld), Balance: int64(e.Balance), Held: int64(e.Held), From: sideJSON(e.Entry.Debit), To: sideJSON(e.Entry.Credit), Amount: int64(e.Entry.Amount),
-		Reference: e.Entry.Reference.Text, Description: e.Entry.Description, At: e.At}
-	if e.Entry.Authorization != uuid.Nil {
-		d.AuthorizationID = &e.Entry.Authorization
-	}
-	return d
-}
-
-// sideJSON names a side of an entry: a wallet by its id, an account by its name.
-func sideJSON(s wallet.Side) string {
-	if s.Wallet != uuid.Nil {
-		return s.Wallet.String()
-	}
-	return string(s.Account)
 }

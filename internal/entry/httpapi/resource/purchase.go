@@ -1,11 +1,13 @@
-package httpapi
+package resource
 
 import (
 	"context"
 	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
+
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/entry/httpapi/contract"
@@ -15,17 +17,17 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// purchaseDetails are what other tables have of purchases, by purchase.
-type purchaseDetails struct {
+// PurchaseDetails are what other tables have of purchases, by purchase.
+type PurchaseDetails struct {
 	payments map[uuid.UUID]*payment.Payment
 	refunds  map[uuid.UUID]refund.Refund
 	steps    map[uuid.UUID][]payment.Step
 }
 
-// readDetails reads what there is beside purchases: nothing, for those that are paid and
+// ReadPurchaseDetails reads what there is beside purchases: nothing, for those that are paid and
 // kept, and not by card.
-func readDetails(ctx context.Context, db postgres.DB, list ...purchase.Purchase) (purchaseDetails, error) {
-	d := purchaseDetails{payments: make(map[uuid.UUID]*payment.Payment), steps: make(map[uuid.UUID][]payment.Step)}
+func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.Purchase) (PurchaseDetails, error) {
+	d := PurchaseDetails{payments: make(map[uuid.UUID]*payment.Payment), steps: make(map[uuid.UUID][]payment.Step)}
 	var cards, eventful []uuid.UUID
 	for _, p := range list {
 		if p.PaymentMethod == purchase.Card {
@@ -54,7 +56,8 @@ func readDetails(ctx context.Context, db postgres.DB, list ...purchase.Purchase)
 	return d, err
 }
 
-func (details purchaseDetails) purchaseJSON(p purchase.Purchase, who caller) contract.Purchase {
+// Purchase is a purchase, for a caller in the role of who.
+func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: contract.PurchaseState(p.State),
 		Amount: int64(p.Amount), Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
 		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
@@ -73,7 +76,7 @@ func (details purchaseDetails) purchaseJSON(p purchase.Purchase, who caller) con
 		addPayment(&d, paid)
 	}
 	if back, ok := details.refunds[p.ID]; ok {
-		document := refundJSON(back, who)
+		document := Refund(back, who)
 		d.Refund = &document
 	}
 	return d
@@ -95,11 +98,11 @@ func addPayment(d *contract.Purchase, p *payment.Payment) {
 
 // timelineJSON is what has happened to a purchase, the oldest first. Details are not for
 // users: they name clients and what has gone wrong at the provider.
-func timelineJSON(p purchase.Purchase, steps []payment.Step, who caller) []contract.TimelineEntry {
+func timelineJSON(p purchase.Purchase, steps []payment.Step, who Role) []contract.TimelineEntry {
 	var timeline []contract.TimelineEntry
 	for _, step := range steps {
 		entry := contract.TimelineEntry{At: step.At, Event: contract.TimelineEntryEvent(step.Event)}
-		if step.Detail != nil && who.role != user {
+		if step.Detail != nil && who != User {
 			entry.Detail = *step.Detail
 		}
 		timeline = append(timeline, entry)
@@ -116,4 +119,14 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who caller) []contr
 		first.At = timeline[0].At
 	}
 	return slices.Insert(timeline, 0, first)
+}
+
+// cancellationJSON shows users only the role of whoever cancelled, not the name of
+// the client.
+func cancellationJSON(c purchase.Cancellation, who Role) *contract.Cancellation {
+	by := c.By
+	if who == User {
+		by, _, _ = strings.Cut(by, ":")
+	}
+	return &contract.Cancellation{At: c.At, By: by, Reason: c.Reason}
 }

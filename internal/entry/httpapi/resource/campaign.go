@@ -1,0 +1,71 @@
+package resource
+
+import (
+	"encoding/hex"
+
+	"triprize/internal/domain/triangle"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/campaign"
+)
+
+// CampaignSummary is a campaign without its layers. Only operators see who cancelled it.
+func CampaignSummary(c campaign.Campaign, forOperator bool) contract.CampaignSummary {
+	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: c.BaseLength, Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
+		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
+		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
+			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon, Witness: c.Policies.Witness},
+		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
+		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
+		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason}
+	if forOperator && c.CancelledBy != nil {
+		d.CancelledBy = *c.CancelledBy
+	}
+	return d
+}
+
+// Campaign is a campaign with its layers, counts and commitment.
+func Campaign(c lifecycle.Details, forOperator bool) contract.Campaign {
+	summary := CampaignSummary(c.Campaign, forOperator)
+	document := contract.Campaign{ID: summary.ID, Name: summary.Name, BaseLength: summary.BaseLength, Currency: summary.Currency,
+		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
+		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
+		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
+		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason}
+	for i, l := range c.Layers {
+		d := contract.Layer{Layer: l.Layer, Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
+			Positions: contract.Counts{Total: triangle.InLayer(l.Layer), Available: triangle.InLayer(l.Layer)}}
+		for _, p := range l.Prizes {
+			d.Prizes = append(d.Prizes, contract.PrizeGroup{Name: p.Name, Count: p.Count})
+		}
+		if i < len(c.Counts) { // none before publication
+			counts := c.Counts[i]
+			d.Positions.Available, d.Positions.Reserved, d.Positions.Sold = counts.Available, counts.Reserved, counts.Sold
+		}
+		document.Layers = append(document.Layers, d)
+	}
+	if c.Commitment != nil {
+		commitment := hex.EncodeToString(c.Commitment.Commitment)
+		document.Rules, document.Commitment = c.Commitment.Rules, &commitment
+	}
+	return document
+}
+
+// CampaignEvent is how far a campaign is, for its stream.
+func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
+	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
+		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
+	if g := now.GivingBack; g != nil {
+		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
+	}
+	if d := now.Draw; d != nil {
+		e.Draw = &contract.DrawProgress{Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
+		if d.FreezeHash != "" {
+			e.Draw.FreezeHash = &d.FreezeHash
+		}
+		if d.Reason != "" {
+			e.Draw.Waiting = &contract.DrawWait{Reason: d.Reason, RetryAt: d.RetryAt}
+		}
+	}
+	return e
+}

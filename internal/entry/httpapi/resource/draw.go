@@ -1,0 +1,49 @@
+package resource
+
+import (
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/service/proof"
+)
+
+// Draw is what is public of a draw.
+func Draw(now proof.State) contract.Draw {
+	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Witnesses: []contract.Witness{},
+		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
+	if now.Commitment != nil {
+		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
+	}
+	if now.Freeze != nil {
+		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)
+		d.Freeze = &contract.Freeze{Hash: now.Progress.FreezeHash.String(), Record: now.Progress.Record}
+	}
+	for _, w := range now.Witnesses {
+		d.Witnesses = append(d.Witnesses, contract.Witness{Authority: w.Authority.String(), Time: w.GenTime})
+	}
+	if drawn := now.Draw; drawn != nil {
+		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
+		for _, w := range drawn.Winners {
+			d.Winners = append(d.Winners, contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name})
+		}
+	} else if wait := now.Progress.Wait; wait.Reason != "" {
+		d.Waiting = &contract.DrawWait{Reason: wait.Reason, RetryAt: wait.RetryAt}
+	}
+	return d
+}
+
+func hexOf(h *fairdraw.Hash) *string {
+	if h == nil {
+		return nil
+	}
+	text := h.String()
+	return &text
+}
+
+// roundJSON is the number of a round, which is far below 2^63.
+func roundJSON(round *uint64) *int64 {
+	if round == nil {
+		return nil
+	}
+	number := int64(*round) //nolint:gosec // a round is at most 2^53
+	return &number
+}

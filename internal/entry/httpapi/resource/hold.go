@@ -1,0 +1,18 @@
+package resource
+
+import (
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/store/inventory"
+)
+
+// Hold is a hold, for those who may see its user.
+func Hold(h inventory.Hold) contract.Hold {
+	d := contract.Hold{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, State: contract.HoldState(h.State), ExpiresAt: h.ExpiresAt,
+		Extensions: h.Extensions, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt,
+		Positions: make([]contract.PurchaseItem, len(h.Positions))}
+	for i, p := range h.Positions {
+		d.Positions[i] = contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Price: int64(p.Price)}
+		d.Amount += int64(p.Price)
+	}
+	return d
+}
