@@ -1,0 +1,126 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+const deliveryColumns = `d.event_id, d.endpoint_id, e.type, e.subject, e.campaign_id, e.at, d.state, d.attempts, d.next_at, d.created_at, d.finished_at`
+
+// Filter says which deliveries are meant; zero fields are no condition.
+type Filter struct {
+	State State
+	Types []string // exact ones
+}
+
+// Deliveries returns deliveries of an endpoint, newest events first, before the given event
+// (zero: from the start).
+func Deliveries(ctx context.Context, db postgres.DB, endpointID uuid.UUID, f Filter, before uuid.UUID, limit int) ([]Delivery, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Delivery], `
+		SELECT `+deliveryColumns+` FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
+		WHERE d.endpoint_id = $1 AND ($2 = '' OR d.state = $2) AND (cardinality($3::text[]) = 0 OR e.type = ANY($3)) AND ($4::uuid IS NULL OR d.event_id < $4)
+		ORDER BY d.event_id DESC LIMIT $5`, endpointID, string(f.State), types(f.Types), postgres.Nullable(before), limit)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.Deliveries(%s): %w", endpointID, err)
+	}
+	return list, nil
+}
+
+func types(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// GetDelivery returns the delivery of an event for an endpoint with its attempts, the newest
+// first and at most limit, or a not-found Error.
+func GetDelivery(ctx context.Context, db postgres.DB, endpointID, eventID uuid.UUID, limit int) (Delivery, []Attempt, error) {
+	d, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Delivery], `
+		SELECT `+deliveryColumns+` FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
+		WHERE d.endpoint_id = $1 AND d.event_id = $2`, endpointID, eventID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Delivery{}, nil, fault.New(fault.NotFound, "there is no delivery of event %s for this endpoint", eventID)
+	}
+	if err != nil {
+		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
+	}
+	attempts, err := postgres.Collect(ctx, db, scanAttempt, `
+		SELECT event_id, endpoint_id, at, duration_ms, status, error FROM webhook_attempts
+		WHERE endpoint_id = $1 AND event_id = $2 ORDER BY number DESC LIMIT $3`, endpointID, eventID, limit)
+	if err != nil {
+		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
+	}
+	return d, attempts, nil
+}
+
+func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
+	var ms int64
+	err = row.Scan(&a.EventID, &a.EndpointID, &a.At, &ms, &a.Status, &a.Error)
+	a.Duration = time.Duration(ms) * time.Millisecond
+	return a, err
+}
+
+// Replay delivers an event to an endpoint once more, at once, with all its attempts before
+// it. The event must be one that the endpoint may hear of, and within its retention;
+// otherwise Replay fails with a not-found Error.
+func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error {
+	n, err := replay(ctx, tx, `
+		SELECT v.id FROM webhook_events v
+		WHERE v.id = $2 AND (v.client IS NULL OR v.client = $3)
+		  AND (webhook_wanted($4, v.type) OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1))
+		FOR KEY SHARE`, e.ID, eventID, e.Client, e.Events)
+	switch {
+	case err != nil:
+		return fmt.Errorf("webhook.Replay(%s): %w", eventID, err)
+	case n == 0:
+		return fault.New(fault.NotFound, "there is no event %s that this endpoint may hear of, or it is over its retention", eventID)
+	}
+	return nil
+}
+
+// ReplaySpan delivers events of [from, to) to an endpoint once more, at once: those that
+// it may hear of and wants now, also those that have happened before it was made or while
+// it was disabled. With a state in f it takes only those that have a delivery in that state.
+// It takes the oldest limit of them, and returns how many it has taken, and when the last of
+// them happened: where a next call goes on.
+func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
+	rows, err := postgres.Collect(ctx, tx, pgx.RowTo[time.Time], replayed(`
+		SELECT v.id, v.at FROM webhook_events v
+		WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
+		  AND (cardinality($6::text[]) = 0 OR v.type = ANY($6))
+		  AND ($7 = '' OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
+		ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE`)+`SELECT at FROM chosen ORDER BY at`,
+		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit)
+	if err != nil {
+		return 0, nil, fmt.Errorf("webhook.ReplaySpan(%s): %w", e.ID, err)
+	}
+	if n = len(rows); n > 0 {
+		last = &rows[n-1]
+	}
+	return n, last, nil
+}
+
+// replayed makes deliveries of chosen events pending. A delivery that is pending is due at
+// once.
+func replayed(chosen string) string {
+	return `
+		WITH chosen AS MATERIALIZED (` + chosen + `),
+		     again AS (
+			INSERT INTO webhook_deliveries AS d (event_id, endpoint_id, next_at) SELECT id, $1, clock_timestamp() FROM chosen ORDER BY id
+			ON CONFLICT (event_id, endpoint_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL)
+		`
+}
+
+func replay(ctx context.Context, tx pgx.Tx, chosen string, args ...any) (n int, err error) {
+	err = tx.QueryRow(ctx, replayed(chosen)+`SELECT count(*) FROM chosen`, args...).Scan(&n)
+	return n, err
+}

@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+const columns = `p.id, p.client, p.url, p.events, p.description, p.metadata, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
+	p.failing_since, p.failures, p.paused_until, p.lease_version`
+
+func scan(row pgx.CollectableRow) (e Endpoint, err error) {
+	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.Metadata, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
+		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.LeaseVersion)
+	return e, err
+}
+
+// lives is the condition of endpoints that are there.
+const lives = `p.deleted_at IS NULL AND (p.expires_at IS NULL OR p.expires_at > clock_timestamp())`
+
+// Create stores a new endpoint with its first secret: those fields of e that a client gives,
+// and its id. A listener has no URL, and lasts for the given time; any other endpoint lasts
+// until it is deleted, and lasts is 0. It fails with a state-conflict Error when the client has
+// most of them already.
+func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sealed []byte, most int) (Endpoint, error) {
+	var b pgx.Batch
+	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
+	var made Endpoint
+	var found bool
+	b.Queue(`
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, metadata, expires_at)
+		SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END
+		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $8
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, e.Metadata, lasts.Seconds(), most).
+		Query(func(rows pgx.Rows) (err error) {
+			all, err := pgx.CollectRows(rows, scan)
+			if found = len(all) == 1; found {
+				made = all[0]
+			}
+			return err
+		})
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
+	}
+	if !found {
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first", e.Client, most)
+	}
+	if err := AddSecret(ctx, tx, e.ID, sealed, 0); err != nil {
+		return Endpoint{}, err
+	}
+	return made, nil
+}
+
+// Get returns an endpoint, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
+	e, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+lives, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, unknown(id)
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Get(%s): %w", id, err)
+	}
+	return e, nil
+}
+
+// List returns endpoints in the order of their ids, after the given one (zero: from the
+// start): those of a client, or with an empty one all. Listeners are left out.
+func List(ctx context.Context, db postgres.DB, client string, after uuid.UUID, limit int) ([]Endpoint, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM webhook_endpoints p
+		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND url IS NOT NULL AND `+lives+`
+		ORDER BY id LIMIT $3`, client, postgres.Nullable(after), limit)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.List: %w", err)
+	}
+	return list, nil
+}
+
+// Change is what becomes of an endpoint; nil fields stay as they are.
+type Change struct {
+	URL         *string
+	Events      []string
+	Description *string // empty: none
+	Metadata    *map[string]string
+}
+
+// Patch changes an endpoint. A new URL is a new start: what was paused goes on at once.
+func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
+	var metadata map[string]string
+	if c.Metadata != nil {
+		metadata = *c.Metadata
+	}
+	return one(ctx, tx, "Patch", id, `
+		UPDATE webhook_endpoints p
+		SET url = coalesce($2, url), events = coalesce($3, events),
+		    description = CASE WHEN $4::text IS NULL THEN description ELSE nullif($4, '') END,
+		    metadata = CASE WHEN $5 THEN $6::jsonb ELSE metadata END,
+		    failing_since = CASE WHEN $2 <> url THEN NULL ELSE failing_since END,
+		    failures = CASE WHEN $2 <> url THEN 0 ELSE failures END,
+		    paused_until = CASE WHEN $2 <> url THEN NULL ELSE paused_until END,
+		    lease_version = lease_version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Metadata != nil, metadata)
+}
+
+// Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
+// fail, see [FailDisabled].
+func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
+	return one(ctx, tx, "Disable", id, `
+		UPDATE webhook_endpoints p
+		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), lease_version = lease_version + 1
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, why)
+}
+
+// Enable lets an endpoint hear of what happens from now on. What has happened meanwhile
+// can be replayed.
+func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Endpoint, error) {
+	return one(ctx, tx, "Enable", id, `
+		UPDATE webhook_endpoints p
+		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id)
+}
+
+// Keep lets a listener last for the given time from now on.
+func Keep(ctx context.Context, db postgres.DB, id uuid.UUID, lasts time.Duration) (Endpoint, error) {
+	return one(ctx, db, "Keep", id, `
+		UPDATE webhook_endpoints p SET expires_at = clock_timestamp() + $2 * interval '1 second'
+		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds())
+}
+
+// Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
+// Whoever sends to it is fenced.
+func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if _, err := one(ctx, tx, "Delete", id, `
+		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), lease_version = lease_version + 1
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id); err != nil {
+		return fmt.Errorf("webhook.Delete(%s): %w", id, err)
+	}
+	return nil
+}
+
+func one(ctx context.Context, db postgres.DB, name string, id uuid.UUID, sql string, args ...any) (Endpoint, error) {
+	e, err := postgres.CollectOne(ctx, db, scan, sql, args...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, unknown(id)
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.%s(%s): %w", name, id, err)
+	}
+	return e, nil
+}
+
+func unknown(id uuid.UUID) error {
+	return fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
+}

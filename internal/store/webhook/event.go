@@ -1,0 +1,86 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// QueueEvents writes events that no table tells of by itself: Client, Type, Subject, Version
+// and CampaignID of each. One that no endpoint wants is not stored. It locks nothing.
+func QueueEvents(b *pgx.Batch, events []Event) {
+	n := len(events)
+	clients, types, subjects, versions, campaigns := make([]*string, n), make([]string, n), make([]uuid.UUID, n), make([]*int64, n), make([]*uuid.UUID, n)
+	for i, e := range events {
+		clients[i], types[i], subjects[i], versions[i], campaigns[i] = e.Client, e.Type, e.Subject, e.Version, e.CampaignID
+	}
+	b.Queue(`SELECT emit_webhooks($1, $2, $3, $4, $5)`, clients, types, subjects, versions, campaigns)
+}
+
+// Test stores a test event for an endpoint, whatever that wants, and its delivery.
+func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
+	event, err := postgres.CollectOne(ctx, tx, scanEvent, `
+		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),
+		     sent AS (INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, $3, at FROM made)
+		SELECT `+eventColumns+` FROM made e`, e.Client, EndpointTest, e.ID)
+	if err != nil {
+		return Event{}, fmt.Errorf("webhook.Test(%s): %w", e.ID, err)
+	}
+	return event, nil
+}
+
+const eventColumns = `e.id, e.client, e.type, e.subject, e.version, e.campaign_id, e.at, e.payload`
+
+func scanEvent(row pgx.CollectableRow) (e Event, err error) {
+	err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload)
+	return e, err
+}
+
+// GetEvent returns an event, or a not-found Error: also for one that is another client's,
+// unless client is empty.
+func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) (Event, error) {
+	e, err := postgres.CollectOne(ctx, db, scanEvent, `
+		SELECT `+eventColumns+` FROM webhook_events e WHERE id = $1 AND ($2 = '' OR e.client IS NULL OR e.client = $2)`, id, client)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Event{}, fault.New(fault.NotFound, "there is no webhook event %s, or it is over its retention", id)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("webhook.GetEvent(%s): %w", id, err)
+	}
+	return e, nil
+}
+
+// StorePayloads stores payloads of events that have none, and returns those that the events
+// have then: of two who render an event at once, both send the same.
+func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
+	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([]string, 0, len(payloads))
+	for id, payload := range payloads {
+		ids, texts = append(ids, id), append(texts, string(payload))
+	}
+	var b pgx.Batch
+	b.Queue(`
+		WITH locked AS (SELECT id FROM webhook_events WHERE id = ANY($1) AND payload IS NULL ORDER BY id FOR NO KEY UPDATE)
+		UPDATE webhook_events e SET payload = n.payload FROM locked l, unnest($1::uuid[], $2::json[]) AS n (id, payload)
+		WHERE e.id = l.id AND n.id = l.id AND e.payload IS NULL`, ids, texts)
+	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
+	b.Queue(`SELECT id, payload FROM webhook_events WHERE id = ANY($1) AND payload IS NOT NULL`, ids).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var payload json.RawMessage
+		_, err := pgx.ForEachRow(rows, []any{&id, &payload}, func() error {
+			stored[id] = append(json.RawMessage(nil), payload...)
+			return nil
+		})
+		return err
+	})
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,69 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+)
+
+// MostSecrets is how many secrets of an endpoint are valid at a time: each signs every
+// message.
+const MostSecrets = 4
+
+// AddSecret gives an endpoint a new secret. The one before signs too for overlap, and then
+// no more; of more than [MostSecrets] the oldest end at once.
+func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
+	var b pgx.Batch
+	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
+	b.Queue(`
+		UPDATE webhook_secrets SET expires_at = clock_timestamp() + $2 * interval '1 second'
+		WHERE endpoint_id = $1 AND expires_at IS NULL`, endpointID, overlap.Seconds())
+	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
+	b.Queue(`
+		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
+			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, MostSecrets)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("webhook.AddSecret(%s): %w", endpointID, err)
+	}
+	return nil
+}
+
+// Secrets returns the valid secrets of an endpoint, the newest first.
+func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secret, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
+		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+		WHERE endpoint_id = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
+		ORDER BY created_at DESC, id DESC LIMIT $2`, endpointID, MostSecrets)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.Secrets(%s): %w", endpointID, err)
+	}
+	return list, nil
+}
+
+// SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
+// the given one (zero: from the start). It is for sealing them anew.
+func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
+		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.SecretsAfter: %w", err)
+	}
+	return list, nil
+}
+
+// Reseal replaces what a secret is sealed with. done is false when it is not sealed as was
+// any more, or gone.
+func Reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
+	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
+	if err != nil {
+		return false, fmt.Errorf("webhook.Reseal(%s): %w", id, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}

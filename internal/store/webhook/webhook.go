@@ -1,0 +1,132 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The types of events.
+const (
+	PurchaseCompleted = "purchase.completed"
+	PurchaseFailed    = "purchase.failed"    // of a purchase that was begun; a refusal is job.failed only
+	PurchaseCancelled = "purchase.cancelled" // its positions are free again; the money of a card follows
+	PurchaseRefunded  = "purchase.refunded"  // the money of a card purchase was given back
+	HoldCreated       = "hold.created"
+	HoldExpired       = "hold.expired"
+	CampaignSoldOut   = "campaign.sold_out"
+	CampaignDrawn     = "campaign.drawn"
+	CampaignCancelled = "campaign.cancelled"
+	JobFailed         = "job.failed" // of workers; who sends a command has its answer
+
+	WalletCredit    = "wallet.credit"
+	WalletDebit     = "wallet.debit"
+	WalletTransfer  = "wallet.transfer"
+	WalletPurchase  = "wallet.purchase"
+	WalletRefund    = "wallet.refund"
+	WalletAuthorize = "wallet.authorize"
+	WalletCapture   = "wallet.capture"
+	WalletVoid      = "wallet.void"
+	WalletExpire    = "wallet.expire"
+
+	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, whatever that wants
+	EndpointDisabled = "webhook-endpoint.disabled" // goes to the client's other endpoints
+)
+
+// Types lists the types of events.
+var Types = []string{PurchaseCompleted, PurchaseFailed, PurchaseCancelled, PurchaseRefunded, HoldCreated, HoldExpired,
+	CampaignSoldOut, CampaignDrawn, CampaignCancelled, JobFailed, WalletCredit, WalletDebit, WalletTransfer, WalletPurchase, WalletRefund,
+	WalletAuthorize, WalletCapture, WalletVoid, WalletExpire, EndpointTest, EndpointDisabled}
+
+// Reason is why an endpoint is disabled.
+type Reason string
+
+// The reasons.
+const (
+	Asked   Reason = "asked"   // somebody has asked for it
+	Gone    Reason = "gone"    // it has answered 410
+	Failing Reason = "failing" // nothing has arrived for days
+)
+
+// State is how far a delivery has come; doc.go has the diagram.
+type State string
+
+// The states.
+const (
+	Pending   State = "pending"
+	Delivered State = "delivered"
+	Failed    State = "failed"
+)
+
+// MaxPayloadBytes bounds the payload of an event.
+const MaxPayloadBytes = 256 << 10
+
+// ErrFenced means that the lease of an endpoint has ended, and that somebody else has it or
+// has had it. Nothing was written.
+var ErrFenced = errors.New("webhook: the endpoint's lease is not ours any more")
+
+// Endpoint is where a client wants to be told, and of what.
+type Endpoint struct {
+	ID             uuid.UUID
+	Client         string
+	URL            *string  // nil: a listener, which fetches its events; nothing is sent to it
+	Events         []string // patterns: *, purchase.*, purchase.completed
+	Description    *string
+	Metadata       map[string]string
+	CreatedAt      time.Time
+	ExpiresAt      *time.Time // of a listener
+	DisabledAt     *time.Time
+	DisabledReason *Reason
+	FailingSince   *time.Time // nothing has arrived since
+	Failures       int        // turns in vain in a row
+	PausedUntil    *time.Time // nothing is sent before
+	LeaseVersion   int64
+}
+
+// Secret signs an endpoint's messages. It is sealed for the row of the endpoint.
+type Secret struct {
+	ID         uuid.UUID
+	EndpointID uuid.UUID
+	Sealed     []byte
+	CreatedAt  time.Time
+	ExpiresAt  *time.Time // nil: the present one; others sign too until then
+}
+
+// Event is something that has happened.
+type Event struct {
+	ID         uuid.UUID
+	Client     *string // whose resource it is; nil: everybody's
+	Type       string
+	Subject    uuid.UUID // the resource; of wallet.* the wallet
+	Version    *int64    // of wallet.*: that of the wallet's event
+	CampaignID *uuid.UUID
+	At         time.Time
+	Payload    json.RawMessage // the message as it is sent; nil: not rendered yet
+}
+
+// Delivery is one event for one endpoint.
+type Delivery struct {
+	EventID    uuid.UUID
+	EndpointID uuid.UUID
+	Type       string
+	Subject    uuid.UUID
+	CampaignID *uuid.UUID
+	At         time.Time // of the event
+	State      State
+	Attempts   int // since it was made or replayed
+	NextAt     *time.Time
+	CreatedAt  time.Time
+	FinishedAt *time.Time
+}
+
+// Attempt is what was sent once, and what came of it.
+type Attempt struct {
+	EventID    uuid.UUID
+	EndpointID uuid.UUID
+	At         time.Time // when it began
+	Duration   time.Duration
+	Status     *int    // of the answer; nil: there was none
+	Error      *string // nil: it has arrived
+}

@@ -1,0 +1,243 @@
+-- +goose Up
+
+-- What apps are told by themselves. No foreign keys: an event is written in crowds, and locks
+-- no row of an endpoint; audit checks what the keys would have.
+SET LOCAL lock_timeout = '3s';
+
+-- Where an app wants to be told, and of what. Whoever sends to it has its lease; every write
+-- about what was sent names lease_version.
+CREATE TABLE webhook_endpoints (
+    id              uuid        PRIMARY KEY,
+    client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose resources it hears of
+    url             text        CHECK (char_length(url) BETWEEN 1 AND 2000),   -- null: a listener, which fetches
+    events          text[]      NOT NULL CHECK (cardinality(events) BETWEEN 1 AND 50), -- *, purchase.*, purchase.completed
+    description     text        CHECK (char_length(description) BETWEEN 1 AND 500),
+    metadata        jsonb       CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4096),
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at      timestamptz,                                           -- of a listener
+    disabled_at     timestamptz,
+    disabled_reason text        CHECK (disabled_reason IN ('asked', 'gone', 'failing')),
+    failing_since   timestamptz,                                           -- nothing has arrived since
+    failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- turns in vain in a row
+    paused_until    timestamptz,                                           -- nothing is sent before
+    lease_version   bigint      NOT NULL DEFAULT 0,
+    lease_until     timestamptz,
+    deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it
+    CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
+    CHECK ((failing_since IS NULL) = (failures = 0)),
+    CHECK ((url IS NULL) = (expires_at IS NOT NULL))
+) WITH (fillfactor = 70);
+
+CREATE INDEX webhook_endpoints_of_client ON webhook_endpoints (client, id);
+
+-- What an endpoint's messages are signed with, encrypted with draw.secret_key. Several, while
+-- one replaces another.
+CREATE TABLE webhook_secrets (
+    id          uuid        PRIMARY KEY,
+    endpoint_id uuid        NOT NULL,
+    sealed      bytea       NOT NULL,
+    sealed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at  timestamptz                                                -- null: the present one
+);
+
+CREATE INDEX webhook_secrets_of_endpoint ON webhook_secrets (endpoint_id, created_at);
+
+-- What has happened. The id is that of the message, too.
+CREATE TABLE webhook_events (
+    id          uuid        PRIMARY KEY,                                   -- version 7
+    client      text,                                                      -- whose resource it is; null: everybody's
+    type        text        NOT NULL CHECK (type ~ '^[a-z-]+\.[a-z_]+$'),
+    subject     uuid        NOT NULL,                                      -- the resource; of wallet.* the wallet
+    version     bigint      CHECK (version >= 1),                          -- of wallet.*: that of the wallet's event
+    campaign_id uuid,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    payload     json,                                                      -- json, not jsonb: every attempt has the same bytes; null: never rendered
+    CHECK (octet_length(payload::text) <= 262144)
+);
+
+CREATE INDEX webhook_events_at ON webhook_events (at);
+CREATE INDEX webhook_events_of_client ON webhook_events (client, at);
+
+-- One event for one endpoint.
+CREATE TABLE webhook_deliveries (
+    event_id    uuid        NOT NULL,
+    endpoint_id uuid        NOT NULL,
+    state       text        NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'failed')),
+    attempts    smallint    NOT NULL DEFAULT 0 CHECK (attempts >= 0),      -- since it was made or replayed
+    next_at     timestamptz,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at timestamptz,
+    PRIMARY KEY (event_id, endpoint_id),
+    CHECK ((state = 'pending') = (next_at IS NOT NULL)),
+    CHECK ((state = 'pending') = (finished_at IS NULL))
+) WITH (fillfactor = 80);
+
+CREATE INDEX webhook_deliveries_due ON webhook_deliveries (endpoint_id, next_at, event_id) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_of_endpoint ON webhook_deliveries (endpoint_id, event_id);
+
+-- What was sent, and what came of it.
+CREATE TABLE webhook_attempts (
+    event_id    uuid        NOT NULL,
+    endpoint_id uuid        NOT NULL,
+    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders attempts of one moment
+    at          timestamptz NOT NULL,                                      -- when it began
+    duration_ms integer     NOT NULL CHECK (duration_ms >= 0),
+    status      smallint    CHECK (status BETWEEN 100 AND 999),            -- of the answer; null: there was none
+    error       text        CHECK (char_length(error) BETWEEN 1 AND 500),  -- null: it has arrived
+    PRIMARY KEY (event_id, endpoint_id, number)
+);
+
+-- A UUID of version 7, in the order of making.
+-- +goose StatementBegin
+CREATE FUNCTION webhook_event_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$
+    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+        PLACING substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
+$$;
+-- +goose StatementEnd
+
+-- Whether somebody who asked for these events wants one of a type.
+-- +goose StatementBegin
+CREATE FUNCTION webhook_wanted(events text[], type text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT type = ANY(events) OR split_part(type, '.', 1) || '.*' = ANY(events) OR '*' = ANY(events)
+$$;
+-- +goose StatementEnd
+
+-- Writes the events that an endpoint wants, and deliveries for those that are not disabled.
+-- The arrays belong together; client null is everybody. It locks nothing that is there.
+-- +goose StatementBegin
+CREATE FUNCTION emit_webhooks(clients text[], types text[], subjects uuid[], versions bigint[], campaigns uuid[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+    WITH happened AS MATERIALIZED (
+        SELECT webhook_event_id() AS id, clock_timestamp() AS at, h.*
+        FROM unnest(clients, types, subjects, versions, campaigns) AS h (client, type, subject, version, campaign_id)),
+    wanted AS MATERIALIZED (
+        SELECT h.*, p.id AS endpoint_id, p.disabled_at IS NULL AS sends
+        FROM happened h JOIN webhook_endpoints p ON (h.client IS NULL OR p.client = h.client) AND webhook_wanted(p.events, h.type)
+        WHERE p.deleted_at IS NULL AND (p.expires_at IS NULL OR p.expires_at > clock_timestamp())),
+    stored AS (
+        INSERT INTO webhook_events (id, client, type, subject, version, campaign_id, at)
+        SELECT DISTINCT id, client, type, subject, version, campaign_id, at FROM wanted)
+    INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, endpoint_id, at FROM wanted WHERE sends
+$$;
+-- +goose StatementEnd
+
+-- The events of a table are written by a trigger, in the transaction of their effect, whoever
+-- writes the table: also a process of the release before. Without endpoints it costs a look
+-- at an empty table.
+
+-- +goose StatementBegin
+CREATE FUNCTION purchases_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.id), array_agg(NULL::bigint), array_agg(t.campaign_id))
+        FROM (SELECT coalesce(n.client, (SELECT j.client FROM jobs j WHERE j.id = n.job_id)) AS client, 'purchase.completed' AS type, n.id, n.campaign_id
+              FROM new_rows n WHERE n.completed_at IS NOT NULL) t
+        WHERE t.client IS NOT NULL HAVING count(*) > 0;
+        RETURN NULL;
+    END IF;
+    PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.id), array_agg(NULL::bigint), array_agg(t.campaign_id))
+    FROM (SELECT coalesce(n.client, (SELECT j.client FROM jobs j WHERE j.id = n.job_id)) AS client, e.type, n.id, n.campaign_id
+          FROM new_rows n JOIN old_rows o ON o.id = n.id
+          CROSS JOIN LATERAL (VALUES ('purchase.completed', n.completed_at IS NOT NULL AND o.completed_at IS NULL),
+                                     ('purchase.failed', n.failure IS NOT NULL AND o.failure IS NULL),
+                                     ('purchase.cancelled', n.cancelled_at IS NOT NULL AND o.cancelled_at IS NULL),
+                                     ('purchase.refunded', n.state = 'refunded' AND o.state <> 'refunded')) AS e (type, now)
+          WHERE e.now) t
+    WHERE t.client IS NOT NULL HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION holds_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.created'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
+        FROM new_rows n WHERE n.client IS NOT NULL HAVING count(*) > 0;
+        RETURN NULL;
+    END IF;
+    PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.expired'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
+    FROM new_rows n JOIN old_rows o ON o.id = n.id
+    WHERE n.client IS NOT NULL AND n.state = 'expired' AND o.state <> 'expired' HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- A draw at the end of the sale sells nothing out.
+-- +goose StatementBegin
+CREATE FUNCTION campaigns_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    what text := CASE WHEN NEW.state = 'drawing' AND NEW.positions_sold = NEW.positions_total THEN 'campaign.sold_out'
+                      WHEN NEW.state = 'completed' THEN 'campaign.drawn'
+                      WHEN NEW.state = 'cancelled' THEN 'campaign.cancelled' END;
+BEGIN
+    IF what IS NOT NULL THEN
+        PERFORM emit_webhooks(ARRAY[NULL]::text[], ARRAY[what], ARRAY[NEW.id], ARRAY[NULL]::bigint[], ARRAY[NEW.id]);
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- Who has sent a command has its answer: only the jobs of workers tell.
+-- +goose StatementBegin
+CREATE FUNCTION jobs_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM emit_webhooks(array_agg(n.client), array_agg('job.failed'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
+    FROM new_rows n JOIN old_rows o ON o.id = n.id
+    WHERE n.state = 'failed' AND o.state <> 'failed' AND n.kind IN ('purchase', 'cancellation', 'draw', 'campaign-cancellation') HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- A wallet of which nobody knows who has opened it is of who moves its money.
+-- +goose StatementBegin
+CREATE FUNCTION wallets_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.wallet_id), array_agg(t.version), array_agg(NULL::uuid))
+    FROM (SELECT coalesce(w.client, nullif(e.scope, '')) AS client, 'wallet.' || e.kind AS type, n.wallet_id, n.version
+          FROM new_rows n JOIN ledger_entries e ON e.id = n.entry_id JOIN wallets w ON w.id = n.wallet_id) t
+    WHERE t.client IS NOT NULL HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- In the order of locks.
+CREATE TRIGGER campaigns_tell_webhooks AFTER UPDATE OF state ON campaigns
+    FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION campaigns_tell_webhooks();
+CREATE TRIGGER holds_tell_webhooks AFTER INSERT ON holds
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_tell_webhooks();
+CREATE TRIGGER ended_holds_tell_webhooks AFTER UPDATE ON holds
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_tell_webhooks();
+CREATE TRIGGER purchases_tell_webhooks AFTER INSERT ON purchases
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_tell_webhooks();
+CREATE TRIGGER changed_purchases_tell_webhooks AFTER UPDATE ON purchases
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_tell_webhooks();
+CREATE TRIGGER wallets_tell_webhooks AFTER INSERT ON wallet_events
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION wallets_tell_webhooks();
+CREATE TRIGGER failed_jobs_tell_webhooks AFTER UPDATE ON jobs
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION jobs_tell_webhooks();
+
+-- +goose Down
+DROP TRIGGER campaigns_tell_webhooks ON campaigns;
+DROP TRIGGER holds_tell_webhooks ON holds;
+DROP TRIGGER ended_holds_tell_webhooks ON holds;
+DROP TRIGGER purchases_tell_webhooks ON purchases;
+DROP TRIGGER changed_purchases_tell_webhooks ON purchases;
+DROP TRIGGER wallets_tell_webhooks ON wallet_events;
+DROP TRIGGER failed_jobs_tell_webhooks ON jobs;
+DROP FUNCTION campaigns_tell_webhooks, holds_tell_webhooks, purchases_tell_webhooks, wallets_tell_webhooks, jobs_tell_webhooks;
+DROP FUNCTION emit_webhooks;
+DROP FUNCTION webhook_wanted, webhook_event_id;
+DROP TABLE webhook_attempts, webhook_deliveries, webhook_events, webhook_secrets, webhook_endpoints;
