@@ -45,10 +45,10 @@ const (
 type Result struct {
 	Claimed   bool // nobody else had the endpoint, and something could be sent
 	Delivered int
-	Failed    int  // attempts
-	More      bool // something was still due when the turn was over
-	Slow      bool // as the endpoint is now
-	Disabled  bool // in this turn
+	Failed    int         // attempts
+	More      bool        // something was still due when the turn was over
+	Next      webhook.Ref // of the endpoint after it
+	Disabled  bool        // in this turn
 }
 
 // Deliverer delivers events.
@@ -150,7 +150,8 @@ func (t *turn) record(ctx context.Context, r webhook.Round, full bool) error {
 		return err
 	}
 	t.endpoint, t.leased = now, renewed
-	t.result.More, t.result.Slow, t.result.Disabled = full && r.Pause == 0 && !r.Gone, r.Slow, now.DisabledAt != nil
+	t.result.More, t.result.Disabled = full && r.Pause == 0 && !r.Gone, now.DisabledAt != nil
+	t.result.Next = webhook.Ref{ID: now.ID, LeaseVersion: now.LeaseVersion, Slow: now.Slow}
 	for _, s := range r.Sent {
 		if s.Error == nil {
 			t.result.Delivered++
