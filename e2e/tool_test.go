@@ -386,7 +386,7 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 		INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'alice', 'JPY')`); err != nil {
 		t.Fatal(err) // the migration with the wallets is the newest one
 	}
-	if _, stderr, status := run(t, env, "migrate", "down"); status != 1 || !strings.Contains(stderr, "wallets: 1 rows") || !strings.Contains(stderr, "--destroy-data") {
+	if _, stderr, status := run(t, env, "migrate", "down"); status != 1 || !strings.Contains(stderr, "wallets: 1 row") || !strings.Contains(stderr, "--destroy-data") {
 		t.Errorf("wallets with money in them: status %d, %s", status, stderr)
 	}
 	if _, err := db.Exec(t.Context(), `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 8`); err != nil {

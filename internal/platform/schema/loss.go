@@ -23,15 +23,19 @@ type Loss struct {
 	Unknown string
 }
 
-// String returns such as "wallets: 3 rows" and "purchases.cancelled_at: 2 values".
+// String returns such as "wallets: 3 rows" and "purchases.cancelled_at: 1 value".
 func (l Loss) String() string {
-	switch {
-	case l.Unknown != "":
+	if l.Unknown != "" {
 		return "an unknown number of rows: " + l.Unknown
-	case l.Column != "":
-		return fmt.Sprintf("%s.%s: %d values", l.Table, l.Column, l.Rows)
 	}
-	return fmt.Sprintf("%s: %d rows", l.Table, l.Rows)
+	what, unit := l.Table, "row"
+	if l.Column != "" {
+		what, unit = l.Table+"."+l.Column, "value"
+	}
+	if l.Rows != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%s: %d %s", what, l.Rows, unit)
 }
 
 // Losses returns the name of the newest migration that is applied, and what is lost when

@@ -67,7 +67,7 @@ func TestWhatIsLostIsCountedFromTheStatementsOfAMigration(t *testing.T) {
 		"00012_position_versions.sql": "positions.board_version: 3 values", // not those that have the default
 		"00010_command_kinds.sql":     "", "00009_outbox_messages.sql": "", "00016_campaign_cancellation_jobs.sql": "",
 		"00002_positions.sql": "positions: 6 rows",
-		"00001_campaigns.sql": "commitments: 1 rows, prizes: 3 rows, layers: 3 rows, campaigns: 1 rows",
+		"00001_campaigns.sql": "commitments: 1 row, prizes: 3 rows, layers: 3 rows, campaigns: 1 row",
 	} {
 		if got := strings.Join(lost[name], ", "); got != want {
 			t.Errorf("%s loses %q, want %q", name, got, want)

@@ -18,7 +18,11 @@ func NewUses(db postgres.DB) Uses { return Uses{newUses(db)} }
 func (u Uses) Note(prefix string) { u.note(prefix) }
 
 // Kept returns how many keys wait to be written.
-func (u Uses) Kept() int { return int(u.count.Load()) }
+func (u Uses) Kept() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.pending)
+}
 
 // Close writes what is noted and ends.
 func (u Uses) Close() { u.close() }

@@ -27,7 +27,7 @@ const (
 // not every request reads the database; a revoked key stops working everywhere
 // within that time. Unknown prefixes are remembered for a second. What does not look
 // like a key is refused without a look-up. When a key was used is written in the
-// background, once a minute at most, in one statement for all keys of the process.
+// background, once a minute at most, for many keys in one statement.
 type Verifier struct {
 	known   *expirable.LRU[string, stored]   // nil: nothing is cached
 	unknown *expirable.LRU[string, struct{}] // as known
