@@ -10,10 +10,12 @@ COPY . .
 # Without cgo the programs are static, so they need nothing of the image they
 # run in, and can be built for another machine than this one.
 ARG TARGETOS TARGETARCH
+# docker build --build-arg VERSION="$(git describe --tags --always)" . is what --version says.
+ARG VERSION=
 RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/cache/go-build \
     GOCACHE=/cache/go-build CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/...
+    go build -trimpath -ldflags="-s -w -X triprize/internal/domain/release.version=$VERSION" -o /out/ ./cmd/...
 
 # CA certificates, time zones and a user without rights; no shell, no packages.
 FROM gcr.io/distroless/static-debian12:nonroot

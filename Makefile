@@ -10,6 +10,10 @@ export PATH := $(PATH):/usr/local/go/bin
 # containers, and nothing uses the stamp.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
+# What --version says: the nearest tag, or the commit. Without git it is "devel".
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS = -X triprize/internal/domain/release.version=$(VERSION)
+
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 # All modules: the program, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
@@ -42,7 +46,7 @@ go:
 
 .PHONY: build
 build: go ## Build api, worker, scheduler and triprize into bin/
-	go build -o bin/ ./cmd/...
+	go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: deps build ## Sell out a campaign to a crowd and draw it (ARGS="--buyers 1000")

@@ -58,7 +58,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (r result, 
 		return r, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL)
+	keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL) //nolint:contextcheck // uses are written when no request waits
 	defer keys.Close()
 	w := &window{meter: &meter{groups: s.groups()}}
 	var checked atomic.Int64

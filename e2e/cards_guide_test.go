@@ -33,6 +33,8 @@ func TestTheChapterAboutCardsWorksAsPasted(t *testing.T) {
 		`"state":"failed"`, `"code":"payment-declined"`, `"decline_code":"insufficient_funds"`, // declined,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded
 		`"kind":"campaign-cancellation","state":"succeeded"`, `"refunds":{"total":`, `"reason":"campaign-cancelled"`, `"refunds":[]`) // and over.
+	out = paste(t, blocks(document(t, "../docs/test-cards.md")), "SANDBOX="+dev.SandboxURL, "SANDBOX_KEY="+dev.SandboxKey)
+	inOrder(t, out, `"status": "succeeded"`, `"amount": 250`, `"object": "list"`)
 }
 
 // publishedAt makes a campaign on sale at a running dev.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -349,6 +350,16 @@ func TestADemoThatDoesNotSellOutDrawsNothing(t *testing.T) {
 	}
 }
 
+func TestEveryProgramSaysItsVersion(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"api", "worker", "scheduler", "triprize"} {
+		out, err := exec.Command(filepath.Join(filepath.Dir(triprize(t)), name), "--version").Output() // without any setting
+		if line := string(out); err != nil || !regexp.MustCompile(`^`+name+` \S+ \(go\S+, \w+/\w+\)\n$`).MatchString(line) {
+			t.Errorf("%s: %q, %v", name, line, err)
+		}
+	}
+}
+
 func TestMigrationsAndKeysByHand(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Settings(t)
@@ -370,11 +381,23 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 		t.Errorf("a worker on an older schema: status %d, %s", status, stderr)
 	}
 	expect(newest, "migrate", "up")
+	db := fixture.Pool(t, settings)
+	if _, err := db.Exec(t.Context(), `CREATE TABLE kept AS SELECT * FROM goose_db_version; DELETE FROM goose_db_version WHERE version_id > 8;
+		INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'alice', 'JPY')`); err != nil {
+		t.Fatal(err) // the migration with the wallets is the newest one
+	}
+	if _, stderr, status := run(t, env, "migrate", "down"); status != 1 || !strings.Contains(stderr, "wallets: 1 row") || !strings.Contains(stderr, "--destroy-data") {
+		t.Errorf("wallets with money in them: status %d, %s", status, stderr)
+	}
+	if _, err := db.Exec(t.Context(), `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 8`); err != nil {
+		t.Fatal(err)
+	}
+	expect("", "audit")
 
 	key := strings.TrimSpace(expect("tp_", "key", "create", "--role", "app", "--client", "shop-1"))
 	prefix := strings.Split(key, "_")[1]
-	if list := expect(prefix, "key", "list"); strings.Contains(list, strings.Split(key, "_")[2]) {
-		t.Error("the list shows the secret")
+	if list := expect(prefix, "key", "list"); strings.Contains(list, strings.Split(key, "_")[2]) || !strings.Contains(list, "never") {
+		t.Errorf("the list shows the secret, or that the key was used: %s", list)
 	}
 	expect("", "key", "revoke", prefix)
 	expect(`"revoked_at":"20`, "key", "list", "--json")

@@ -28,6 +28,7 @@ $$;
 
 -- +goose Down
 
+-- keeps: a kind is renamed, and nothing else of a job
 -- +goose StatementBegin
 DO $$
 DECLARE

@@ -271,8 +271,10 @@ DROP TRIGGER commitments_are_kept ON commitments;
 DROP TRIGGER commitments_are_immutable ON commitments;
 DROP TRIGGER commitments_keep_their_secret ON commitments;
 DROP FUNCTION commitments_lose_their_secret_only, keep_draw_secret;
+-- keeps: the secrets go back to where the release before reads them
 UPDATE commitments c SET sealed_secret = s.sealed FROM draw_secrets s WHERE s.campaign_id = c.campaign_id;
 ALTER TABLE commitments ALTER COLUMN sealed_secret SET NOT NULL;
 CREATE TRIGGER commitments_are_immutable BEFORE UPDATE OR DELETE ON commitments
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+-- keeps: commitments has the secrets again
 DROP TABLE draw_secrets;

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"triprize/internal/domain/release"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
@@ -48,7 +49,12 @@ const gcPercent = 300
 // SIGINT or SIGTERM; a second signal ends the process at once.
 func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Process) error) {
 	file := flags.String("config", "", "settings file (default: $"+config.FileVariable+", or none)")
+	version := flags.Bool("version", false, "print the version and exit")
 	_ = flags.Parse(os.Args[1:]) // exits by itself
+	if *version {
+		fmt.Println(release.Line(name))
+		os.Exit(0)
+	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "%s: unexpected argument %q\n", name, flags.Arg(0))
 		os.Exit(2)
@@ -64,6 +70,7 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	logger := telemetry.NewLogger(settings.Log, name, os.Stderr)
 	slog.SetDefault(logger) // for libraries
 	redisx.LogTo(logger)
+	logger.Info("starting", "version", release.Version())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
 	if err := Run(ctx, name, settings, logger, run); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/schema"
 	"triprize/internal/store/apikey"
 )
 
@@ -30,64 +28,6 @@ func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool) error
 	}
 	defer pool.Close()
 	return do(pool)
-}
-
-// migrationTimeout replaces the statement timeout while migrating: an index on a large table takes long.
-const migrationTimeout = time.Hour
-
-func migrateCommand() *cobra.Command {
-	parent := group("migrate", "Migrate the database schema up or down, or show its state")
-	add := func(use, short, nothing string, run func(context.Context, *schema.Migrator) ([]string, error)) {
-		c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
-		file := configFlag(c)
-		c.RunE = func(cmd *cobra.Command, _ []string) error {
-			settings, err := config.Load(*file)
-			if err != nil {
-				return err
-			}
-			settings.Postgres.StatementTimeout = migrationTimeout
-			return migrate(cmd.Context(), settings, cmd.OutOrStdout(), cmd.ErrOrStderr(), nothing, run)
-		}
-		parent.AddCommand(c)
-	}
-	add("up", "Apply all missing migrations", "nothing to do: the schema is up to date",
-		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Up(ctx) })
-	add("down", "Revert the newest migration", "nothing to do: no migration is applied",
-		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Down(ctx) })
-	add("status", "List the migrations and whether they are applied", "",
-		func(ctx context.Context, m *schema.Migrator) ([]string, error) { return m.Status(ctx) })
-	return parent
-}
-
-// migrate waits for Postgres as the processes of the fleet do, so that both may be
-// started at the same time, and runs migrations.
-func migrate(ctx context.Context, settings config.Settings, out, news io.Writer, nothing string,
-	run func(context.Context, *schema.Migrator) ([]string, error),
-) error {
-	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-migrate")
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	waiting := sync.OnceFunc(func() {
-		say(news, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
-	})
-	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, func(error) { waiting() }); err != nil {
-		return err
-	}
-	m, err := schema.New(pool)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = m.Close() }()
-	lines, err := run(ctx, m)
-	for _, line := range lines {
-		say(out, "%s", line)
-	}
-	if err == nil && len(lines) == 0 {
-		say(out, "%s", nothing)
-	}
-	return err
 }
 
 func keyCommand() *cobra.Command {
@@ -109,7 +49,7 @@ func keyCommand() *cobra.Command {
 		})
 	}
 
-	list := &cobra.Command{Use: "list", Short: "List the API keys", Args: cobra.NoArgs}
+	list := &cobra.Command{Use: "list", Short: "List the API keys, and when each was last used (UTC)", Args: cobra.NoArgs}
 	listFile := configFlag(list)
 	asJSON := list.Flags().Bool("json", false, "print JSON")
 	list.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -133,18 +73,23 @@ func keyCommand() *cobra.Command {
 	return parent
 }
 
+// dateOr returns a time in UTC, or what stands for none.
+func dateOr(at *time.Time, none string) string {
+	if at == nil {
+		return none
+	}
+	return at.UTC().Format(time.DateTime)
+}
+
 func printKeys(out io.Writer, keys []apikey.Key, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(map[string]any{"keys": keys})
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PREFIX\tROLE\tCLIENT\tCREATED\tREVOKED")
+	fmt.Fprintln(table, "PREFIX\tROLE\tCLIENT\tCREATED\tLAST USED\tREVOKED")
 	for _, k := range keys {
-		revoked := "-"
-		if k.RevokedAt != nil {
-			revoked = k.RevokedAt.Format(time.DateTime)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", k.Prefix, k.Role, k.Client, k.CreatedAt.Format(time.DateTime), revoked)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", k.Prefix, k.Role, k.Client, k.CreatedAt.UTC().Format(time.DateTime),
+			dateOr(k.LastUsedAt, "never"), dateOr(k.RevokedAt, "-"))
 	}
 	return table.Flush()
 }

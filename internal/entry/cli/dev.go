@@ -68,7 +68,7 @@ Triprize is running. Ctrl-C stops it.
   settings      %[5]s   (for: triprize … --config, scheduler --once)
   logs          %[6]s
 
-To follow the README:
+To follow docs/walk-through.md and docs/api.md:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s SANDBOX=%[8]s SANDBOX_KEY=%[9]s
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key, strings.TrimSuffix(e.introduceBeacon(), "\n"))

@@ -197,7 +197,7 @@ func (e *environment) settingsFile() string {
 func (e *environment) loadKeys(ctx context.Context) error {
 	file := filepath.Join(e.dir, "keys.json")
 	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &e.keys) == nil {
-		verifier := apikey.NewVerifier(e.db, 0)
+		verifier := apikey.NewVerifier(e.db, 0) //nolint:contextcheck // uses are written when no request waits
 		defer verifier.Close()
 		_, operatorErr := verifier.Verify(ctx, e.keys.Operator)
 		_, appErr := verifier.Verify(ctx, e.keys.App)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"triprize/internal/domain/release"
 )
 
 // Run runs the tool with the arguments of the command line and returns its exit status.
@@ -18,10 +20,12 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "triprize",
 		Short:         "Operate Triprize: migrate, create keys, try it out",
+		Version:       release.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), readyCommand(), verifyCommand(), withServersCommand())
+	root.SetVersionTemplate(release.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -127,15 +127,15 @@ func TestTheListOfKeysIsATable(t *testing.T) {
 	revoked := made.Add(time.Hour)
 	var out bytes.Buffer
 	keys := []apikey.Key{
-		{Prefix: "0123456789ab", Role: apikey.Operator, Client: "ops", CreatedAt: made},
+		{Prefix: "0123456789ab", Role: apikey.Operator, Client: "ops", CreatedAt: made, LastUsedAt: &revoked},
 		{Prefix: "ba9876543210", Role: apikey.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
 	}
 	if err := printKeys(&out, keys, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `PREFIX        ROLE      CLIENT                 CREATED              REVOKED
-0123456789ab  operator  ops                    2025-03-04 05:06:07  -
-ba9876543210  app       a-long-name-of-a-shop  2025-03-04 05:06:07  2025-03-04 06:06:07
+	want := `PREFIX        ROLE      CLIENT                 CREATED              LAST USED            REVOKED
+0123456789ab  operator  ops                    2025-03-04 05:06:07  2025-03-04 06:06:07  -
+ba9876543210  app       a-long-name-of-a-shop  2025-03-04 05:06:07  never                2025-03-04 06:06:07
 `
 	if out.String() != want {
 		t.Errorf("got\n%s", out.String())

@@ -1,15 +1,24 @@
 package telemetry
 
 import (
+	"runtime"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"triprize/internal/domain/release"
 )
 
-// NewRegistry returns a registry with the metrics of the Go runtime and the process.
+// NewRegistry returns a registry with the metrics of the Go runtime and the process, and
+// with the release that it runs.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_build_info", Help: "Always 1; the labels say which release runs.",
+		ConstLabels: prometheus.Labels{"version": release.Version(), "goversion": runtime.Version()}})
+	info.Set(1)
+	registry.MustRegister(info)
 	return registry
 }
 

@@ -110,7 +110,7 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	if status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"\ntriprize_test_total 3\n", "\ngo_goroutines ", "\nprocess_open_fds "} {
+	for _, want := range []string{"\ntriprize_test_total 3\n", "\ngo_goroutines ", "\nprocess_open_fds ", "\ntriprize_build_info{goversion=\"go"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("there is no %q", strings.TrimSpace(want))
 		}

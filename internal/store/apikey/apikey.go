@@ -35,6 +35,8 @@ type Key struct {
 	Client    string     `json:"client"` // the scope of idempotency keys; several keys may share it, for rotation
 	CreatedAt time.Time  `json:"created_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
+	// LastUsedAt is when the key last authenticated somebody, to a minute or so; nil: never.
+	LastUsedAt *time.Time `json:"last_used_at"`
 }
 
 const (
@@ -74,7 +76,7 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 
 // List returns every key, newest first.
 func List(ctx context.Context, db postgres.DB) ([]Key, error) {
-	rows, err := db.Query(ctx, `SELECT prefix, role, client, created_at, revoked_at FROM api_keys ORDER BY created_at DESC, prefix`)
+	rows, err := db.Query(ctx, `SELECT prefix, role, client, created_at, revoked_at, last_used_at FROM api_keys ORDER BY created_at DESC, prefix`)
 	if err != nil {
 		return nil, fmt.Errorf("apikey.List: %w", err)
 	}

@@ -26,17 +26,19 @@ const (
 // Verifier authenticates keys. It caches known keys for a short time, so that
 // not every request reads the database; a revoked key stops working everywhere
 // within that time. Unknown prefixes are remembered for a second. What does not look
-// like a key is refused without a look-up.
+// like a key is refused without a look-up. When a key was used is written in the
+// background, once a minute at most, for many keys in one statement.
 type Verifier struct {
 	known   *expirable.LRU[string, stored]   // nil: nothing is cached
 	unknown *expirable.LRU[string, struct{}] // as known
 	loads   *batch.Coalescer[string, stored]
+	uses    *uses
 }
 
 // NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
 // that a key is unknown. Close it.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
-	v := &Verifier{}
+	v := &Verifier{uses: newUses(db)}
 	if ttl > 0 {
 		v.known = expirable.NewLRU[string, stored](cached, nil, ttl)
 		v.unknown = expirable.NewLRU[string, struct{}](cached, nil, min(ttl, unknownFor))
@@ -46,8 +48,11 @@ func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	return v
 }
 
-// Close ends the look-ups.
-func (v *Verifier) Close() { v.loads.Close() }
+// Close ends the look-ups, and writes which keys were used.
+func (v *Verifier) Close() {
+	v.loads.Close()
+	v.uses.close()
+}
 
 // Verify returns the key whose text is given, or an unauthenticated Error.
 func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
@@ -62,6 +67,7 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 	if !s.admits(secret) {
 		return Key{}, errUnknown()
 	}
+	v.uses.note(prefix)
 	return s.Key, nil
 }
 

@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"triprize/internal/testkit/fixture"
+)
+
+// pages returns every Markdown file of the repository.
+func pages(t *testing.T) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+		name := entry.Name()
+		if err == nil && entry.IsDir() && file != ".." && (strings.HasPrefix(name, ".") || name == "node_modules" || name == "testdata") {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(name, ".md") {
+			files = append(files, file)
+		}
+		return err
+	})
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d pages, %v", len(files), err)
+	}
+	return files
+}
+
+var (
+	fenced    = regexp.MustCompile("(?s)(?:^|\n) *```.*?\n *```")
+	link      = regexp.MustCompile(`\]\(([^)\s#]*)(?:#([^)\s]*))?(?: "[^"]*")?\)`)
+	heading   = regexp.MustCompile(`(?m)^#{1,6} +(.+?)\s*$`)
+	linkText  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	notInSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors returns the names of the headings of a page, as GitHub makes them.
+func anchors(page string) (names []string) {
+	seen := make(map[string]int)
+	for _, found := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		text := strings.ToLower(linkText.ReplaceAllString(found[1], "$1"))
+		name := strings.ReplaceAll(notInSlug.ReplaceAllString(text, ""), " ", "-")
+		if seen[name]++; seen[name] > 1 {
+			name += "-" + string(rune('0'+seen[name]-1))
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func TestEveryLinkOfThePagesLeadsToAFileAndAHeading(t *testing.T) {
+	t.Parallel()
+	for _, file := range pages(t) {
+		for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(document(t, file), ""), -1) {
+			target, anchor := found[1], found[2]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			to := file
+			if target != "" {
+				to = filepath.Join(filepath.Dir(file), target)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s: %v", file, target, err)
+			} else if anchor != "" && strings.HasSuffix(to, ".md") && !slices.Contains(anchors(document(t, to)), anchor) {
+				t.Errorf("%s links to #%s, which %s does not have", file, anchor, to)
+			}
+		}
+	}
+}
+
+// Prose is wrapped; tables, links and code may be longer.
+func TestTheReadmeHasLinesThatCanBeRead(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{readme, operations, promises, walkThrough, "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"} {
+		for line := range strings.Lines(fenced.ReplaceAllString(document(t, file), "")) {
+			if len([]rune(line)) > 110 && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "!") {
+				t.Errorf("%s: %d characters: %s", file, len(line), line)
+			}
+		}
+	}
+}
+
+func TestThePicturesAreWellFormedAndSayWhatTheyShow(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../docs/*.svg")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text := document(t, file)
+		decoder, depth := xml.NewDecoder(strings.NewReader(text)), 0
+		for {
+			token, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			switch token.(type) {
+			case xml.StartElement:
+				depth++
+			case xml.EndElement:
+				depth--
+			}
+		}
+		for _, want := range []string{"<title", "<desc", `role="img"`, "prefers-color-scheme: dark"} {
+			if depth != 0 || !strings.Contains(text, want) {
+				t.Errorf("%s has no %s", file, want)
+			}
+		}
+		if strings.Contains(text, "<script") || strings.Contains(text, "href") {
+			t.Errorf("%s does more than show something", file)
+		}
+	}
+}
+
+// runAsTheyAre are the pages whose blocks tests paste into a shell.
+var runAsTheyAre = []string{guide, walkThrough, "../docs/test-cards.md"}
+
+// A block that no test runs names commands that there are, with flags that they have, or
+// has a comment before it that says who runs it or why nobody does: "<!-- a test …", "<!-- not run …".
+func TestEveryCommandOfThePagesExists(t *testing.T) {
+	t.Parallel()
+	makefile := document(t, "../Makefile")
+	for _, file := range pages(t) {
+		if slices.Contains(runAsTheyAre, file) {
+			continue
+		}
+		text := document(t, file)
+		for _, at := range regexp.MustCompile("(?m)^```sh\n").FindAllStringIndex(text, -1) {
+			if before := strings.TrimRight(text[:at[0]], "\n"); regexp.MustCompile(`<!-- (a test|not run) [^\n]*-->$`).MatchString(before) {
+				continue
+			}
+			block, _, _ := strings.Cut(text[at[1]:], "```")
+			for line := range strings.Lines(block) {
+				command, _, _ := strings.Cut(line, "#")
+				words := strings.Fields(command)
+				if len(words) == 0 {
+					continue
+				}
+				switch name := filepath.Base(words[0]); name {
+				case "make":
+					if len(words) > 1 && !strings.Contains(makefile, "\n"+words[1]+":") {
+						t.Errorf("%s: there is no make %s", file, words[1])
+					}
+				case "triprize":
+					commandExists(t, file, words[1:])
+				case "scheduler", "api", "worker":
+					out, _ := exec.Command(filepath.Join(filepath.Dir(triprize(t)), name), "--help").CombinedOutput()
+					flagsExist(t, file, words[1:], strings.ReplaceAll(string(out), "  -", "  --"))
+				default:
+					t.Errorf("%s: who runs this? Say it in a comment before the block: %s", file, line)
+				}
+			}
+		}
+	}
+}
+
+// commandExists asks the tool for help about a command; what is not a flag and not in
+// small letters is its argument.
+func commandExists(t *testing.T, file string, words []string) {
+	t.Helper()
+	var names []string
+	for _, word := range words {
+		if !regexp.MustCompile(`^[a-z-]+$`).MatchString(word) || strings.HasPrefix(word, "-") {
+			break
+		}
+		names = append(names, word)
+	}
+	out, err := exec.Command(triprize(t), append(slices.Clone(names), "--help")...).CombinedOutput()
+	if want := "triprize " + strings.Join(names, " "); err != nil || !bytes.Contains(out, []byte(want)) {
+		t.Errorf("%s: there is no %s: %v\n%s", file, want, err, out)
+	}
+	flagsExist(t, file, words, string(out))
+}
+
+func flagsExist(t *testing.T, file string, words []string, help string) {
+	t.Helper()
+	for _, word := range words {
+		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(name, "--") && !regexp.MustCompile(name+`\b`).MatchString(help) {
+			t.Errorf("%s: %v: there is no flag %s:\n%s", file, words, name, help)
+		}
+	}
+}
+
+func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
+	t.Parallel()
+	_, text, found := strings.Cut(document(t, operations), "<!-- a test takes these three commands")
+	if !found {
+		t.Fatal("the commands are gone")
+	}
+	text, _, _ = strings.Cut(text, "\nTo restore")
+	from, to := fixture.Settings(t), fixture.Settings(t)
+	full, empty := fixture.Pool(t, from), fixture.Pool(t, to)
+	fixture.SellOut(t, full, fixture.Campaign(t, full, fixture.Draft(4)))
+	if _, err := empty.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
+		t.Fatal(err)
+	}
+	out := paste(t, blocks(text), "TRIPRIZE_POSTGRES_URL="+from.Postgres.URL, "EMPTY_DATABASE_URL="+to.Postgres.URL,
+		"TRIPRIZE_REDIS_URL="+from.Redis.URL, "PATH="+filepath.Dir(triprize(t))+":"+os.Getenv("PATH"))
+	inOrder(t, out, "invariants hold")
+	for _, table := range []string{"campaigns", "positions", "jobs", "purchases", "purchase_items", "commitments", "draw_secrets"} {
+		var there, here int
+		if err := full.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&there); err != nil {
+			t.Fatal(err)
+		}
+		if err := empty.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&here); err != nil || here != there || there == 0 {
+			t.Errorf("%s: %d rows of %d, %v", table, here, there, err)
+		}
+	}
+}
