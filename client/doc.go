@@ -37,7 +37,7 @@
 //
 // When the server refuses a request, the error is an *Error; act on its code:
 //
-//	if problem, ok := errors.AsType[*client.Error](err); ok && problem.Code == client.CodeSoldOut { … }
+//	if problem := (*client.Error)(nil); errors.As(err, &problem) && problem.Code == client.CodeSoldOut { … }
 //
 // A purchase is refused in its job; Err and Purchased return that as an *Error too.
 // After any other error of a POST it is unknown whether it was done: send it again
