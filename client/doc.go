@@ -10,7 +10,8 @@
 //
 // There is a method for every operation of the HTTP contract. In addition, Buy and
 // Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
-// Follow and FollowJob read event streams. A member that is null or missing in JSON
+// Follow, FollowBoard and FollowJob read event streams; WithETag reads only what has changed.
+// Package webhook verifies what the server sends by itself. A member that is null or missing in JSON
 // is the zero value here.
 //
 // # Cards

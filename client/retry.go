@@ -71,6 +71,9 @@ func (r request) again(err error) bool {
 		return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Status)
 	}
+	if errors.Is(err, ErrNotModified) {
+		return false
+	}
 	_, malformed := asType[*malformedError](err)
 	_, untrusted := asType[*tls.CertificateVerificationError](err)
 	return !malformed && !untrusted
