@@ -15,7 +15,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS = -X triprize/internal/domain/release.version=$(VERSION)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-# All modules: the program, the tools and the benchmarks.
+# All modules: the program, its client, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
 # The failpoint tag lets tests stop the code at named moments. -count=1: Go's cache
@@ -26,7 +26,7 @@ TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pk
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: deps
 deps: ## Find PostgreSQL, Redis, Python and a C compiler, or install them (Debian, Ubuntu)
@@ -65,7 +65,7 @@ test: deps npm browser go ## Run every test, on a Postgres and a Redis of their 
 	else \
 		./bin/failpoint/triprize with-servers $(TEST); \
 	fi
-	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -tags failpoint -count=1 ./...) || exit 1; done
+	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -race -tags failpoint -count=1 ./...) || exit 1; done
 
 .PHONY: soak
 soak: deps go ## Run what takes long by nature, about 9 minutes (see tools/soak.sh)
@@ -77,8 +77,13 @@ lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: generate
-generate: go ## Generate code from the contract (api/openapi.yaml)
-	go generate ./...
+generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript
+	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
+	clients/typescript/generate.sh
+
+.PHONY: client-path
+client-path: go ## Give the Go client another module path (MODULE=example.com/triprize/client)
+	@tools/client-path.sh "$(MODULE)"
 
 .PHONY: fmt
 fmt: go ## Format the code

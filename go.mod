@@ -53,6 +53,7 @@ require (
 	golang.org/x/text v0.43.0
 	golang.org/x/time v0.15.0
 	pgregory.net/rapid v1.3.0
+	triprize.example/client v0.0.0
 )
 
 require (
@@ -98,3 +99,5 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+replace triprize.example/client => ./client

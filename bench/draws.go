@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	api "triprize/client"
+	api "triprize.example/client"
 	"triprize/internal/domain/triangle"
 )
 

@@ -9,6 +9,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	triprize v0.0.0
+	triprize.example/client v0.0.0
 )
 
 require (
@@ -64,4 +65,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace triprize => ../
+replace (
+	triprize => ../
+	triprize.example/client => ../client
+)

@@ -55,6 +55,7 @@ type request struct {
 	untilFinal bool         // an action that the buyer owes is no reason to answer
 	seen       string       // Last-Event-ID
 	version    *int64       // If-Match
+	etag       *string      // If-None-Match, and where the ETag of the answer goes; nil: none
 	headers    *http.Header // receives the headers of the answer; nil: not wanted
 	wrong      error        // of an option
 }
@@ -139,6 +140,9 @@ func attempt[T any](ctx context.Context, c *Client, r request, body []byte) (res
 	if err != nil {
 		return result, err
 	}
+	if response.StatusCode == http.StatusNotModified && r.etag != nil {
+		return result, ErrNotModified
+	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return result, problemOf(response, answer)
 	}
@@ -148,6 +152,9 @@ func attempt[T any](ctx context.Context, c *Client, r request, body []byte) (res
 	if err := json.Unmarshal(answer, &result); err != nil {
 		var none T
 		return none, &malformedError{err}
+	}
+	if r.etag != nil {
+		*r.etag = response.Header.Get("ETag")
 	}
 	return result, nil
 }
@@ -171,6 +178,9 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	}
 	if r.version != nil {
 		h.Set("If-Match", `"`+strconv.FormatInt(*r.version, 10)+`"`)
+	}
+	if r.etag != nil && *r.etag != "" {
+		h.Set("If-None-Match", *r.etag)
 	}
 	for name, value := range map[string]string{"Idempotency-Key": r.key, "Last-Event-ID": r.seen} {
 		if value != "" {

@@ -1,15 +1,16 @@
+//go:build go1.25
+
 package client_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 var byCard = client.PurchaseRequest{UserID: "user-1", Selection: client.Selection{Quantity: 1},
@@ -68,7 +69,7 @@ func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = j.Purchased()
-		declined, ok := errors.AsType[*client.Error](err)
+		declined, ok := asError(err)
 		if !ok || declined.Code != client.CodePaymentDeclined || declined.DeclineCode != "insufficient_funds" || declined.Advice != "try_again_later" {
 			t.Errorf("%+v", err)
 		}

@@ -1,10 +1,9 @@
+//go:build go1.25
+
 package client_test
 
 import (
 	"bytes"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,8 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/oapi-codegen/nullable"
 
-	"triprize/client"
-	"triprize/internal/domain/fault"
+	"triprize.example/client"
 )
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
@@ -293,30 +291,4 @@ func TestNoMorePagesAreReadThanAreWanted(t *testing.T) {
 			t.Errorf("%d requests: %v", len(s.seen()), last)
 		}
 	})
-}
-
-// TestEveryCodeHasAConstant holds the constants against the server's catalogue.
-func TestEveryCodeHasAConstant(t *testing.T) {
-	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "problem.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var constants, catalogue []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if ok && strings.HasPrefix(spec.Names[0].Name, "Code") {
-			value, _ := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			constants = append(constants, value)
-		}
-		return true
-	})
-	for _, c := range fault.Codes() {
-		catalogue = append(catalogue, string(c))
-	}
-	slices.Sort(constants)
-	slices.Sort(catalogue)
-	if !slices.Equal(constants, catalogue) {
-		t.Errorf("constants %v\ncatalogue %v", constants, catalogue)
-	}
 }

@@ -10,7 +10,8 @@
 //
 // There is a method for every operation of the HTTP contract. In addition, Buy and
 // Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
-// Follow and FollowJob read event streams. A member that is null or missing in JSON
+// Follow, FollowBoard and FollowJob read event streams; WithETag reads only what has changed.
+// Package webhook verifies what the server sends by itself. A member that is null or missing in JSON
 // is the zero value here.
 //
 // # Cards
@@ -37,7 +38,7 @@
 //
 // When the server refuses a request, the error is an *Error; act on its code:
 //
-//	if problem, ok := errors.AsType[*client.Error](err); ok && problem.Code == client.CodeSoldOut { … }
+//	if problem := (*client.Error)(nil); errors.As(err, &problem) && problem.Code == client.CodeSoldOut { … }
 //
 // A purchase is refused in its job; Err and Purchased return that as an *Error too.
 // After any other error of a POST it is unknown whether it was done: send it again

@@ -109,7 +109,7 @@ func follow[T any](ctx context.Context, c *Client, r request, name string, last 
 			if err != nil {
 				failures++
 				pause = waits.NextBackOff()
-				if refused, ok := errors.AsType[*Error](err); ok {
+				if refused, ok := asType[*Error](err); ok {
 					pause = max(pause, refused.RetryAfter)
 				}
 			}

@@ -1,3 +1,5 @@
+//go:build go1.25
+
 package client_test
 
 import (
@@ -11,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 // stream answers with the text of a stream, and ends it.

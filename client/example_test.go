@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 func Example() {
@@ -35,7 +35,7 @@ func Example() {
 			panic(err) // it is not known whether it was bought: ask again with the same key
 		}
 		bought, err := job.Purchased()
-		if refused, ok := errors.AsType[*client.Error](err); ok {
+		if refused := (*client.Error)(nil); errors.As(err, &refused) {
 			fmt.Println(user, "was refused:", refused.Code)
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 func ExampleWithVersion() {
@@ -28,7 +28,7 @@ func ExampleWithVersion() {
 		}
 		fmt.Println("it has", wallet.Available, wallet.Currency)
 		left, err := c.DebitWallet(ctx, id, client.Movement{Amount: wallet.Available / 2, Description: "half of it"}, client.WithVersion(wallet.Version))
-		if refused, ok := errors.AsType[*client.Error](err); ok && refused.Code == client.CodeVersionMismatch {
+		if refused := (*client.Error)(nil); errors.As(err, &refused) && refused.Code == client.CodeVersionMismatch {
 			continue // decide again, on what it has now
 		}
 		if err != nil {

@@ -1,3 +1,5 @@
+//go:build go1.25
+
 package client_test
 
 import (
@@ -9,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 func TestBuyWaitsUntilTheJobIsFinal(t *testing.T) {
@@ -112,12 +114,12 @@ func TestAJobTellsItsResultOrItsError(t *testing.T) {
 	failed := job(jobID, client.JobStateFailed)
 	_, err := failed.Purchased()
 	for _, err := range []error{err, failed.Err()} {
-		if problem, ok := errors.AsType[*client.Error](err); !ok || problem.Code != client.CodeSoldOut || problem.Status != http.StatusConflict {
+		if problem, ok := asError(err); !ok || problem.Code != client.CodeSoldOut || problem.Status != http.StatusConflict {
 			t.Errorf("%v", err)
 		}
 	}
 	failed.Problem = nil
-	if problem, ok := errors.AsType[*client.Error](failed.Err()); !ok || problem.Code != client.CodeInternalError {
+	if problem, ok := asError(failed.Err()); !ok || problem.Code != client.CodeInternalError {
 		t.Errorf("without a problem: %v", problem)
 	}
 	queued := job(jobID, client.JobStateQueued)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -30,6 +31,12 @@ func (e *Error) Error() string {
 		text.WriteString(" (request " + e.RequestID + ")")
 	}
 	return text.String()
+}
+
+// asType finds the first error of type T in the tree of err. (errors.AsType needs Go 1.26.)
+func asType[T error](err error) (found T, ok bool) {
+	ok = errors.As(err, &found)
+	return found, ok
 }
 
 // problemOf turns any answer into an Error.

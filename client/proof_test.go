@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
@@ -61,6 +60,6 @@ func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 }
 
 func isRefusal(err error, code string) bool {
-	refused, ok := errors.AsType[*client.Error](err)
+	refused, ok := asError(err)
 	return ok && refused.Code == code
 }

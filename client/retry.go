@@ -61,25 +61,28 @@ func retried[T any](ctx context.Context, p RetryPolicy, r request, attempt func(
 
 // again tells whether a request that failed with err may be sent again.
 func (r request) again(err error) bool {
-	if unsent, ok := errors.AsType[*net.OpError](err); ok && unsent.Op == "dial" {
+	if unsent, ok := asType[*net.OpError](err); ok && unsent.Op == "dial" {
 		return true
 	}
 	if r.method != http.MethodGet && r.key == "" {
 		return false
 	}
-	if refused, ok := errors.AsType[*Error](err); ok {
+	if refused, ok := asType[*Error](err); ok {
 		return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Status)
 	}
-	_, malformed := errors.AsType[*malformedError](err)
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if errors.Is(err, ErrNotModified) {
+		return false
+	}
+	_, malformed := asType[*malformedError](err)
+	_, untrusted := asType[*tls.CertificateVerificationError](err)
 	return !malformed && !untrusted
 }
 
 // later adds to an error how long the server wants the client to wait, plus up to a
 // quarter: many clients get the same time, and must not all come back at once.
 func later(err error) error {
-	refused, ok := errors.AsType[*Error](err)
+	refused, ok := asType[*Error](err)
 	if !ok || refused.RetryAfter <= 0 {
 		return err
 	}

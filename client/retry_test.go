@@ -1,3 +1,5 @@
+//go:build go1.25
+
 package client_test
 
 import (
@@ -9,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 func TestALostAnswerIsAskedForAgainWithTheSameKey(t *testing.T) {
@@ -132,7 +134,7 @@ func TestWhatIsSentAgain(t *testing.T) {
 					if slices.Contains(again, status) && method != http.MethodPatch {
 						want = 3
 					}
-					problem, ok := errors.AsType[*client.Error](call())
+					problem, ok := asError(call())
 					if !ok || problem.Code != "some-code" || problem.Status != status || problem.Detail != "because" || problem.RequestID != "request-1" {
 						t.Errorf("%s: %+v", method, problem)
 					}
@@ -171,7 +173,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		}
 		c := s.client(client.WithRetry(client.RetryPolicy{Attempts: 4, Elapsed: time.Minute}))
 		_, err := c.Buy(t.Context(), campaign, one, client.WithKey("order-1"))
-		if problem, ok := errors.AsType[*client.Error](err); !ok || problem.Code != client.CodeUnavailable || len(s.seen()) != 4 {
+		if problem, ok := asError(err); !ok || problem.Code != client.CodeUnavailable || len(s.seen()) != 4 {
 			t.Errorf("%d requests: %v", len(s.seen()), err)
 		}
 		if !strings.Contains(err.Error(), "order-1") || !strings.Contains(err.Error(), "request-1") {
@@ -180,7 +182,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		after = "61"
 		start := time.Now()
 		_, err = c.Buy(t.Context(), campaign, one)
-		if problem, ok := errors.AsType[*client.Error](err); !ok || problem.RetryAfter != 61*time.Second || len(s.seen()) != 5 || time.Since(start) > 0 || strings.Contains(err.Error(), "\n") {
+		if problem, ok := asError(err); !ok || problem.RetryAfter != 61*time.Second || len(s.seen()) != 5 || time.Since(start) > 0 || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%d requests in %s: %v", len(s.seen()), time.Since(start), err)
 		}
 		after = "99999999999999999999"

@@ -1,8 +1,9 @@
+//go:build go1.25
+
 package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 )
 
 // simulator is a server that keeps its promises: a key makes one job. What goes
@@ -146,39 +147,6 @@ type discard struct{}
 func (discard) Header() http.Header            { return make(http.Header) }
 func (discard) Write(data []byte) (int, error) { return len(data), nil }
 func (discard) WriteHeader(int)                {}
-
-func say(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
-}
-
-// refuseWith answers with a problem.
-func refuseWith(w http.ResponseWriter, status int, code, retryAfter string) {
-	if retryAfter != "" {
-		w.Header().Set("Retry-After", retryAfter)
-	}
-	w.Header().Set("X-Request-ID", "request-1")
-	say(w, status, client.Problem{Code: code, Status: status, Detail: "because"})
-}
-
-func job(id client.JobID, state client.JobState) client.Job {
-	j := client.Job{ID: id, Kind: "purchase", State: state}
-	switch state {
-	case client.JobStateSucceeded:
-		j.Result = json.RawMessage(`{"purchase_id":"` + uuid.NewString() + `","positions":[{"layer":3,"column":2,"price":100}],"amount":100,"currency":"JPY"}`)
-	case client.JobStateFailed:
-		j.Problem = &client.Problem{Code: client.CodeSoldOut, Status: http.StatusConflict, Detail: "every position is sold"}
-	}
-	return j
-}
-
-var (
-	campaign = uuid.MustParse("01999f4e-0000-7d20-9c55-3f8a1b2c4d5e")
-	jobID    = uuid.MustParse("01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e")
-	one      = client.PurchaseRequest{UserID: "user-1", Selection: client.Selection{Quantity: 1},
-		Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal}}
-)
 
 // hold keeps a request waiting, as long as its client does.
 func hold(r *http.Request, d time.Duration) {

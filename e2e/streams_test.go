@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/client"
+	"triprize.example/client"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )

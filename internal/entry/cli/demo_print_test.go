@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/service/draw"
 )

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"triprize/client"
+	"triprize.example/client"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/draw"

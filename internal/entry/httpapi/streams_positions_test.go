@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/client"
+	"triprize.example/client"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"

@@ -1,0 +1,150 @@
+// Sells a campaign on a running Triprize: API is its address, OPERATOR and APP are keys. A Go test starts it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { purchased, Triprize, TriprizeError, type CampaignDraft, type CampaignEvent } from "../src/index.js";
+
+function given(name: string): string {
+  const value = process.env[name];
+  assert.ok(value, `${name} is not set`);
+  return value;
+}
+
+const patient = { timeoutMs: 600_000, retry: { elapsedMs: 600_000 } }; // on any machine
+const operator = new Triprize({ baseUrl: given("API"), credential: given("OPERATOR"), ...patient });
+const app = new Triprize({ baseUrl: given("API"), credential: given("APP"), ...patient });
+
+const draft: CampaignDraft = {
+  name: "Three layers",
+  base_length: 3,
+  currency: "JPY",
+  layers: [
+    { layer: 1, price: 1000, prizes: [{ name: "A bicycle", count: 1 }] },
+    { layer: 2, price: 500, prizes: [] },
+    { layer: 3, price: 300, prizes: [] },
+  ],
+};
+
+async function campaign(): Promise<string> {
+  const { id } = await operator.post("/v1/campaigns", { body: draft });
+  const published = await operator.post("/v1/campaigns/{campaign}/publish", { path: { campaign: id } });
+  assert.equal(published.state, "active");
+  return id;
+}
+
+async function codeOf(call: Promise<unknown>): Promise<string> {
+  const failure = await call.then(() => undefined, (e: unknown) => e);
+  assert.ok(failure instanceof TriprizeError, String(failure));
+  return failure.code;
+}
+
+test("a campaign is sold out, followed, drawn and listed", async () => {
+  const id = await campaign();
+  const at = { path: { campaign: id } };
+  const events: CampaignEvent[] = [];
+  const boards = new Map<string, string>();
+  const followed = (async () => {
+    for await (const event of app.followBoard(id)) {
+      events.push(event);
+      for (const p of event.board.positions) {
+        boards.set(`${p.layer}/${p.column}`, p.state);
+      }
+    }
+  })();
+
+  const hold = await app.post("/v1/campaigns/{campaign}/holds", { ...at, body: { user_id: "erin", positions: [{ layer: 1, column: 1 }] } });
+  assert.equal(hold.state, "active");
+  assert.equal(await codeOf(app.post("/v1/campaigns/{campaign}/holds", { ...at, body: { user_id: "mallory", positions: [{ layer: 1, column: 1 }] } })), "position-taken");
+
+  const bought = purchased(await app.buy(id, { user_id: "erin", selection: { hold_id: hold.id }, payment: { method: "external" } }));
+  assert.equal(bought.amount, 1000);
+  const order = { user_id: "ada", selection: { layer: 3, quantity: 3 }, payment: { method: "external" as const } };
+  const first = purchased(await app.buy(id, order, { key: `order-1-${id}` }));
+  const again = purchased(await app.buy(id, order, { key: `order-1-${id}` }));
+  assert.deepEqual(again, first); // one purchase, however often it is sent
+
+  const cancelled = await app.wait((await app.post("/v1/purchases/{purchase}/cancel", { path: { purchase: first.purchase_id } })).id);
+  assert.equal(cancelled.kind, "cancellation");
+  assert.equal(cancelled.state, "succeeded");
+
+  const tag = await app.getIfChanged("/v1/campaigns/{campaign}/positions", undefined, at);
+  assert.ok(tag?.etag);
+
+  const job = await app.post("/v1/campaigns/{campaign}/purchases", { ...at, body: { ...order, user_id: "grace" } });
+  const states: string[] = [];
+  for await (const now of app.followJob(job.id)) {
+    states.push(now.state);
+  }
+  assert.equal(states.at(-1), "succeeded");
+  assert.equal(purchased(await app.wait(job.id)).positions.length, 3);
+
+  assert.throws(() => purchased({ ...job, state: "queued" }));
+  purchased(await app.buy(id, { user_id: "linus", selection: { layer: 2, quantity: 2 }, payment: { method: "external" } }));
+  await followed; // until it is completed
+  assert.equal(events.at(-1)?.state, "completed");
+  assert.deepEqual([...boards.values()], Array<string>(6).fill("sold"));
+
+  const refused = await app.buy(id, { ...order, user_id: "late" });
+  assert.throws(() => purchased(refused), TriprizeError);
+
+  const names = [];
+  for await (const one of app.list("/v1/users/{user}/purchases", { path: { user: "ada" }, query: { limit: 1 } })) {
+    names.push(one.state);
+  }
+  assert.deepEqual(names, ["cancelled"]);
+
+  const proof = await app.open("/v1/campaigns/{campaign}/draw/proof", at);
+  const document = JSON.parse(await proof.text()) as object;
+  assert.ok("freeze_hash" in document);
+  const draw = await app.get("/v1/campaigns/{campaign}/draw", at);
+  assert.equal(draw.winners?.length, 1);
+});
+
+test("what has not changed is not sent again", async () => {
+  const at = { path: { campaign: await campaign() } };
+  for (const path of ["/v1/campaigns/{campaign}", "/v1/campaigns/{campaign}/positions"] as const) {
+    const first = await operator.getIfChanged(path, undefined, at);
+    assert.ok(first?.etag, path);
+    assert.equal(await operator.getIfChanged(path, first.etag, at), undefined, path);
+  }
+});
+
+test("a list of many pages has everything once", async () => {
+  const ids = new Set<string>();
+  for (let i = 0; i < 5; i++) {
+    ids.add((await operator.post("/v1/campaigns", { body: draft })).id);
+  }
+  const seen: string[] = [];
+  for await (const one of operator.list("/v1/campaigns", { query: { limit: 2 } })) {
+    seen.push(one.id);
+  }
+  assert.equal(new Set(seen).size, seen.length);
+  for (const id of ids) {
+    assert.ok(seen.includes(id));
+  }
+});
+
+test("wallets move money under the version that was read", async () => {
+  const owner = `owner-${Date.now()}-${Math.random()}`;
+  const wallet = await app.post("/v1/wallets", { body: { owner_id: owner, currency: "JPY", initial_balance: 5000 } });
+  const path = { wallet: wallet.id };
+  const credited = await app.post("/v1/wallets/{wallet}/credit", { path, body: { amount: 500 }, version: wallet.version });
+  assert.equal(credited.balance, 5500);
+  assert.equal(await codeOf(app.post("/v1/wallets/{wallet}/credit", { path, body: { amount: 500 }, version: wallet.version })), "version-mismatch");
+  const versions = [];
+  for await (const event of app.list("/v1/wallets/{wallet}/events", { path, query: { limit: 1 } })) {
+    versions.push(event.version);
+  }
+  assert.deepEqual(versions, [2, 1]);
+});
+
+test("a refusal has its code, and the field at fault", async () => {
+  const body = { user_id: "", selection: { quantity: 0 }, payment: { method: "external" as const } };
+  const failure = await app.post("/v1/campaigns/{campaign}/purchases", { path: { campaign: "01999f4e-0000-7d20-9c55-3f8a1b2c4d5e" }, body }).catch((e: unknown) => e);
+  assert.ok(failure instanceof TriprizeError);
+  assert.equal(failure.code, "invalid-request");
+  assert.ok(failure.problem?.errors?.some((one) => one.pointer === "/selection/quantity"));
+  const stranger = new Triprize({ baseUrl: given("API"), credential: "tp_nobody_nothing" });
+  assert.equal(await codeOf(stranger.get("/v1/campaigns")), "unauthenticated");
+});

@@ -1,0 +1,180 @@
+package typescript_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"triprize/internal/testkit/fleet"
+)
+
+// modules are what make npm installs.
+const modules = "../../tools/npm/node_modules"
+
+func TestMain(m *testing.M) { fleet.Main(m) }
+
+// run runs a program in a folder; it has to succeed.
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// built compiles the client with its tests, which checks their types, and returns the folder.
+func built(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(modules, "typescript")); err != nil {
+		t.Fatal("typescript is not installed: run make npm")
+	}
+	dir := t.TempDir()
+	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--project", "tsconfig.test.json", "--outDir", dir)
+	if err := os.Symlink(absolute(t, modules), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// tested runs files of tests and wants all of them to have run.
+func tested(t *testing.T, env []string, pattern string) {
+	t.Helper()
+	dir := built(t)
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there is no %s: %v", pattern, err)
+	}
+	out := run(t, dir, env, "node", append([]string{"--test", "--test-reporter=tap"}, files...)...)
+	for _, want := range []string{"# fail 0\n", "# cancelled 0\n", "# skipped 0\n", "# todo 0\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "# pass 0\n") {
+		t.Errorf("no test has run:\n%s", out)
+	}
+}
+
+func TestTheTypeScriptClientKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	tested(t, nil, "test/*.test.js")
+}
+
+func TestTheTypeScriptClientSellsACampaign(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	tested(t, []string{"API=" + s.URLs[0], "APP=" + s.App, "OPERATOR=" + s.Operator}, "test/fleet.js")
+}
+
+func TestTheTypesOfTheContractAreCurrent(t *testing.T) {
+	t.Parallel()
+	now := filepath.Join(t.TempDir(), "api.gen.ts")
+	run(t, ".", nil, "./generate.sh", now)
+	want, err := os.ReadFile(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("src/api.gen.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("src/api.gen.ts is not what is generated from openapi.yaml: run make generate")
+	}
+}
+
+func TestTheLayerByHandHasNoAny(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("src/*.ts")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if file == "src/api.gen.ts" { // its comments have words
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{": any", "<any", "as any", "any[]", "@ts-ignore", "@ts-expect-error"} {
+			if bytes.Contains(text, []byte(word)) {
+				t.Errorf("%s has %q", file, word)
+			}
+		}
+	}
+}
+
+// user is a program of somebody who has installed the package: strict, and with the types of
+// the package alone.
+const user = `
+import { purchased, Triprize, type Job } from "@triprize/client";
+import { verifyWebhook } from "@triprize/client/webhooks";
+
+const client = new Triprize({ baseUrl: "https://triprize.example.com", credential: "tp_key" });
+export async function sell(campaign: string): Promise<number> {
+  const job: Job = await client.buy(campaign, { user_id: "alice", selection: { quantity: 1 }, payment: { method: "external" } });
+  for await (const one of client.list("/v1/campaigns", { query: { state: "active" } })) {
+    console.log(one.name);
+  }
+  // @ts-expect-error: there is no such path
+  await client.get("/v1/nothing");
+  // @ts-expect-error: the campaign is missing
+  await client.get("/v1/campaigns/{campaign}");
+  // @ts-expect-error: there is no such method of payment
+  await client.buy(campaign, { user_id: "alice", selection: { quantity: 1 }, payment: { method: "barter" } });
+  return purchased(job).amount;
+}
+console.log(typeof sell, typeof verifyWebhook);
+`
+
+func TestThePackageCanBePublishedAndUsed(t *testing.T) {
+	t.Parallel()
+	source, project := t.TempDir(), t.TempDir()
+	run(t, ".", nil, "cp", "-R", "package.json", "README.md", "src", source)
+	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--project", "tsconfig.json", "--outDir", filepath.Join(source, "dist"))
+	// As npm publish packs it; it was built already.
+	name := strings.TrimSpace(run(t, source, nil, "npm", "pack", "--ignore-scripts", "--silent", "--pack-destination", project))
+	into := filepath.Join(project, "node_modules/@triprize/client")
+	if err := os.MkdirAll(into, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, project, nil, "tar", "xzf", name, "--strip-components=1", "-C", into)
+	for _, file := range []string{"package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/webhooks.js", "src/client.ts"} {
+		if _, err := os.Stat(filepath.Join(into, file)); err != nil {
+			t.Errorf("the package lacks %s", file)
+		}
+	}
+	for name, text := range map[string]string{
+		"user.ts":       user,
+		"package.json":  `{"type": "module"}`,
+		"tsconfig.json": `{"compilerOptions": {"strict": true, "module": "NodeNext", "target": "ES2022", "lib": ["ES2022", "DOM"], "types": []}, "files": ["user.ts"]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, project, nil, absolute(t, filepath.Join(modules, ".bin/tsc")), "--project", "tsconfig.json")
+	if out := run(t, project, nil, "node", "user.js"); out != "function function\n" {
+		t.Errorf("the program says %q", out)
+	}
+}
