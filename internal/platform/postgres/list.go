@@ -17,10 +17,11 @@ const ListWindow = 10_000
 // time. The place of a page is the last id before it, so rows that come meanwhile shift
 // nothing.
 //
-// There are two kinds of conditions. An index serves the first ones ([List.Only]): a page
-// reads its rows and no others. The second ones ([List.Also]) are looked up row by row,
-// among those that the first ones leave. Then a page looks at [ListWindow] rows at most,
-// so it may be short, or empty, and not be the last.
+// A list goes along an index, whose columns are those of [List.Along] and then id: a page
+// reads its rows and no others. Other conditions are looked up row by row. Those of
+// [List.Also] are for rows that the reader may know of: a page then looks at [ListWindow]
+// rows at most, so it may be short, or empty, and not be the last. Those of [List.Only]
+// hide rows: nothing about the page tells how many there are.
 type List[T any] struct {
 	From    string // a table, or a part of one in brackets
 	Alias   string // its name in columns and conditions
@@ -29,7 +30,9 @@ type List[T any] struct {
 	ID      func(T) uuid.UUID
 	Window  int // rows that a page looks at; 0: ListWindow
 
-	indexed, checked []condition
+	columns         []string // of the index, before id
+	values          []any
+	hidden, checked []condition
 }
 
 type condition struct {
@@ -43,8 +46,14 @@ type ListPage struct {
 	Limit  int       // the most rows
 }
 
-// Only adds a condition that an index serves; ? stands for the argument, if there is one.
-func (l *List[T]) Only(sql string, args ...any) { l.indexed = append(l.indexed, condition{sql, args}) }
+// Along adds a column of the index, and its value.
+func (l *List[T]) Along(column string, value any) {
+	l.columns, l.values = append(l.columns, l.Alias+"."+column), append(l.values, value)
+}
+
+// Only adds a condition of the rows that there are for the reader; ? stands for the
+// argument, if there is one.
+func (l *List[T]) Only(sql string, args ...any) { l.hidden = append(l.hidden, condition{sql, args}) }
 
 // Also adds a condition that is looked up row by row.
 func (l *List[T]) Also(sql string, args ...any) { l.checked = append(l.checked, condition{sql, args}) }
@@ -57,8 +66,8 @@ func (l *List[T]) Page(ctx context.Context, db DB, p ListPage) (page []T, next u
 	rows := l.inOrder(p.Before, &args)
 	sql := fmt.Sprintf(`SELECT %s FROM %s`, l.Columns, rows)
 	if len(l.checked) > 0 {
-		sql = fmt.Sprintf(`SELECT %s FROM (SELECT * FROM %s LIMIT %d) %s WHERE %s ORDER BY %s.id DESC`,
-			l.Columns, rows, l.window(), l.Alias, bind(l.checked, &args), l.Alias)
+		sql = fmt.Sprintf(`SELECT %s FROM (SELECT * FROM %s LIMIT %d) %s WHERE %s`,
+			l.Columns, rows, l.window(), l.Alias, bind(l.checked, &args)) // in the order of the rows
 	}
 	page, err = Collect(ctx, db, l.Scan, fmt.Sprintf(`%s LIMIT %d`, sql, p.Limit+1), args...)
 	switch {
@@ -97,18 +106,30 @@ func (l *List[T]) window() int {
 	return ListWindow
 }
 
-// inOrder is what the conditions of indexes leave, from the page on. Their arguments are
+// inOrder are the rows that there are for the reader, from the page on. Their arguments are
 // added to args.
+//
+// Equality of the columns is written as two bounds. After "user_id = $1 ORDER BY id" the
+// planner may take the primary key for the order, and pass over all newer rows of others
+// when it thinks that the user has many.
 func (l *List[T]) inOrder(before uuid.UUID, args *[]any) string {
-	where := l.indexed
-	if before != uuid.Nil {
-		where = append(where[:len(where):len(where)], condition{l.Alias + `.id < ?`, []any{before}})
+	where := l.hidden[:len(l.hidden):len(l.hidden)]
+	id := l.Alias + ".id"
+	key, values := "("+strings.Join(l.columns, ", ")+")", "("+strings.TrimSuffix(strings.Repeat("?, ", len(l.columns)), ", ")+")"
+	switch bounded := len(l.columns) > 0; {
+	case bounded && before != uuid.Nil:
+		where = append(where, condition{key + ` >= ` + values, l.values},
+			condition{fmt.Sprintf(`(%s, %s) < (%s, ?)`, key[1:len(key)-1], id, values[1:len(values)-1]), append(l.values[:len(l.values):len(l.values)], before)})
+	case bounded:
+		where = append(where, condition{key + ` >= ` + values, l.values}, condition{key + ` <= ` + values, l.values})
+	case before != uuid.Nil:
+		where = append(where, condition{id + ` < ?`, []any{before}})
 	}
 	sql := l.From + " " + l.Alias
 	if len(where) > 0 {
 		sql += " WHERE " + bind(where, args)
 	}
-	return fmt.Sprintf("%s ORDER BY %s.id DESC", sql, l.Alias)
+	return sql + " ORDER BY " + strings.Join(append(l.columns[:len(l.columns):len(l.columns)], id), " DESC, ") + " DESC"
 }
 
 // bind numbers the arguments of conditions, all of which must be true.

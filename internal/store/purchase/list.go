@@ -21,32 +21,37 @@ type Filter struct {
 }
 
 // List returns purchases newest first, and the id before which the next page begins: zero
-// after the last one. With a method, or a state, a page may be short, or empty, and not be
-// the last: it looks at [postgres.ListWindow] purchases at most. In a campaign an index
-// finds those that are not completed.
+// after the last one. It goes along the index of the reference, of the user, or of the
+// campaign; in a campaign an index finds those that are not completed. What else the filter
+// has is looked up among [postgres.ListWindow] purchases at most: then a page may be short,
+// or empty, and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Purchase, next uuid.UUID, err error) {
 	l := postgres.List[Purchase]{From: "purchases", Alias: "p", Columns: columns, Scan: scan, ID: func(p Purchase) uuid.UUID { return p.ID }}
-	if f.CampaignID != uuid.Nil {
-		l.Only(`p.campaign_id = ?`, f.CampaignID)
-	}
-	if f.UserID != "" {
-		l.Only(`p.user_id = ?`, f.UserID)
-	}
-	if f.Reference != "" {
-		l.Only(`p.payment_reference = ?`, f.Reference)
-	}
-	if f.ID != uuid.Nil {
-		l.Only(`p.id = ?`, f.ID)
-	}
 	switch {
-	case f.State == "":
-	case f.State != Completed && f.CampaignID != uuid.Nil:
-		l.Only(`p.state = ? AND p.state <> 'completed'`, string(f.State)) // as the index purchases_not_completed says it
-	default:
-		l.Also(`p.state = ?`, string(f.State))
+	case f.ID != uuid.Nil:
+		l.Only(`p.id = ?`, f.ID)
+	case f.Reference != "":
+		l.Along("payment_reference", f.Reference)
+		f.Reference = ""
+	case f.UserID != "":
+		l.Along("user_id", f.UserID)
+		f.UserID = ""
+	case f.CampaignID != uuid.Nil:
+		l.Along("campaign_id", f.CampaignID)
+		f.CampaignID = uuid.Nil
+		if f.State != "" && f.State != Completed {
+			l.Along("state", string(f.State))
+			l.Only(`p.state <> 'completed'`) // as the index purchases_not_completed says it
+			f.State = ""
+		}
 	}
-	if f.Method != "" {
-		l.Also(`p.payment_method = ?`, string(f.Method))
+	for _, c := range [][2]string{{`p.user_id = ?`, f.UserID}, {`p.state = ?`, string(f.State)}, {`p.payment_method = ?`, string(f.Method)}} {
+		if condition, value := c[0], c[1]; value != "" {
+			l.Also(condition, value)
+		}
+	}
+	if f.CampaignID != uuid.Nil {
+		l.Also(`p.campaign_id = ?`, f.CampaignID)
 	}
 	if list, next, err = l.Page(ctx, db, p); err != nil {
 		return nil, uuid.Nil, fmt.Errorf("purchase.List: %w", err)
