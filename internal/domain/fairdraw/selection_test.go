@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // Invariants of a selection, over random triangles and prizes:
@@ -21,7 +21,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		base := rapid.IntRange(3, 12).Draw(t, "base")
 		var sold []Sold
 		perLayer := map[int]int{}
-		for p := range triangle.All(base) {
+		for p := range shape.Triangle(base).All() {
 			if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
 				sold = append(sold, Sold{Position: p, PurchaseID: uuid.New(), UserID: "u"})
 				perLayer[p.Layer]++
@@ -38,7 +38,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		if len(winners) != len(prizes) {
 			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
 		}
-		won, awarded := map[triangle.Position]bool{}, map[int]int{}
+		won, awarded := map[shape.Position]bool{}, map[int]int{}
 		for i, w := range winners {
 			if w.Prize != prizes[i] {
 				t.Fatalf("prize %d is out of order", i)
@@ -87,7 +87,7 @@ func TestIndexRejectsTheUnevenEnd(t *testing.T) {
 }
 
 func TestRootRefusesAnUnsortedList(t *testing.T) {
-	a, b := Sold{Position: triangle.Position{Layer: 1, Column: 1}}, Sold{Position: triangle.Position{Layer: 2, Column: 1}}
+	a, b := Sold{Position: shape.Position{Layer: 1, Column: 1}}, Sold{Position: shape.Position{Layer: 2, Column: 1}}
 	if _, err := Root([]Sold{b, a}); err == nil {
 		t.Error("an unsorted list got a root")
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -33,7 +33,7 @@ func Random(layer, quantity int) Selection {
 }
 
 // Chosen selects the given positions.
-func Chosen(positions ...triangle.Position) Selection {
+func Chosen(positions ...shape.Position) Selection {
 	return Selection{Selection: inventory.Selection{Positions: positions}}
 }
 
@@ -62,7 +62,7 @@ type Result struct {
 
 // ResultPosition is one bought position.
 type ResultPosition struct {
-	triangle.Position
+	shape.Place
 	Price money.Amount `json:"price"`
 }
 

@@ -42,9 +42,9 @@ func create(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 func expectDraft(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d campaign.Draft) {
 	t.Helper()
 	c := get(t, db, id)
-	want := campaign.Campaign{ID: id, Name: d.Name, BaseLength: d.BaseLength, Currency: d.Currency, PurchaseLimit: d.PurchaseLimit,
+	want := campaign.Campaign{ID: id, Name: d.Name, BaseLength: &d.BaseLength, Currency: d.Currency, PurchaseLimit: d.PurchaseLimit,
 		State: campaign.Pending, SaleStartsAt: d.SaleStartsAt, SaleEndsAt: d.SaleEndsAt, Policies: d.Policies,
-		Counts: campaign.Counts{Total: d.Positions()}, CreatedAt: c.CreatedAt}
+		Counts: campaign.Counts{Total: d.Shape().Count()}, CreatedAt: c.CreatedAt}
 	if !reflect.DeepEqual(c, want) || c.CreatedAt.IsZero() {
 		t.Errorf("got %+v\nwant %+v", c, want)
 	}

@@ -8,7 +8,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // State is the state of a purchase.
@@ -59,6 +59,6 @@ type Purchase struct {
 
 // Item is one position of a purchase.
 type Item struct {
-	triangle.Position
+	shape.Place
 	Price money.Amount `json:"price"`
 }
