@@ -25,6 +25,20 @@ ALTER TABLE layers
 ALTER TABLE prizes
     DROP CONSTRAINT prizes_check,
     ADD CONSTRAINT prizes_winning_column CHECK (winning_column BETWEEN 1 AND 500500) NOT VALID;
+-- A prize is won by a position of its layer, as before.
+-- +goose StatementBegin
+CREATE FUNCTION prizes_are_won_in_their_layer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM layers WHERE campaign_id = NEW.campaign_id AND layer = NEW.layer
+                   AND NEW.winning_column <= coalesce(positions, layer)) THEN
+        RAISE EXCEPTION 'campaign %: layer % has no column %', NEW.campaign_id, NEW.layer, NEW.winning_column
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'prizes_are_won_in_their_layer';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER prizes_are_won_in_their_layer BEFORE INSERT OR UPDATE OF winning_column, layer ON prizes
+    FOR EACH ROW WHEN (NEW.winning_column IS NOT NULL) EXECUTE FUNCTION prizes_are_won_in_their_layer();
 ALTER TABLE positions
     DROP CONSTRAINT positions_check,
     ADD CONSTRAINT positions_col CHECK (col BETWEEN 1 AND 500500) NOT VALID;
@@ -49,6 +63,8 @@ DO $$ BEGIN
 END $$;
 -- +goose StatementEnd
 DROP FUNCTION position_label, position_number;
+DROP TRIGGER prizes_are_won_in_their_layer ON prizes;
+DROP FUNCTION prizes_are_won_in_their_layer;
 DELETE FROM held_times WHERE col > 32767; -- of no triangle
 ALTER TABLE held_times ALTER COLUMN col TYPE smallint;
 ALTER TABLE positions

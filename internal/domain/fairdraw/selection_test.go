@@ -2,6 +2,7 @@ package fairdraw
 
 import (
 	"crypto/sha256"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -62,6 +63,53 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The tree of a layer finds what the definition says: the i-th of those that are left.
+func TestTakingFromALayerIsTakingFromAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		left := make([]SoldLine, rapid.IntRange(1, 70).Draw(t, "positions"))
+		for i := range left {
+			left[i].Column = i + 1
+		}
+		c := newCandidates(slices.Clone(left))
+		for len(left) > 0 {
+			i := rapid.IntRange(0, len(left)-1).Draw(t, "index")
+			if got, want := c.take(i).Column, left[i].Column; got != want || c.left() != len(left)-1 {
+				t.Fatalf("the %d-th of %d is column %d, want %d; %d are left", i, len(left), got, want, c.left())
+			}
+			left = slices.Delete(left, i, i+1)
+		}
+	})
+}
+
+// counted counts the looks at the length of what is left.
+type counted struct{ asked, largest uint64 }
+
+func (c *counted) Below(n uint64) uint64 {
+	c.asked, c.largest = c.asked+1, max(c.largest, n)
+	return n / 2
+}
+
+// With a prize for each of half a million positions, a step that walked the layer would not
+// end within any deadline of a test.
+func TestEveryPositionOfTheLargestLayerCanWin(t *testing.T) {
+	lines, prizes := make([]SoldLine, shape.MaxPositions), make([]Prize, shape.MaxPositions)
+	for i := range lines {
+		lines[i].Layer, lines[i].Column = 1, i+1
+		prizes[i] = Prize{Number: i + 1, Layer: 1}
+	}
+	var indexes counted
+	won := make([]bool, len(lines)+1)
+	for _, w := range Select(prizes, lines, &indexes) {
+		if w.Line == nil || won[w.Line.Column] {
+			t.Fatalf("prize %d: %v", w.Prize.Number, w.Line)
+		}
+		won[w.Line.Column] = true
+	}
+	if indexes.asked != shape.MaxPositions || indexes.largest != shape.MaxPositions {
+		t.Errorf("%+v", indexes)
+	}
 }
 
 func TestIndexRejectsTheUnevenEnd(t *testing.T) {

@@ -186,6 +186,9 @@ func (m *made) rightProofs(t testing.TB) {
 	m.proof(t, "no triangle", otherShape(t), 7)
 	m.proof(t, "no prizes", open("no prizes", NewRules(seedID("no prizes", 0), shape.Triangle(3), nil, nil), slices.Collect(shape.Triangle(3).All())).all(t))
 	m.proof(t, "two subtrees", open("two subtrees", NewRules(seedID("two subtrees", 0), shape.Triangle(50), prizes(1, 7, 49, 50, 50, 50), nil), slices.Collect(shape.Triangle(50).All())).all(t), 0, 1023, 1274)
+	m.proof(t, "hall", hallDraw(t), 0, 59, 119)
+	m.proof(t, "raffle", raffleDraw(t), 0, 1024, 2499)
+	m.proof(t, "no prizes in a hall", shapedDraw(t, "no prizes in a hall", shape.New([]shape.Layer{{Positions: 3}, {Positions: 3}})), 5)
 	law := NewRules(seedID("unwitnessed", 0), shape.Triangle(3), prizes(1, 2), bound(testChain.Chain))
 	law.Witness = []Hash{seed("authority", 0), seed("authority", 1)}
 	unwitnessed := open("unwitnessed", law, slices.Collect(shape.Triangle(3).All())).rounds(testChain, RoundsAhead).all(t)

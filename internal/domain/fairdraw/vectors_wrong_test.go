@@ -66,6 +66,28 @@ func otherShape(t testing.TB) *document {
 	return open("no triangle", law, all).all(t)
 }
 
+// shapedDraw is a draw of everything in a shape, without beacon.
+func shapedDraw(t testing.TB, name string, form shape.Shape, prized ...int) *document {
+	t.Helper()
+	return open(name, NewRules(seedID(name, 0), form, prizes(prized...), nil), slices.Collect(form.All())).all(t)
+}
+
+// hallDraw has ten rows of twelve seats, and rows without a prize.
+func hallDraw(t testing.TB) *document {
+	t.Helper()
+	rows := make([]shape.Layer, 10)
+	for i := range rows {
+		rows[i].Positions = 12
+	}
+	return shapedDraw(t, "hall", shape.New(rows), 1, 1, 4, 10, 10, 10)
+}
+
+// raffleDraw has one layer, of three subtrees, and many prizes in it.
+func raffleDraw(t testing.TB) *document {
+	t.Helper()
+	return shapedDraw(t, "raffle", shape.New([]shape.Layer{{Positions: 2500}}), slices.Repeat([]int{1}, 40)...)
+}
+
 func (m *made) rounds() {
 	add := func(c beacon.Chain, round uint64, signature []byte, valid bool) {
 		m.Rounds = append(m.Rounds, roundVector{ChainHash: c.Hash(), PublicKey: c.PublicKey, Round: round, Signature: signature,
