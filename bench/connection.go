@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // connection is one keep-alive connection to the api that posts purchases and holds.
@@ -90,7 +90,7 @@ func (c *connection) buy(campaign uuid.UUID, body, owner string) (answer, error)
 }
 
 // hold requests a hold of a position for a new user, with a fresh key.
-func (c *connection) hold(campaign uuid.UUID, at triangle.Position) (answer, error) {
+func (c *connection) hold(campaign uuid.UUID, at shape.Position) (answer, error) {
 	const user, size = `{"user_id":"user-`, 32
 	rest := `","positions":[{"layer":` + strconv.Itoa(at.Layer) + `,"column":` + strconv.Itoa(at.Column) + `}]}`
 	c.begin(campaign, "/holds", len(user)+size+len(rest))

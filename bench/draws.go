@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	api "triprize.example/client"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // draws measures from the commit of the last payment to the published result, and how long
@@ -26,7 +26,7 @@ type draws struct {
 // drawScenarios are the sizes for which there are targets, without a beacon.
 var drawScenarios = []scenario{
 	{"draw-1275", draws{baseLength: 50, campaigns: 20}.run},
-	{"draw-500500", draws{baseLength: triangle.MaxBaseLength, campaigns: 1}.run},
+	{"draw-500500", draws{baseLength: shape.MaxBaseLength, campaigns: 1}.run},
 }
 
 // drawClaims are the targets of drawScenarios.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 )
@@ -127,7 +127,7 @@ func runCrowds(ctx context.Context, clients []*connection, campaigns []uuid.UUID
 		var all sync.WaitGroup
 		for i, c := range clients {
 			all.Go(func() {
-				a, err := c.hold(id, triangle.Position{Layer: 3, Column: 2})
+				a, err := c.hold(id, shape.Position{Layer: 3, Column: 2})
 				if err != nil {
 					a.body = []byte(err.Error())
 				}

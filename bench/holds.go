@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // A moderate load: a hold every 10 ms and a purchase every 5 ms, while answers are
@@ -119,9 +119,9 @@ func (sys *system) holdUntilOver(ctx context.Context, w *window, holds *holdResu
 }
 
 // randomPosition returns a random position of a triangle; all are equally likely.
-func randomPosition(base int) triangle.Position {
+func randomPosition(base int) shape.Position {
 	for {
-		at := triangle.Position{Layer: 1 + rand.IntN(base), Column: 1 + rand.IntN(base)}
+		at := shape.Position{Layer: 1 + rand.IntN(base), Column: 1 + rand.IntN(base)}
 		if at.Column <= at.Layer {
 			return at
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
@@ -34,7 +34,7 @@ func needed(measured time.Duration) int {
 
 // hot is one campaign that all buyers buy from.
 func hot(measured time.Duration) offer {
-	return offer{"template_hot", []int{baseLengthFor(needed(measured), triangle.MaxBaseLength)}}
+	return offer{"template_hot", []int{baseLengthFor(needed(measured), shape.MaxBaseLength)}}
 }
 
 // hundred is a hundred campaigns of ordinary size, base length 20 to 40.
@@ -54,7 +54,7 @@ func baseLengthFor(positions, longest int) int {
 		if base >= longest {
 			return longest
 		}
-		if base >= triangle.MinBaseLength && triangle.Count(base) >= positions {
+		if base >= shape.MinBaseLength && shape.TriangleCount(base) >= positions {
 			return base
 		}
 	}

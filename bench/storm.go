@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 )
 
@@ -25,8 +25,8 @@ const (
 // storm is a campaign for the warm-up, and then the one that is measured.
 func storm(measured time.Duration) offer {
 	positions := int(measured.Seconds() * stormPerSecond / buyersPerPosition)
-	warming := baseLengthFor(needed(stormWarmUp), triangle.MaxBaseLength)
-	return offer{"template_storm", []int{warming, baseLengthFor(positions, triangle.MaxBaseLength)}}
+	warming := baseLengthFor(needed(stormWarmUp), shape.MaxBaseLength)
+	return offer{"template_storm", []int{warming, baseLengthFor(positions, shape.MaxBaseLength)}}
 }
 
 // runStorm makes ten requests for each position of a campaign. It measures how fast the
@@ -47,7 +47,7 @@ func runStorm(ctx context.Context, s *setup, measured time.Duration) (r result, 
 	if err != nil {
 		return r, err
 	}
-	positions := triangle.Count(storm(measured).baseLengths[1])
+	positions := shape.TriangleCount(storm(measured).baseLengths[1])
 	c := &crowd{address: sys.address, key: s.appKey, campaigns: []uuid.UUID{target}, size: connections, requests: int64(buyersPerPosition * positions)}
 	w := &window{meter: sys.meter()}
 	start, closed := time.Now(), w.open()

@@ -322,11 +322,13 @@ type Campaign struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State        CampaignState `json:"state"`
-	Paused       bool          `json:"paused"`
-	BaseLength   int           `json:"base_length"`
-	CancelReason string        `json:"cancel_reason"`
-	CancelledAt  time.Time     `json:"cancelled_at"`
+	State  CampaignState `json:"state"`
+	Paused bool          `json:"paused"`
+
+	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	BaseLength   int       `json:"base_length"`
+	CancelReason string    `json:"cancel_reason"`
+	CancelledAt  time.Time `json:"cancelled_at"`
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
@@ -366,13 +368,13 @@ type CampaignCancellation struct {
 
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {
-	// BaseLength The number of layers; the server allows 50 by default.
-	BaseLength int `json:"base_length"`
+	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
+	BaseLength int `json:"base_length,omitempty,omitzero"`
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Layers Every layer from 1 to base_length once.
+	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
 	Layers []LayerDraft `json:"layers"`
 
 	// Name 1 to 200 characters, no control characters.
@@ -417,6 +419,7 @@ type CampaignPage struct {
 
 // CampaignPatch What to change; at least one field.
 type CampaignPatch struct {
+	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
 	// Currency An ISO 4217 code.
@@ -443,11 +446,13 @@ type CampaignSummary struct {
 	Name string `json:"name"`
 
 	// State pending → active → drawing → completed; cancelled from pending or active.
-	State        CampaignState `json:"state"`
-	Paused       bool          `json:"paused"`
-	BaseLength   int           `json:"base_length"`
-	CancelReason string        `json:"cancel_reason"`
-	CancelledAt  time.Time     `json:"cancelled_at"`
+	State  CampaignState `json:"state"`
+	Paused bool          `json:"paused"`
+
+	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	BaseLength   int       `json:"base_length"`
+	CancelReason string    `json:"cancel_reason"`
+	CancelledAt  time.Time `json:"cancelled_at"`
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
@@ -764,9 +769,9 @@ type HoldList struct {
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
-// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
+// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole campaign.
 type HoldRequest struct {
-	// Layer With quantity; left out for the whole triangle.
+	// Layer With quantity; left out for the whole campaign.
 	Layer int `json:"layer,omitempty,omitzero"`
 
 	// Positions Distinct; the server allows 20 by default.
@@ -847,7 +852,9 @@ type JobState string
 
 // Layer defines model for Layer.
 type Layer struct {
-	Layer int `json:"layer"`
+	// Label What people call it; null: it has no label.
+	Label string `json:"label"`
+	Layer int    `json:"layer"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price  Money        `json:"price"`
@@ -857,9 +864,14 @@ type Layer struct {
 	Positions Counts `json:"positions"`
 }
 
-// LayerDraft What a layer costs and what can be won in it.
+// LayerDraft How many positions a layer has, what they cost and what can be won in it.
 type LayerDraft struct {
-	Layer int `json:"layer"`
+	// Label What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number.
+	Label string `json:"label,omitempty,omitzero"`
+	Layer int    `json:"layer"`
+
+	// Positions How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out.
+	Positions int `json:"positions,omitempty,omitzero"`
 
 	// Price Of each position, in minor units. The server has a minimum of its own, 100 by default.
 	Price  int64        `json:"price"`
@@ -966,12 +978,15 @@ type PaymentSettlement struct {
 	Reason string `json:"reason"`
 }
 
-// PlaceDraft A position by its place.
+// PlaceDraft A position by its place: `layer` and `column`, or its `number` alone.
 type PlaceDraft struct {
-	Layer int `json:"layer"`
+	Layer int `json:"layer,omitempty,omitzero"`
 
-	// Column At most the layer's number.
-	Column int `json:"column"`
+	// Column At most as many as the layer has positions.
+	Column int `json:"column,omitempty,omitzero"`
+
+	// Number Of the position, 1 to n over the campaign.
+	Number int `json:"number,omitempty,omitzero"`
 }
 
 // Policies defines model for Policies.
@@ -1014,9 +1029,15 @@ type PoliciesDraftUnsold string
 
 // Position defines model for Position.
 type Position struct {
-	Layer  int           `json:"layer"`
-	Column int           `json:"column"`
-	State  PositionState `json:"state"`
+	Layer  int `json:"layer"`
+	Column int `json:"column"`
+
+	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	Label PositionLabel `json:"label"`
+
+	// Number From 1 to the number of all positions, in the order of layer and column.
+	Number PositionNumber `json:"number"`
+	State  PositionState  `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
@@ -1028,11 +1049,20 @@ type Position struct {
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
+// PositionLabel What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+type PositionLabel = string
+
 // PositionNow A position, and as of when it is.
 type PositionNow struct {
-	Layer  int           `json:"layer"`
-	Column int           `json:"column"`
-	State  PositionState `json:"state"`
+	Layer  int `json:"layer"`
+	Column int `json:"column"`
+
+	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	Label PositionLabel `json:"label"`
+
+	// Number From 1 to the number of all positions, in the order of layer and column.
+	Number PositionNumber `json:"number"`
+	State  PositionState  `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
@@ -1046,6 +1076,9 @@ type PositionNow struct {
 	// UserID Whose it is: for operators, and for the user itself.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
+
+// PositionNumber From 1 to the number of all positions, in the order of layer and column.
+type PositionNumber = int
 
 // PositionState defines model for PositionState.
 type PositionState string
@@ -1201,6 +1234,12 @@ type PurchaseItem struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
+	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	Label PositionLabel `json:"label"`
+
+	// Number From 1 to the number of all positions, in the order of layer and column.
+	Number PositionNumber `json:"number"`
+
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 }
@@ -1237,7 +1276,7 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
+	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -1329,12 +1368,12 @@ type RefundState string
 // RefundWaitingFor Who must see to a refund before it goes on.
 type RefundWaitingFor string
 
-// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`).
+// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
 	// HoldID A UUID.
 	HoldID ID `json:"hold_id,omitempty,omitzero"`
 
-	// Layer With quantity; left out for the whole triangle.
+	// Layer With quantity; left out for the whole campaign.
 	Layer int `json:"layer,omitempty,omitzero"`
 
 	// Positions Distinct; the server allows 100 by default.
@@ -1594,7 +1633,13 @@ type Winner struct {
 	Layer int    `json:"layer"`
 
 	// Column Null when the layer had no candidate left.
-	Column     int       `json:"column"`
+	Column int `json:"column"`
+
+	// Label What people call the position; null as `column` is.
+	Label string `json:"label"`
+
+	// Number Of the position that has won, 1 to n over the campaign; null as `column` is.
+	Number     int       `json:"number"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
 	// UserID Who has won it: for apps and operators, and for the user itself.
@@ -1890,7 +1935,7 @@ func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, 
 
 // CreateCampaign is POST /v1/campaigns: create a campaign.
 //
-// It is `pending` until it is published, and everything in it can be changed until then. Give every layer from 1 to `base_length` once; a layer has at most as many prizes as positions.
+// It is `pending` until it is published, and everything in it can be changed until then. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
 //
 // For operator.
 func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options ...CallOption) (Campaign, error) {
@@ -1970,7 +2015,7 @@ func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
 // CreateHold is POST /v1/campaigns/{campaign}/holds: hold positions.
 //
 // Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
-// or of the whole triangle; all or nothing. Only this user can buy them then, with
+// or of the whole campaign; all or nothing. Only this user can buy them then, with
 // `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
 // hold at a time is limited. So is for how long it keeps a position, in all its holds of it together (20 minutes by
 // default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
@@ -2046,11 +2091,11 @@ func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID,
 
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
-// Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
+// Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole campaign
 // without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
 // has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
 // positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
-// `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`; by card also
+// `not-found`, `internal-error`; by card also
 // `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
 // with a fresh key.
 //

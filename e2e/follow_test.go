@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -76,14 +76,14 @@ func TestAQuietSaleFollowedAsTheGuideSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	boards := bufio.NewScanner(out)
-	states := make(map[triangle.Position]string)
+	states := make(map[shape.Position]string)
 	next := func() (version int64) {
 		t.Helper()
 		var board struct {
 			Version   int64 `json:"board_version"`
 			Since     *int64
 			Positions []struct {
-				triangle.Position
+				shape.Position
 				State string
 			}
 		}
@@ -99,7 +99,7 @@ func TestAQuietSaleFollowedAsTheGuideSays(t *testing.T) {
 	for i := range 8 {
 		at := fixture.At(6-i/6, 1+i%5)
 		warm()
-		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("u", i), At: []triangle.Position{at}, TTL: 600})
+		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("u", i), At: []shape.Position{at}, TTL: 600})
 		if told, want := next(), s.CampaignNow(id).BoardVersion; told != want || states[at] != "held" {
 			t.Errorf("hold %d made version %d; the board of the event has %d, and the position is %s", i, want, told, states[at])
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -23,7 +23,7 @@ func TestAHoldOfAKilledAPIIsMadeOnce(t *testing.T) {
 			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=10m", "TRIPRIZE_LOCKS_TIMEOUT=1s"}})
 			doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
 			id := s.Campaign(4)
-			mine := fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(3, 2)}, API: 1}
+			mine := fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}, API: 1}
 			if lost := s.Hold(mine); lost.Err == nil {
 				t.Fatalf("an answer: %v", lost)
 			}
@@ -57,13 +57,13 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=500ms", "TRIPRIZE_LOCKS_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=30s"}})
 			stopped := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=holds.commit@first=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT="+c.patience)
 			id, at := s.Campaign(4), fixture.At(3, 2)
-			mine := fleet.HoldOrder{Campaign: id, User: "first", Key: "k", At: []triangle.Position{at}, API: 1}
+			mine := fleet.HoldOrder{Campaign: id, User: "first", Key: "k", At: []shape.Position{at}, API: 1}
 			first, second := make(chan fleet.Held, 1), make(chan fleet.Held, 1)
 			go func() { first <- s.Hold(mine) }()
 			fixture.Eventually(t, "the api stops inside its transaction", func() bool { return isStopped(stopped) })
 			fixture.Eventually(t, "its lock is gone", func() bool { return len(locks(s)) == 0 })
 			go func() {
-				second <- s.Hold(fleet.HoldOrder{Campaign: id, User: "second", At: []triangle.Position{at}, API: 0})
+				second <- s.Hold(fleet.HoldOrder{Campaign: id, User: "second", At: []shape.Position{at}, API: 0})
 			}()
 			fixture.Eventually(t, "another has the lock", func() bool { return s.LockWaitsOf(0, "acquired") == 1 })
 			var one, other fleet.Held
@@ -89,7 +89,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 				t.Errorf("who was stopped: %v; the other: %v", one, other)
 			}
 			s.WantHeldOnce(id)
-			if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "first", At: []triangle.Position{fixture.At(4, 1)}, API: 1}); h.Status != http.StatusCreated {
+			if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "first", At: []shape.Position{fixture.At(4, 1)}, API: 1}); h.Status != http.StatusCreated {
 				t.Errorf("who woke up is of no use: %v", h)
 			}
 		})
@@ -116,7 +116,7 @@ func TestALockThatNobodyGivesBackHoldsUpNobodyForLong(t *testing.T) {
 	if err := s.Redis.Set(t.Context(), key, "of a dead process", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(3, 2)}})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2)}})
 	if n := s.LockWaits("taken"); n != 1 {
 		t.Errorf("%.0f locks were found taken: the test does not test", n)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -29,7 +29,7 @@ func TestTheLockSparesPostgresACrowd(t *testing.T) {
 		answers := make(chan []fleet.Held)
 		go func() {
 			answers <- fleet.AtOnce(buyers, func(i int) fleet.Held {
-				return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: api})
+				return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: api})
 			})
 		}()
 		s.AwaitMetric(api, "triprize_http_requests_in_flight", buyers)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -28,7 +28,7 @@ func holdByMany(s *fleet.System, n int) {
 	s.T.Helper()
 	id, at := s.Campaign(4), fixture.At(3, 2)
 	fleet.WantOneWinner(s.T, fleet.AtOnce(n, func(i int) fleet.Held {
-		return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
+		return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
 	}), at)
 	s.WantHeldOnce(id)
 }

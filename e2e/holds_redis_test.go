@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -33,7 +33,7 @@ func TestARedisThatIsSlowOrDeadSlowsHoldsWithinABoundAndOneWins(t *testing.T) {
 		line.set(c.delay, c.dead)
 		id := s.Campaign(4)
 		winner := fleet.WantOneWinner(t, fleet.AtOnce(30, func(i int) fleet.Held {
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
 		}), at)
 		s.WantHeldOnce(id)
 		if a := s.Release(s.App, winner.ID); a.Status != http.StatusNoContent {
@@ -56,7 +56,7 @@ func TestACommitThatTakesLongerThanTheLockLastsLetsOneIn(t *testing.T) {
 	at, answers := fixture.At(3, 2), make(chan []fleet.Held)
 	go func() {
 		answers <- fleet.AtOnce(20, func(i int) fleet.Held {
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
 		})
 	}()
 	fixture.AwaitBlocked(t, s.DB, 1)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -46,7 +46,7 @@ func (r *holdStorm) did(what string, a fleet.Answer, refusals ...string) {
 var whyNot = []string{"position-taken", "none-available", "hold-limit-exceeded"}
 
 // fought are positions that everybody wants.
-var fought = []triangle.Position{fixture.At(3, 1), fixture.At(3, 2), fixture.At(3, 3), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4), fixture.At(5, 1)}
+var fought = []shape.Position{fixture.At(3, 1), fixture.At(3, 2), fixture.At(3, 3), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4), fixture.At(5, 1)}
 
 // holder holds some of them, overlapping with the others' in an order of its own,
 // and does one thing or the other with them.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/sandbox"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -221,8 +221,8 @@ func doEverything(s *fleet.System) {
 	}
 
 	campaign := s.Campaign(4)
-	hold := func(user string, at triangle.Position) fleet.Held {
-		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []triangle.Position{at}})
+	hold := func(user string, at shape.Position) fleet.Held {
+		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []shape.Position{at}})
 	}
 	want(s.Release(s.App, hold("mina", fixture.At(1, 1)).ID), http.StatusNoContent)
 	kept := hold("mina", fixture.At(2, 1))

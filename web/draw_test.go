@@ -17,6 +17,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
 	"triprize/internal/testkit/tsa"
@@ -68,7 +69,7 @@ func (d draw) rules() fairdraw.Rules {
 	if prizes == nil {
 		prizes = []fairdraw.Prize{{Number: 1, Layer: 2, Name: `<img src=x onerror="document.title='marked'">`}, {Number: 2, Layer: 3, Name: "ein großer Preis 🏆"}, {Number: 3, Layer: 3, Name: "a \"mug\"\n"}}
 	}
-	rules := fairdraw.NewRules(campaignID, base, prizes, nil)
+	rules := fairdraw.NewRules(campaignID, shape.Triangle(base), prizes, nil)
 	if d.layers != nil {
 		rules.BaseLength, rules.Layers = 0, nil
 		for i, positions := range d.layers {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"triprize/internal/domain/shape"
 )
 
 // seeds adds the small vectors whose names fit.
@@ -82,7 +84,7 @@ func FuzzRulesAreReadInTheirOnlySpellingOrRefused(f *testing.F) {
 }
 
 func operatorLaw() Rules {
-	law := NewRules(seedID("fuzz", 0), 3, prizes(1, 2, 3), bound(testChain.Chain))
+	law := NewRules(seedID("fuzz", 0), shape.Triangle(3), prizes(1, 2, 3), bound(testChain.Chain))
 	law.Witness, law.Unsold = []Hash{{1}, {2}}, &Unsold{EndsAt: At(testChain.DueAt(7))}
 	return law
 }

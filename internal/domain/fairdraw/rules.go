@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // Version names the procedure; it is part of the rules and of every hash domain.
@@ -33,7 +33,7 @@ type Unsold struct {
 	EndsAt Instant `json:"ends_at"`
 }
 
-// Layer is one row of the triangle in the rules.
+// Layer is one layer in the rules.
 type Layer struct {
 	Layer     int `json:"layer"`
 	Positions int `json:"positions"`
@@ -54,15 +54,15 @@ type Beacon struct {
 }
 
 // NewRules returns the rules of a campaign; prizes must be numbered already.
-func NewRules(campaignID uuid.UUID, baseLength int, prizes []Prize, beacon *Beacon) Rules {
-	layers := make([]Layer, baseLength)
+func NewRules(campaignID uuid.UUID, form shape.Shape, prizes []Prize, beacon *Beacon) Rules {
+	layers := make([]Layer, form.Layers())
 	for i := range layers {
-		layers[i] = Layer{Layer: i + 1, Positions: triangle.InLayer(i + 1)}
+		layers[i] = Layer{Layer: i + 1, Positions: form.InLayer(i + 1)}
 	}
 	if prizes == nil {
 		prizes = []Prize{} // the canonical form of "no prizes" is [], never null
 	}
-	return Rules{Version: Version, CampaignID: campaignID, BaseLength: baseLength, Layers: layers, Prizes: prizes, Beacon: beacon}
+	return Rules{Version: Version, CampaignID: campaignID, BaseLength: form.BaseLength(), Layers: layers, Prizes: prizes, Beacon: beacon}
 }
 
 // Canonical returns the rules as RFC 8785 canonical JSON, the bytes that Commitment takes.
@@ -116,7 +116,7 @@ func (r Rules) checkLayers() error {
 		if l.Layer <= last || l.Layer > math.MaxUint32 || l.Positions < 1 || l.Positions > math.MaxUint32 {
 			return fmt.Errorf("layer %d with %d positions cannot stand after layer %d", l.Layer, l.Positions, last)
 		}
-		if r.BaseLength != 0 && (l.Layer != last+1 || l.Positions != triangle.InLayer(l.Layer)) {
+		if r.BaseLength != 0 && (l.Layer != last+1 || l.Positions != l.Layer) {
 			return fmt.Errorf("layer %d with %d positions is none of a triangle", l.Layer, l.Positions)
 		}
 		last = l.Layer

@@ -1,10 +1,9 @@
 package fairdraw
 
 import (
-	"slices"
 	"sort"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // Winner is the outcome of one prize. Line is nil when the prize's layer had no candidate
@@ -28,7 +27,7 @@ func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
 	for _, prize := range prizes {
 		of, ok := layers[prize.Layer]
 		if !ok {
-			of = &candidates{sold: inLayer(sold, prize.Layer)}
+			of = newCandidates(inLayer(sold, prize.Layer))
 			layers[prize.Layer] = of
 		}
 		if of.left() == 0 {
@@ -40,23 +39,42 @@ func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
 	return winners
 }
 
-// candidates are the sold positions of a layer, less those that have won.
+// candidates are the sold positions of a layer, less those that have won. A layer can have
+// half a million positions and as many prizes, so taking one costs log n steps: tree is a
+// Fenwick tree over the positions that are left.
 type candidates struct {
-	sold  []SoldLine
-	taken []int // indices in sold, ascending
+	sold []SoldLine
+	n    int     // that are left
+	tree []int32 // tree[i] counts those that are left among the i&-i positions up to the i-th; tree[0] is nothing
+	top  int     // the largest power of two that is at most len(sold)
 }
 
-func (c *candidates) left() int { return len(c.sold) - len(c.taken) }
-
-// take removes the i-th of those that are left and returns it.
-func (c *candidates) take(i int) *SoldLine {
-	at := 0
-	for at < len(c.taken) && c.taken[at] <= i {
-		i++ // stands behind one that has won
-		at++
+func newCandidates(sold []SoldLine) *candidates {
+	c := &candidates{sold: sold, n: len(sold), tree: make([]int32, len(sold)+1), top: 1}
+	for i := 1; i <= len(sold); i++ {
+		c.tree[i] = int32(i & -i) //nolint:gosec // at most the length of a list
 	}
-	c.taken = slices.Insert(c.taken, at, i)
-	line := c.sold[i]
+	for 2*c.top <= len(sold) {
+		c.top *= 2
+	}
+	return c
+}
+
+func (c *candidates) left() int { return c.n }
+
+// take removes the i-th of those that are left, counted from 0, and returns it.
+func (c *candidates) take(i int) *SoldLine {
+	at, before := 0, i // how many positions are skipped, and how many of those that are left must be
+	for step := c.top; step > 0; step /= 2 {
+		if next := at + step; next <= len(c.sold) && int(c.tree[next]) <= before {
+			at, before = next, before-int(c.tree[next])
+		}
+	}
+	for k := at + 1; k <= len(c.sold); k += k & -k {
+		c.tree[k]--
+	}
+	c.n--
+	line := c.sold[at]
 	return &line
 }
 
@@ -68,8 +86,8 @@ func inLayer(sold []SoldLine, layer int) []SoldLine {
 }
 
 // Positions returns the winning positions, in prize order.
-func Positions(winners []Winner) []triangle.Position {
-	won := make([]triangle.Position, 0, len(winners))
+func Positions(winners []Winner) []shape.Position {
+	won := make([]shape.Position, 0, len(winners))
 	for _, w := range winners {
 		if w.Line != nil {
 			won = append(won, w.Line.Position())

@@ -2,12 +2,13 @@ package fairdraw
 
 import (
 	"crypto/sha256"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // Invariants of a selection, over random triangles and prizes:
@@ -21,7 +22,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		base := rapid.IntRange(3, 12).Draw(t, "base")
 		var sold []Sold
 		perLayer := map[int]int{}
-		for p := range triangle.All(base) {
+		for p := range shape.Triangle(base).All() {
 			if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
 				sold = append(sold, Sold{Position: p, PurchaseID: uuid.New(), UserID: "u"})
 				perLayer[p.Layer]++
@@ -38,7 +39,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		if len(winners) != len(prizes) {
 			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
 		}
-		won, awarded := map[triangle.Position]bool{}, map[int]int{}
+		won, awarded := map[shape.Position]bool{}, map[int]int{}
 		for i, w := range winners {
 			if w.Prize != prizes[i] {
 				t.Fatalf("prize %d is out of order", i)
@@ -64,6 +65,53 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 	})
 }
 
+// The tree of a layer finds what the definition says: the i-th of those that are left.
+func TestTakingFromALayerIsTakingFromAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		left := make([]SoldLine, rapid.IntRange(1, 70).Draw(t, "positions"))
+		for i := range left {
+			left[i].Column = i + 1
+		}
+		c := newCandidates(slices.Clone(left))
+		for len(left) > 0 {
+			i := rapid.IntRange(0, len(left)-1).Draw(t, "index")
+			if got, want := c.take(i).Column, left[i].Column; got != want || c.left() != len(left)-1 {
+				t.Fatalf("the %d-th of %d is column %d, want %d; %d are left", i, len(left), got, want, c.left())
+			}
+			left = slices.Delete(left, i, i+1)
+		}
+	})
+}
+
+// counted counts the looks at the length of what is left.
+type counted struct{ asked, largest uint64 }
+
+func (c *counted) Below(n uint64) uint64 {
+	c.asked, c.largest = c.asked+1, max(c.largest, n)
+	return n / 2
+}
+
+// With a prize for each of half a million positions, a step that walked the layer would not
+// end within any deadline of a test.
+func TestEveryPositionOfTheLargestLayerCanWin(t *testing.T) {
+	lines, prizes := make([]SoldLine, shape.MaxPositions), make([]Prize, shape.MaxPositions)
+	for i := range lines {
+		lines[i].Layer, lines[i].Column = 1, i+1
+		prizes[i] = Prize{Number: i + 1, Layer: 1}
+	}
+	var indexes counted
+	won := make([]bool, len(lines)+1)
+	for _, w := range Select(prizes, lines, &indexes) {
+		if w.Line == nil || won[w.Line.Column] {
+			t.Fatalf("prize %d: %v", w.Prize.Number, w.Line)
+		}
+		won[w.Line.Column] = true
+	}
+	if indexes.asked != shape.MaxPositions || indexes.largest != shape.MaxPositions {
+		t.Errorf("%+v", indexes)
+	}
+}
+
 func TestIndexRejectsTheUnevenEnd(t *testing.T) {
 	// With n = 2^63 + 1 the last whole multiple of n below 2^64 is n itself, so
 	// nearly half of all numbers must be skipped; x mod n alone would favour
@@ -87,7 +135,7 @@ func TestIndexRejectsTheUnevenEnd(t *testing.T) {
 }
 
 func TestRootRefusesAnUnsortedList(t *testing.T) {
-	a, b := Sold{Position: triangle.Position{Layer: 1, Column: 1}}, Sold{Position: triangle.Position{Layer: 2, Column: 1}}
+	a, b := Sold{Position: shape.Position{Layer: 1, Column: 1}}, Sold{Position: shape.Position{Layer: 2, Column: 1}}
 	if _, err := Root([]Sold{b, a}); err == nil {
 		t.Error("an unsorted list got a root")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // NonceSize is the length in bytes of a purchase's nonce, known only to its owner.
@@ -15,7 +15,7 @@ const NonceSize = 16
 // Sold is one sold position with what only its owner may see. A list of them is sorted by
 // layer, then column.
 type Sold struct {
-	triangle.Position
+	shape.Position
 	PurchaseID uuid.UUID
 	Nonce      [NonceSize]byte
 	UserID     string
@@ -56,8 +56,8 @@ type SoldLine struct {
 }
 
 // Position returns where the line stands.
-func (l SoldLine) Position() triangle.Position {
-	return triangle.Position{Layer: l.Layer, Column: l.Column}
+func (l SoldLine) Position() shape.Position {
+	return shape.Position{Layer: l.Layer, Column: l.Column}
 }
 
 // Leaf returns layer (4) || column (4) || purchase_id (16) || holder (32), the bytes that

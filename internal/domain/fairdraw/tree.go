@@ -8,7 +8,7 @@ import (
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/rfc6962"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // SubtreeLeaves is how many leaves stand under one subtree: a power of two, so each subtree
@@ -17,7 +17,7 @@ const SubtreeLeaves = 1024
 
 // Subtree is the node over SubtreeLeaves leaves in a row, the last one over the rest.
 type Subtree struct {
-	First triangle.Position // of its first leaf
+	First shape.Position // of its first leaf
 	Hash  Hash
 }
 
@@ -31,7 +31,7 @@ var (
 // keeps one node per SubtreeLeaves lines. The zero value is the empty tree.
 type Tree struct {
 	count    int
-	last     triangle.Position
+	last     shape.Position
 	subtrees []Subtree      // the whole ones, then the open one without its hash
 	open     *compact.Range // of the last subtree, when it is not whole
 }

@@ -5,23 +5,23 @@ import (
 	"io"
 	"strings"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // print shows the outcome to a person: the triangle, the winners, the figures.
 func (d *demo) print(w io.Writer) {
 	r := d.report
-	won := make(map[triangle.Position]bool)
+	won := make(map[shape.Position]bool)
 	for _, x := range r.Winners {
 		if x.Column != nil {
-			won[triangle.Position{Layer: x.Layer, Column: *x.Column}] = true
+			won[shape.Position{Layer: x.Layer, Column: *x.Column}] = true
 		}
 	}
 	say(w, "")
 	for layer := 1; layer <= d.base; layer++ {
 		fmt.Fprint(w, strings.Repeat(" ", d.base-layer+2))
 		for column := 1; column <= layer; column++ {
-			fmt.Fprint(w, d.glyph(triangle.Position{Layer: layer, Column: column}, won), " ")
+			fmt.Fprint(w, d.glyph(shape.Position{Layer: layer, Column: column}, won), " ")
 		}
 		fmt.Fprintln(w)
 	}
@@ -43,7 +43,7 @@ func (d *demo) print(w io.Writer) {
 	}
 }
 
-func (d *demo) glyph(p triangle.Position, won map[triangle.Position]bool) string {
+func (d *demo) glyph(p shape.Position, won map[shape.Position]bool) string {
 	switch {
 	case won[p]:
 		return "★"

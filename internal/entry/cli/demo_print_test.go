@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/client"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/service/draw"
 )
 
@@ -19,7 +19,7 @@ func TestTheTriangleShowsWhatIsFreeSoldAndWon(t *testing.T) {
 	t.Parallel()
 	one, two := 1, 2
 	purchase := uuid.MustParse("0193b0a8-0000-7000-8000-000000000001")
-	d := &demo{base: 3, owners: map[triangle.Position]bool{
+	d := &demo{base: 3, owners: map[shape.Position]bool{
 		{Layer: 1, Column: 1}: true, {Layer: 2, Column: 1}: true, {Layer: 2, Column: 2}: false, {Layer: 3, Column: 2}: true,
 	}}
 	d.report = demoReport{Positions: 6, Buyers: 9, Succeeded: 3, Rejected: 2, Draws: 1, DurationMS: 1234, PurchasesPerSecond: 56.7,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"triprize.example/client"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/draw"
 )
@@ -28,7 +28,7 @@ type demo struct {
 	app    *client.Client
 	report demoReport
 	wrong  []string
-	owners map[triangle.Position]bool // whether a position is sold, by the API
+	owners map[shape.Position]bool // whether a position is sold, by the API
 }
 
 var errInterrupted = errors.New("the demo was interrupted")
@@ -51,7 +51,7 @@ func (d *demo) expect(kept bool, format string, args ...any) {
 
 func newDemo(base, buyers int, progress io.Writer) *demo {
 	return &demo{progress: progress, base: base, buyers: buyers,
-		report: demoReport{Positions: triangle.Count(base), Buyers: buyers, Winners: []draw.Winner{}}}
+		report: demoReport{Positions: shape.TriangleCount(base), Buyers: buyers, Winners: []draw.Winner{}}}
 }
 
 // run fails when the demo could not be finished. Broken promises are recorded and
@@ -222,9 +222,9 @@ func (d *demo) check(ctx context.Context) error {
 
 func (d *demo) loadBoard(ctx context.Context) error {
 	board, err := d.app.ListPositions(ctx, d.report.CampaignID, client.ListPositionsParams{})
-	d.owners = make(map[triangle.Position]bool)
+	d.owners = make(map[shape.Position]bool)
 	for _, p := range board.Positions {
-		d.owners[triangle.Position{Layer: p.Layer, Column: p.Column}] = p.State == client.PositionStateSold
+		d.owners[shape.Position{Layer: p.Layer, Column: p.Column}] = p.State == client.PositionStateSold
 	}
 	return err
 }

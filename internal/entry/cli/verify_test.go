@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/verify"
 )
 
@@ -20,7 +20,7 @@ import (
 func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 	t.Helper()
 	id := uuid.MustParse("0193b0a8-0000-7000-8000-000000000001")
-	rules := fairdraw.NewRules(id, 3, []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A bicycle"}}, nil)
+	rules := fairdraw.NewRules(id, shape.Triangle(3), []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A bicycle"}}, nil)
 	text, err := rules.Canonical()
 	check := func(err error) {
 		t.Helper()
@@ -34,7 +34,7 @@ func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 	var tree fairdraw.Tree
 	for layer := 1; layer <= 3; layer++ {
 		for column := 1; column <= layer; column++ {
-			s := fairdraw.Sold{Position: triangle.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
+			s := fairdraw.Sold{Position: shape.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
 			check(tree.Append(s.Line()))
 			sold, page = append(sold, s), append(page, fairdraw.LeafHash(s.Leaf()))
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -22,12 +22,12 @@ type boardSeen struct {
 	Version   int64  `json:"board_version"`
 	Since     *int64 `json:"since"`
 	Positions []struct {
-		triangle.Position
+		shape.Position
 		State  string
 		UserID string `json:"user_id"`
 	}
 
-	states map[triangle.Position]string
+	states map[shape.Position]string
 }
 
 // readBoard reads a board as somebody.
@@ -46,7 +46,7 @@ func readBoard(s *fleet.System, api int, key string, campaign uuid.UUID, query s
 // apply brings what is known up to date.
 func (b *boardSeen) apply(next boardSeen) {
 	if next.Since == nil {
-		b.states = make(map[triangle.Position]string)
+		b.states = make(map[shape.Position]string)
 	}
 	b.Version = next.Version
 	for _, p := range next.Positions {
@@ -56,12 +56,12 @@ func (b *boardSeen) apply(next boardSeen) {
 
 // heldUnseen holds a position behind the back of every process's copy: all copies are
 // young, and show it free.
-func heldUnseen(s *fleet.System, campaign uuid.UUID, user string, at triangle.Position) (version int64) {
+func heldUnseen(s *fleet.System, campaign uuid.UUID, user string, at shape.Position) (version int64) {
 	s.T.Helper()
 	for api := range s.URLs {
 		readBoard(s, api, s.App, campaign, "")
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []triangle.Position{at}})
+	s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []shape.Position{at}})
 	return s.CampaignNow(campaign).BoardVersion
 }
 
@@ -104,7 +104,7 @@ func TestAPositionSaysAsOfWhenItIs(t *testing.T) {
 		if again := readAs(s, 0, s.App, path, tag); again.Status != http.StatusNotModified {
 			t.Errorf("again: %v", again)
 		}
-		s.MustHold(fleet.HoldOrder{Campaign: id, User: want, At: []triangle.Position{fixture.At(3, map[string]int{"available": 2, "held": 1}[want])}})
+		s.MustHold(fleet.HoldOrder{Campaign: id, User: want, At: []shape.Position{fixture.At(3, map[string]int{"available": 2, "held": 1}[want])}})
 	}
 }
 
@@ -174,7 +174,7 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 			}
 		}
 	}
-	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(8, 2), fixture.At(7, 1)}})
+	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(8, 2), fixture.At(7, 1)}})
 	expect("a hold", 2)
 	expect("nothing", 0)
 	if a := s.Extend(s.App, h.ID); a.Status != http.StatusOK {
@@ -185,7 +185,7 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 		t.Fatal(a)
 	}
 	expect("a release", 2)
-	kept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", At: []triangle.Position{fixture.At(6, 2), fixture.At(6, 3), fixture.At(6, 4)}})
+	kept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", At: []shape.Position{fixture.At(6, 2), fixture.At(6, 3), fixture.At(6, 4)}})
 	if a := s.Buy(fleet.Order{Campaign: id, User: "mina", Hold: kept.ID, Wait: true}); a.State != job.Succeeded {
 		t.Fatal(a)
 	}
@@ -199,8 +199,8 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 		t.Fatal(a)
 	}
 	expect("a cancellation", 4)
-	over := func(user string, at triangle.Position) {
-		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: user, At: []triangle.Position{at}})
+	over := func(user string, at shape.Position) {
+		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: user, At: []shape.Position{at}})
 		fixture.EndHoldMeanwhile(t, s.DB, fixture.HoldNow(t, s.DB, h.ID))
 	}
 	over("c", fixture.At(1, 1))
@@ -230,12 +230,12 @@ func TestWhatChangedBeforeVersionsWereKeptIsInEveryAnswer(t *testing.T) {
 	if _, err := s.DB.Exec(t.Context(), `UPDATE positions SET board_version = NULL WHERE campaign_id = $1 AND layer = 2`, id); err != nil {
 		t.Fatal(err)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(5, 1)}})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(5, 1)}})
 	version := s.CampaignNow(id).BoardVersion
 	if b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d", version)); len(b.Positions) != 2 || b.Since == nil {
 		t.Errorf("got %+v", b)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []triangle.Position{fixture.At(2, 1)}})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(2, 1)}})
 	if b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d&min_version=%d", version+1, version+1)); len(b.Positions) != 1 || b.Since == nil {
 		t.Errorf("once it has changed: %+v", b)
 	}

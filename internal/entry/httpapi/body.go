@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/openapi"
 )
@@ -70,7 +71,7 @@ func boundsOf(o *openapi.Operation, settings config.Settings) bounds {
 	case o.ID == "createHold":
 		selection("/positions", settings.Holds.MaxPositions)
 	case o.ID == "createCampaign" || o.ID == "patchCampaign":
-		b.elements = map[string]int{"/layers": settings.Campaigns.MaxBaseLength}
+		b.elements = map[string]int{"/layers": min(shape.MaxLayers, settings.Campaigns.MaxPositions)}
 	}
 	b.length = min(b.length, settings.API.BodyLimitBytes)
 	return b

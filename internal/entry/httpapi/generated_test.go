@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 
@@ -46,7 +46,7 @@ func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
 func (m *maker) start(s *fleet.System) {
 	s.T.Helper()
 	active := s.Campaign(20)
-	hold := s.MustHold(fleet.HoldOrder{Campaign: active, User: "mina", At: []triangle.Position{{Layer: 3, Column: 1}}})
+	hold := s.MustHold(fleet.HoldOrder{Campaign: active, User: "mina", At: []shape.Position{{Layer: 3, Column: 1}}})
 	bought := s.Buy(fleet.Order{Campaign: active, User: "mina", Wait: true})
 	wallet := s.Wallet("mina", 1_000_000)
 	authorized := s.Execute(wallet+"/authorizations", fleet.Fields{"amount": 1000})

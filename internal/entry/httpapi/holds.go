@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/holds"
@@ -28,9 +27,6 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if !c.mayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := s.checkSelection(body.Positions, body.Quantity, body.Layer, "", s.settings.Holds.MaxPositions); err != nil {
-		return nil, err
-	}
 	if (len(body.Positions) > 0) == (body.Quantity > 0) {
 		return nil, fault.Invalid(fault.Field{Pointer: "", Detail: "must have exactly one of positions and quantity"})
 	}
@@ -38,7 +34,8 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if err != nil {
 		return nil, err
 	}
-	if err := s.known.require(ctx, r.Campaign); err != nil {
+	selection, err := s.offers.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, most: s.settings.Holds.MaxPositions})
+	if err != nil {
 		return nil, err
 	}
 	request, err := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
@@ -46,8 +43,7 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 		return nil, err
 	}
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
-	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl,
-		Selection: inventory.Selection{Layer: body.Layer, Quantity: body.Quantity, Positions: positionsOf(body.Positions)}})
+	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection})
 	if err == nil {
 		err = done.Err
 	}
@@ -67,32 +63,6 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 			Detail: fmt.Sprintf("must be %.0f to %.0f", bounds.MinTTL.Seconds(), bounds.MaxTTL.Seconds())})
 	}
 	return ttl, nil
-}
-
-// checkSelection makes the checks of a selection that the contract cannot express.
-func (s *Server) checkSelection(positions []contract.PlaceDraft, quantity, layer int, at string, most int) error {
-	switch {
-	case quantity > most:
-		return fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
-	case len(positions) > most:
-		return fault.Invalid(fault.Field{Pointer: at + "/positions", Detail: fmt.Sprintf("must have at most %d elements", most)})
-	case layer > 0 && quantity == 0:
-		return fault.Invalid(fault.Field{Pointer: at + "/layer", Detail: "goes with quantity only"})
-	}
-	for i, p := range positions {
-		if p.Column > p.Layer {
-			return fault.Invalid(fault.Field{Pointer: fmt.Sprintf("%s/positions/%d/column", at, i), Detail: fmt.Sprintf("layer %d has columns 1 to %d", p.Layer, p.Layer)})
-		}
-	}
-	return nil
-}
-
-func positionsOf(drafts []contract.PlaceDraft) []triangle.Position {
-	positions := make([]triangle.Position, len(drafts))
-	for i, d := range drafts {
-		positions[i] = triangle.Position{Layer: d.Layer, Column: d.Column}
-	}
-	return positions
 }
 
 // visibleHold returns a hold that the caller may see.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -19,7 +19,7 @@ func TestAHoldIsItsUsersOwn(t *testing.T) {
 	s := fleet.Start(t, fleet.Trusting)
 	id := s.Campaign(4)
 	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
-	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []triangle.Position{fixture.At(3, 2)}})
+	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []shape.Position{fixture.At(3, 2)}})
 	for what, a := range map[string]fleet.Answer{
 		"GET": s.HoldNow(otto, hers.ID).Answer, "DELETE": s.Release(otto, hers.ID), "extend": s.Extend(otto, hers.ID).Answer, "nobody's": s.HoldNow(otto, uuid.New()).Answer,
 	} {
@@ -27,10 +27,10 @@ func TestAHoldIsItsUsersOwn(t *testing.T) {
 			t.Errorf("%s by another user: %v %s", what, a, a.Body)
 		}
 	}
-	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: []triangle.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden || h.Refusal() != "forbidden" {
+	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden || h.Refusal() != "forbidden" {
 		t.Errorf("a hold for somebody else: %v", h)
 	}
-	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: []triangle.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden {
+	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden {
 		t.Errorf("a viewer's hold: %v", h)
 	}
 	if a := readAs(s, 0, otto, "/v1/campaigns/"+id.String()+"/positions/3/2", ""); !fleet.Contains(a.Body, `"held"`) || fleet.Contains(a.Body, "mina") {
@@ -79,9 +79,9 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 			t.Errorf("%s begins at %.0f", series, n)
 		}
 	}
-	used := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(3, 2)}})
-	s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(3, 2)}}) // a replay
-	released := s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []triangle.Position{fixture.At(4, 1)}})
+	used := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}})
+	s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}}) // a replay
+	released := s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(4, 1)}})
 	if a := s.Release(s.App, released.ID); a.Status != http.StatusNoContent {
 		t.Error(a)
 	}
@@ -91,9 +91,9 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	if h := s.Extend(s.App, used.ID); h.Status != http.StatusOK {
 		t.Error(h)
 	}
-	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []triangle.Position{fixture.At(4, 2)}, TTL: 1})
+	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []shape.Position{fixture.At(4, 2)}, TTL: 1})
 	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, over.ID).State == "expired" })
-	swept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "d", At: []triangle.Position{fixture.At(4, 2)}, TTL: 1}) // reclaims the one before
+	swept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "d", At: []shape.Position{fixture.At(4, 2)}, TTL: 1}) // reclaims the one before
 	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, swept.ID).State == "expired" })
 	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil)
 	s.AwaitMetric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`, 4)
@@ -101,7 +101,7 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	if err := s.Redis.Set(t.Context(), key, "of another", 15*time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "e", At: []triangle.Position{fixture.At(1, 1)}})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "e", At: []shape.Position{fixture.At(1, 1)}})
 	if a := s.BuyChosen(0, id, "a", used.ID); a.State != job.Succeeded {
 		t.Error(a)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -61,7 +61,7 @@ func TestWithoutAnySweepAHoldIsOverAtItsDeadline(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
 	id, at := s.Campaign(4), fixture.At(3, 2)
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
-	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "first", At: []triangle.Position{at}, TTL: 1})
+	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "first", At: []shape.Position{at}, TTL: 1})
 	if a := s.BuyChosen(0, id, "second", uuid.Nil, at); !a.TakenAt(at) {
 		t.Errorf("before the deadline: %v %s", a, a.Body)
 	}
@@ -96,8 +96,8 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	id := s.Campaign(4)
-	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(3, 2), fixture.At(4, 1)}, TTL: 1})
-	lasting := s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []triangle.Position{fixture.At(4, 2)}})
+	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2), fixture.At(4, 1)}, TTL: 1})
+	lasting := s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(4, 2)}})
 	before := s.CampaignNow(id).BoardVersion
 	s.RunScheduler("TRIPRIZE_SWEEPS_EXPIRED_HOLDS_INTERVAL=100ms")
 	recorded := func(id uuid.UUID) (state string) {
@@ -119,7 +119,7 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 		t.Errorf("the other hold is %s, the board's version %d after %d", recorded(lasting.ID), s.CampaignNow(id).BoardVersion, before)
 	}
 	// The next run reports on nothing; so the report is asked of one that is run by hand.
-	again := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []triangle.Position{fixture.At(1, 1)}, TTL: 1})
+	again := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []shape.Position{fixture.At(1, 1)}, TTL: 1})
 	s.StopAll("scheduler")
 	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, again.ID).State == "expired" })
 	if s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil); recorded(again.ID) != "expired" {
@@ -146,7 +146,7 @@ func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 		}
 		version = e.BoardVersion
 	}
-	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(3, 2), fixture.At(4, 1)}})
+	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2), fixture.At(4, 1)}})
 	told("a hold", 2)
 	if a := s.Extend(s.App, h.ID); a.Status != http.StatusOK {
 		t.Fatal(a)
@@ -156,7 +156,7 @@ func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 		t.Fatal(a)
 	}
 	told("a release", 0)
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []triangle.Position{fixture.At(1, 1)}, TTL: 1})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(1, 1)}, TTL: 1})
 	told("a short hold", 1)
 	awaitSale(t, l, "its end", func(e saleEvent) bool { return e.Positions.Reserved == 0 && e.Positions.Available == 10 })
 }
@@ -166,14 +166,14 @@ func TestTheEventStreamTellsOfASwapThatLeavesTheCountsEqual(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively}})
 	id := s.Campaign(4)
-	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []triangle.Position{fixture.At(2, 1)}})
+	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(2, 1)}})
 	before := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
 	seen := before.WantEvent()
 	before.HangUp()
 	if a := s.Release(s.App, h.ID); a.Status != http.StatusNoContent {
 		t.Fatal(a)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []triangle.Position{fixture.At(3, 3)}})
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(3, 3)}})
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), seen.ID)
 	next := l.WantEvent()
 	var was, is saleEvent

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -18,7 +18,7 @@ func TestOneKeyFiftyTimesInParallelIsOneHold(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
 	id := s.Campaign(4)
-	same := fleet.HoldOrder{Campaign: id, User: "a", Key: "the same", At: []triangle.Position{fixture.At(2, 1)}}
+	same := fleet.HoldOrder{Campaign: id, User: "a", Key: "the same", At: []shape.Position{fixture.At(2, 1)}}
 	answers := fleet.AtOnce(50, func(i int) fleet.Held {
 		a := same
 		a.API = i
@@ -52,13 +52,13 @@ func TestAKeyOfAHoldIsRefusedToAnotherRequest(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	id, other := s.Campaign(4), s.Campaign(4)
-	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 1)}})
+	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1)}})
 	for what, a := range map[string]fleet.HoldOrder{
-		"another position": {Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 2)}},
-		"one more":         {Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 1), fixture.At(2, 2)}},
-		"another user":     {Campaign: id, User: "b", Key: "k", At: []triangle.Position{fixture.At(2, 1)}},
-		"another campaign": {Campaign: other, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 1)}},
-		"another ttl":      {Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 1)}, TTL: 60},
+		"another position": {Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 2)}},
+		"one more":         {Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1), fixture.At(2, 2)}},
+		"another user":     {Campaign: id, User: "b", Key: "k", At: []shape.Position{fixture.At(2, 1)}},
+		"another campaign": {Campaign: other, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1)}},
+		"another ttl":      {Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1)}, TTL: 60},
 		"a number of them": {Campaign: id, User: "a", Key: "k", Quantity: 1},
 	} {
 		if h := s.Hold(a); h.Status != http.StatusUnprocessableEntity || h.Refusal() != "idempotency-key-reused" {
@@ -68,7 +68,7 @@ func TestAKeyOfAHoldIsRefusedToAnotherRequest(t *testing.T) {
 	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}); a.Status != http.StatusUnprocessableEntity || a.Refusal() != "idempotency-key-reused" {
 		t.Errorf("a purchase: %v", a)
 	}
-	if again := s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(2, 1)}}); again.ID != first.ID {
+	if again := s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1)}}); again.ID != first.ID {
 		t.Errorf("the same: %v", again)
 	}
 	s.WantHeldOnce(id)
@@ -79,7 +79,7 @@ func TestAKeyWithTwoPayloadsAtOnceIsOneHold(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
 	id := s.Campaign(4)
 	answers := fleet.AtOnce(40, func(i int) fleet.Held {
-		return s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []triangle.Position{fixture.At(4, 1+i%2)}, API: i / 2})
+		return s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(4, 1+i%2)}, API: i / 2})
 	})
 	won := 0 // which of the two payloads came first
 	if answers[1].Status == http.StatusCreated {

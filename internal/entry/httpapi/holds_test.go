@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -19,14 +19,14 @@ func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
 	for _, n := range []int{20, 50} {
 		id := s.Campaign(4)
 		winner := fleet.WantOneWinner(t, fleet.AtOnce(n, func(i int) fleet.Held {
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []triangle.Position{at}, API: i})
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
 		}), at)
 		if len(winner.Positions) != 1 || winner.Positions[0] != at || winner.Header.Get("Location") != "/v1/holds/"+winner.ID.String() {
 			t.Errorf("the winner has %v", winner)
 		}
 		s.WantHeldOnce(id)
 		fleet.WantOneWinner(t, append(fleet.AtOnce(n, func(i int) fleet.Held { // also those who come later
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("late-", i), At: []triangle.Position{at}, API: i})
+			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("late-", i), At: []shape.Position{at}, API: i})
 		}), winner), at)
 		s.WantHeldOnce(id)
 	}

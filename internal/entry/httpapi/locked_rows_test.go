@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -57,7 +57,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 		campaigns, soldOut = append(campaigns, s.Campaign(3)), append(soldOut, s.Campaign(3))
 		drafts = append(drafts, s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.CampaignBody(3)).ID)
 		wallets = append(wallets, uuid.MustParse(fleet.WalletID(s.Wallet(fmt.Sprint("owner-", i), 1000))))
-		kept = append(kept, s.MustHold(fleet.HoldOrder{Campaign: campaigns[i], User: "mina", At: []triangle.Position{fixture.At(1, 1)}}))
+		kept = append(kept, s.MustHold(fleet.HoldOrder{Campaign: campaigns[i], User: "mina", At: []shape.Position{fixture.At(1, 1)}}))
 		fixture.Settle(t, s.DB, fixture.PurchaseRequest(t, soldOut[i], "mina", 0, 6))
 	}
 	free := s.Wallet("free", 1000)
@@ -81,7 +81,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 	}
 	for i := range n {
 		wait("hold", http.StatusCreated, func() fleet.Answer {
-			return s.Hold(fleet.HoldOrder{Campaign: campaigns[i], User: "otto", At: []triangle.Position{fixture.At(2, 1)}}).Answer
+			return s.Hold(fleet.HoldOrder{Campaign: campaigns[i], User: "otto", At: []shape.Position{fixture.At(2, 1)}}).Answer
 		})
 		wait("release", http.StatusNoContent, func() fleet.Answer { return s.Release(s.App, kept[i].ID) })
 		wait("publish", http.StatusOK, func() fleet.Answer {

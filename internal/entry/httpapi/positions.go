@@ -4,14 +4,14 @@ import (
 	"context"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/store/inventory"
 )
 
 // positionJSON is one position. Only operators and its own user see whose it is.
 func positionJSON(p inventory.Position, who caller) contract.Position {
-	d := contract.Position{Layer: p.Layer, Column: p.Column, Price: int64(p.Price), State: contract.PositionState(p.State)}
+	d := contract.Position{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(p.Price), State: contract.PositionState(p.State)}
 	if who.seesOwners() || p.UserID != nil && who.user != "" && *p.UserID == who.user {
 		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
 	}
@@ -112,12 +112,12 @@ func (s handlers) GetPosition(ctx context.Context, r contract.GetPositionRequest
 	if err != nil {
 		return nil, err
 	}
-	found, err := inventory.Get(ctx, s.db, r.Campaign, triangle.Position{Layer: r.Layer, Column: r.Column})
+	found, err := inventory.Get(ctx, s.db, r.Campaign, shape.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {
 		return nil, err
 	}
 	p := positionJSON(found, c.caller)
-	answer, err := taggedAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Price: p.Price, State: p.State,
+	answer, err := taggedAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,
 		UserID: p.UserID, ExpiresAt: p.ExpiresAt, BoardVersion: found.AsOf})
 	return answer.matched(r.Params.IfNoneMatch), err
 }

@@ -9,7 +9,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/sale"
-	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
@@ -27,7 +26,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err := who.mayPayBy(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
-	selection, err := s.selectionOf(body.Selection)
+	selection, err := s.selectionOf(ctx, r.Campaign, body.Selection)
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +41,6 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		}
 		also = []job.Kind{job.KindPayment}
 	}
-	if err := s.known.require(ctx, r.Campaign); err != nil {
-		return nil, err
-	}
 	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment})
 	if err != nil {
 		return nil, err
@@ -53,9 +49,8 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		Keep: s.settings.Retention.Purchases}, also...)
 }
 
-// selectionOf checks the selection of a purchase. The sale checks what depends on
-// the campaign.
-func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection, err error) {
+// selectionOf checks the selection of a purchase. The sale checks what can change.
+func (s *Server) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
 	ways := 0
 	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {
 		if way {
@@ -65,14 +60,15 @@ func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection,
 	if ways != 1 {
 		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
 	}
-	selection = sale.Selection{Selection: inventory.Selection{Quantity: body.Quantity, Positions: positionsOf(body.Positions)}}
+	want := wanted{positions: body.Positions, quantity: body.Quantity, at: "/selection", most: s.settings.Campaigns.MaxQuantity}
 	if body.Layer != nil {
-		selection.Layer = *body.Layer
+		want.layer = *body.Layer
 	}
 	if body.HoldID != nil {
 		selection.HoldID = *body.HoldID
 	}
-	return selection, s.checkSelection(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
+	selection.Selection, err = s.offers.selection(ctx, campaignID, want)
+	return selection, err
 }
 
 // GetPurchase answers with a purchase that the caller may see.

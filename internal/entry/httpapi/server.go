@@ -58,6 +58,7 @@ type Server struct {
 	limiter    *ratelimit.Limiter
 	bodies     bodies
 	known      *knownCampaigns
+	offers     *offers
 	read       *campaignsCache
 	positions  *positionsCache
 	draws      *readcache.Cache[uuid.UUID, drawAnswer]
@@ -122,6 +123,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
 		bodies:    newBodies(settings.API.RequestTimeout, roomForBodies),
 		known:     newKnownCampaigns(db),
+		offers:    newOffers(db),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings, func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		streams:   slots.New("event streams", settings.Streams.MaxOpen),
 		waits:     slots.New("waiting requests", settings.API.MaxConnections),

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/client"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -138,7 +138,7 @@ func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 	if a := s.Post("/v1/campaigns/"+id.String()+"/publish", nil); a.Status != http.StatusOK {
 		t.Fatal(a)
 	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "0", At: []triangle.Position{fixture.At(63, 5)}}) // version 0 is that of who has seen nothing
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "0", At: []shape.Position{fixture.At(63, 5)}}) // version 0 is that of who has seen nothing
 	if e := boardIn(t, s.Listen(0, s.App, boardEvents(id), "").WantEvent()); e.Board != nil {
 		t.Errorf("the first event has %d positions", len(e.Board.Positions))
 	}
@@ -146,7 +146,7 @@ func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, versions := make(map[triangle.Position]client.PositionState), []int64{}
+	states, versions := make(map[shape.Position]client.PositionState), []int64{}
 	for e, err := range c.FollowBoard(t.Context(), id) {
 		if err != nil {
 			t.Fatal(err)
@@ -155,12 +155,12 @@ func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 			t.Fatalf("after versions %v: %d positions since %d", versions, len(e.Board.Positions), e.Board.Since)
 		}
 		for _, p := range e.Board.Positions {
-			states[triangle.Position{Layer: p.Layer, Column: p.Column}] = p.State
+			states[shape.Position{Layer: p.Layer, Column: p.Column}] = p.State
 		}
 		if versions = append(versions, e.Board.BoardVersion); len(versions) == 4 {
 			break
 		}
-		s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint(len(versions)), At: []triangle.Position{fixture.At(63, len(versions))}})
+		s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint(len(versions)), At: []shape.Position{fixture.At(63, len(versions))}})
 	}
 	for column, want := range []client.PositionState{"held", "held", "held", "available", "held"} {
 		if is := states[fixture.At(63, column+1)]; is != want {

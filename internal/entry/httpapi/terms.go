@@ -10,7 +10,7 @@ import (
 
 // campaignBounds are the limits of the settings on campaigns.
 func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxBaseLength: settings.Campaigns.MaxBaseLength, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Witness: settings.Witness.Enabled()}
+	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Witness: settings.Witness.Enabled()}
 }
 
 // termsOf are what campaigns can bind themselves to in an installation with these settings.

@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/purchase"
@@ -229,10 +229,10 @@ func (e *evidenceOf) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong stri
 // compare compares the published winners and the awarded prizes with the expected ones.
 func (e *evidenceOf) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.Winner) (wrong string, err error) {
 	want := fairdraw.Positions(winners)
-	var got []triangle.Position
+	var got []shape.Position
 	for _, w := range e.draw.Winners {
 		if w.Column != nil {
-			got = append(got, triangle.Position{Layer: w.Layer, Column: *w.Column})
+			got = append(got, shape.Position{Layer: w.Layer, Column: *w.Column})
 		}
 	}
 	if len(e.draw.Winners) != len(winners) || !slices.Equal(got, want) {
@@ -242,7 +242,7 @@ func (e *evidenceOf) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.
 	if err != nil {
 		return "", err
 	}
-	awarded, err := pgx.CollectRows(rows, pgx.RowToStructByPos[triangle.Position])
+	awarded, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shape.Position])
 	if err != nil {
 		return "", err
 	}

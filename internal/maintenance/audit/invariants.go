@@ -12,6 +12,20 @@ var invariants = []invariant{
 			FROM positions p WHERE p.campaign_id = c.id) r
 		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
 		  AND (c.positions_sold, c.positions_reserved, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.total)`},
+	{"a campaign has as many positions as its layers together, and their numbers follow one another", `
+		SELECT format('campaign %s has %s positions, its layers %s; layer %s begins with %s instead of %s', c.id, c.positions_total, l.total, l.layer, l.first, l.before + 1)
+		FROM campaigns c CROSS JOIN LATERAL (
+			SELECT layer, sum(n) OVER () AS total, first, n, sum(n) OVER (ORDER BY layer) - n AS before
+			FROM (SELECT layer, coalesce(positions, layer) AS n, position_number(first_number, layer, 1) AS first FROM layers WHERE campaign_id = c.id) s) l
+		WHERE l.total <> c.positions_total OR l.first <> l.before + 1`},
+	{"a layer of a published campaign has its positions, in the columns 1 to their number, as the rules say", `
+		SELECT format('campaign %s, layer %s: %s positions, the rules say %s; it has %s, up to column %s', l.campaign_id, l.layer, l.n, r.positions, p.n, p.last)
+		FROM (SELECT campaign_id, layer, coalesce(positions, layer) AS n FROM layers) l JOIN campaigns c ON c.id = l.campaign_id
+		LEFT JOIN commitments m ON m.campaign_id = c.id
+		LEFT JOIN LATERAL (SELECT positions FROM jsonb_to_recordset(m.rules::jsonb -> 'layers') AS x (layer int, positions int) WHERE x.layer = l.layer) r ON true
+		CROSS JOIN LATERAL (SELECT count(*) AS n, max(col) AS last FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer) p
+		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
+		  AND ((l.n, l.n) IS DISTINCT FROM (p.n, p.last) OR m.campaign_id IS NOT NULL AND l.n IS DISTINCT FROM r.positions)`},
 	{"no position has changed at a version that its board has not reached", `
 		SELECT format('position %s/%s/%s: %s, the board is at %s', p.campaign_id, p.layer, p.col, p.board_version, c.board_version)
 		FROM positions p JOIN campaigns c ON c.id = p.campaign_id WHERE p.board_version > c.board_version`},

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/postgres"
@@ -24,9 +24,9 @@ const halfMade = 200
 func (p *setup) cutOff(steps int) uuid.UUID {
 	p.t.Helper()
 	ctx, id, d := p.t.Context(), uuidv7.New(), fixture.Draft(halfMade)
-	prices := make([]money.Amount, len(d.Layers))
+	plan := inventory.Plan{Shape: d.Shape(), Prices: make([]money.Amount, len(d.Layers))}
 	for i, l := range d.Layers {
-		prices[i] = l.Price
+		plan.Prices[i] = l.Price
 	}
 	filler := inventory.NewFiller(id)
 	for i := range steps + 1 {
@@ -34,7 +34,7 @@ func (p *setup) cutOff(steps int) uuid.UUID {
 			if i == 0 {
 				return campaign.Create(ctx, tx, id, d)
 			}
-			_, err := filler.Step(ctx, tx, prices)
+			_, err := filler.Step(ctx, tx, plan)
 			return err
 		})
 		if err != nil {
@@ -85,7 +85,7 @@ func TestPositionsOfACampaignThatWasCancelledBeforeItsPublicationAreDeletedInSte
 	p.cancel(whole)
 	p.cancel(two)
 	p.cancel(sold)
-	want := triangle.Count(halfMade) + 2*inventory.FillStep
+	want := shape.TriangleCount(halfMade) + 2*inventory.FillStep
 	if got := p.sweep("old-records"); got["positions_deleted"] != want || got["batches"] != 5 {
 		t.Errorf("got %v, want %d in 5 batches", got, want)
 	}

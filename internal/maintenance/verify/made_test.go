@@ -17,7 +17,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
 	"triprize/internal/testkit/tsa"
@@ -79,11 +79,11 @@ func newMade(base int) *made {
 			n := len(m.sold)
 			nonce := sha256.Sum256(fmt.Appendf(nil, "nonce %d", n/2))
 			id := uuid.NewSHA1(m.id, fmt.Appendf(nil, "purchase %d", n/2))
-			m.sold = append(m.sold, fairdraw.Sold{Position: triangle.Position{Layer: layer, Column: column}, PurchaseID: id,
+			m.sold = append(m.sold, fairdraw.Sold{Position: shape.Position{Layer: layer, Column: column}, PurchaseID: id,
 				Nonce: [fairdraw.NonceSize]byte(nonce[:fairdraw.NonceSize]), UserID: fmt.Sprintf("user-%d", n/2)})
 		}
 	}
-	m.rules = fairdraw.NewRules(m.id, base, prizes, nil)
+	m.rules = fairdraw.NewRules(m.id, shape.Triangle(base), prizes, nil)
 	return m
 }
 

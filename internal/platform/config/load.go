@@ -72,6 +72,20 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
+// renamed are settings of earlier releases, and what stands for them now.
+var renamed = map[string]string{
+	"campaigns.max_base_length": "campaigns.max_positions, the number of positions: a triangle of 50 layers has 1275",
+}
+
+// unknownSetting says that there is no such setting, and what stands for one of an earlier
+// release. name is how it was spelled.
+func unknownSetting(name, key string) string {
+	if now, ok := renamed[key]; ok {
+		return fmt.Sprintf("unknown setting %s: it is now %s", name, now)
+	}
+	return "unknown setting " + name
+}
+
 // variables returns the environment as a map; the last of equal names wins. An
 // empty value is a value: to get the default, unset the variable.
 func variables(environ []string) map[string]string {
@@ -91,6 +105,10 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 	for _, key := range known {
 		names[variable(key)] = key
 	}
+	former := make(map[string]string, len(renamed))
+	for key := range renamed {
+		former[variable(key)] = key
+	}
 	bound = make(map[string]bool)
 	var unknown []error
 	for name, value := range environment {
@@ -99,7 +117,7 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 		}
 		key, ok := names[name]
 		if !ok {
-			unknown = append(unknown, fmt.Errorf("environment: unknown setting %s", name))
+			unknown = append(unknown, fmt.Errorf("environment: %s", unknownSetting(name, former[name])))
 			continue
 		}
 		v.Set(key, value)

@@ -89,6 +89,8 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"empty unknown section": {file: "foo: {}\n", want: []string{"unknown setting foo"}},
 		"a section that is not": {file: "worker:\n  foo: {}\n", want: []string{"unknown setting worker.foo"}},
 		"a list of sections":    {file: "worker: [lanes]\n", want: []string{"unknown setting worker"}},
+		"a renamed setting":     {file: "campaigns:\n  max_base_length: 50\n", want: []string{"campaigns.max_base_length", "it is now campaigns.max_positions"}},
+		"a renamed variable":    {env: [2]string{"TRIPRIZE_CAMPAIGNS_MAX_BASE_LENGTH", "50"}, want: []string{"TRIPRIZE_CAMPAIGNS_MAX_BASE_LENGTH", "it is now campaigns.max_positions"}},
 		"unknown variable":      {env: [2]string{"TRIPRIZE_WORKER_LAMES", "7"}, want: []string{"TRIPRIZE_WORKER_LAMES", "unknown"}},
 		"out of bounds":         {env: [2]string{"TRIPRIZE_WORKER_LANES", "0"}, want: []string{"worker.lanes", "TRIPRIZE_WORKER_LANES", "at least 1"}},
 		"not a number":          {env: [2]string{"TRIPRIZE_WORKER_LANES", "many"}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"many" is not a whole number`}},

@@ -13,6 +13,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -126,7 +127,7 @@ func TestEvidenceIsNotTakenBackBeforeAFreeze(t *testing.T) {
 // publishAsBefore does what an api of the release before did to publish a campaign.
 func publishAsBefore(t *testing.T, db *pgxpool.Pool, id uuid.UUID) error {
 	t.Helper()
-	rules, err := fairdraw.NewRules(id, 3, []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A prize"}}, nil).Canonical()
+	rules, err := fairdraw.NewRules(id, shape.Triangle(3), []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A prize"}}, nil).Canonical()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
@@ -106,7 +107,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		for i, p := range prizes {
 			listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 		}
-		rules := fairdraw.NewRules(id, 3, listed, nil)
+		rules := fairdraw.NewRules(id, shape.Triangle(3), listed, nil)
 		bind(&rules)
 		text, err := rules.Canonical()
 		if err != nil {
@@ -115,7 +116,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		secret := make([]byte, 32)
 		_, _ = rand.Read(secret)
 		commitment := fairdraw.Commitment(id, text, secret)
-		if err := inventory.Fill(t.Context(), tx, id, []money.Amount{100, 200, 300}); err != nil {
+		if err := inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(3), Prices: []money.Amount{100, 200, 300}}); err != nil {
 			return err
 		}
 		if err := campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}); err != nil {

@@ -3,7 +3,7 @@ package holds
 import (
 	"time"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/inventory"
 )
@@ -13,7 +13,7 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	if err := f.check(r, s.settings); err != nil {
 		return inventory.NewHold{}, err
 	}
-	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p triangle.Position) bool { _, wait := f.again(r, p); return wait })
+	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p shape.Position) bool { _, wait := f.again(r, p); return wait })
 	if err != nil {
 		return inventory.NewHold{}, err
 	}
@@ -24,8 +24,9 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), new(earlier(*made.EndsBy, *end))
 	}
+	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
-		made.Positions = append(made.Positions, inventory.HoldPosition{Position: p.Position, Price: p.Price})
+		made.Positions = append(made.Positions, inventory.HoldPosition{Place: form.Place(p.Position), Price: p.Price})
 	}
 	return made, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
@@ -103,8 +103,8 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 	db := fixture.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
 	services := []*holds.Service{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
-	forwards := []triangle.Position{at(2, 1), at(3, 2), at(5, 5), at(6, 1)}
-	backwards := []triangle.Position{at(6, 1), at(5, 5), at(4, 4), at(2, 1)}
+	forwards := []shape.Position{at(2, 1), at(3, 2), at(5, 5), at(6, 1)}
+	backwards := []shape.Position{at(6, 1), at(5, 5), at(4, 4), at(2, 1)}
 	var requests []holds.Request
 	for i := range 20 {
 		user := fmt.Sprint("user-", i)
@@ -182,7 +182,7 @@ func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	invalid := fixture.HoldRequest(id, "b", at(9, 9))
 	_, err = fixture.TryHold(t, service, invalid)
 	expectCode(t, "no such position", err, fault.InvalidRequest)
-	invalid.Positions = []triangle.Position{at(1, 1)}
+	invalid.Positions = []shape.Position{at(1, 1)}
 	invalid.Job.Hash = sha256.Sum256([]byte("mended"))
 	if _, err := fixture.TryHold(t, service, invalid); err != nil {
 		t.Errorf("the key of an invalid request is not free: %v", err)

@@ -62,7 +62,7 @@ func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*fa
 			holds = append(holds, one.hold)
 		}
 	}
-	return lockFacts(ctx, tx, t.tasks[0].Job.CampaignID, requests, holds, t.service.settings)
+	return t.service.lockFacts(ctx, tx, t.tasks[0].Job.CampaignID, requests, holds)
 }
 
 // create makes the holds that tasks ask for. Users who give positions back in this
@@ -121,7 +121,7 @@ func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []Request) (*i
 	wanted := make([]inventory.Request, len(requests))
 	for i, r := range requests {
 		if c := f.campaigns[r.Job.CampaignID]; c != nil {
-			counts[c.ID] = inventory.Counts{Total: c.Counts.Total, Sold: c.Counts.Sold}
+			counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold}
 		}
 		wanted[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
 		if r.Quantity > 0 {

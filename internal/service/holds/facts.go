@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -27,11 +27,11 @@ func (r Request) user() userOf { return userOf{r.Job.CampaignID, r.Job.UserID} }
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned int                                      // positions: held, reserved and sold
-	holds int                                      // active ones
-	held  int                                      // positions in them
-	kept  map[triangle.Position]inventory.HeldTime // lately
-	late  bool                                     // it gave positions back in this transaction: others choose first
+	owned int                                   // positions: held, reserved and sold
+	holds int                                   // active ones
+	held  int                                   // positions in them
+	kept  map[shape.Position]inventory.HeldTime // lately
+	late  bool                                  // it gave positions back in this transaction: others choose first
 }
 
 // facts is what decisions on requests need, except the positions themselves. Holds
@@ -59,18 +59,18 @@ const usageSQL = `
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
 
 // readFacts reads the facts about requests without locks.
-func readFacts(ctx context.Context, db postgres.DB, requests []Request, settings config.Holds) (*facts, error) {
-	return queueFacts(ctx, db, campaignsOf(requests), requests, nil, settings, new(pgx.Batch))
+func (s *Service) readFacts(ctx context.Context, requests []Request) (*facts, error) {
+	return s.queueFacts(ctx, s.db, campaignsOf(requests), requests, nil, new(pgx.Batch))
 }
 
 // lockFacts locks a campaign, waits where it must, and reads the facts about requests
 // for new holds, and about other holds, in later statements. Those see what was
 // committed before the lock was granted.
-func lockFacts(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds) (*facts, error) {
+func (s *Service) lockFacts(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, requests []Request, holds []uuid.UUID) (*facts, error) {
 	var b pgx.Batch
 	campaigns := []uuid.UUID{campaignID}
 	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
-	return queueFacts(ctx, tx, campaigns, requests, holds, settings, &b)
+	return s.queueFacts(ctx, tx, campaigns, requests, holds, &b)
 }
 
 func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
@@ -84,14 +84,14 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
-func queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, settings config.Holds, b *pgx.Batch) (*facts, error) {
-	f := &facts{turns: turnsOf(settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int),
+func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, b *pgx.Batch) (*facts, error) {
+	f := &facts{turns: turnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var ofUsers []uuid.UUID
 	var users []string
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
-			f.usages[who] = &usage{kept: make(map[triangle.Position]inventory.HeldTime)}
+			f.usages[who] = &usage{kept: make(map[shape.Position]inventory.HeldTime)}
 			ofUsers, users = append(ofUsers, who.campaignID), append(users, who.userID)
 		}
 	}
@@ -102,12 +102,17 @@ func queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requ
 		inventory.QueueGetHolds(b, holds, func(h inventory.Hold) { f.holds[h.ID] = &h })
 	}
 	if len(requests) > 0 {
-		f.queueUsages(b, campaigns, ofUsers, users, settings)
+		f.queueUsages(b, campaigns, ofUsers, users, s.settings)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("facts: %w", err)
 	}
 	f.discountOver()
+	if len(requests) > 0 {
+		if err := s.shapes.Fill(ctx, db, f.campaigns); err != nil {
+			return nil, err
+		}
+	}
 	return f, nil
 }
 
@@ -196,14 +201,17 @@ func (f *facts) check(r Request, settings config.Holds) error {
 	return f.checkUsage(r, settings)
 }
 
-// checkSale checks a request against its campaign: first whether the campaign has such
-// positions at all, then the state of the sale.
+// checkSale checks a request against its campaign: first whether it is a draft, whose shape
+// can still change, then whether it has such positions at all, then the state of the sale.
 func (f *facts) checkSale(r Request) error {
 	c := f.campaigns[r.Job.CampaignID]
 	if c == nil {
 		return fault.New(fault.NotFound, "there is no campaign %s", r.Job.CampaignID)
 	}
-	if err := r.Check(c.BaseLength, ""); err != nil {
+	if c.State == campaign.Pending {
+		return c.CheckOnSale()
+	}
+	if err := r.Check(c.Shape, ""); err != nil {
 		return err
 	}
 	return c.CheckOnSale()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/sale"
@@ -61,7 +61,7 @@ func problem(j job.Job) error {
 	return j.Problem.Err()
 }
 
-func placesOf(h inventory.Hold) (places []triangle.Position) {
+func placesOf(h inventory.Hold) (places []shape.Position) {
 	for _, p := range h.Positions {
 		places = append(places, p.Position)
 	}
@@ -69,7 +69,7 @@ func placesOf(h inventory.Hold) (places []triangle.Position) {
 }
 
 // free returns the positions that are available.
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Position) {
+func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
 	t.Helper()
 	all, err := inventory.All(t.Context(), db, id)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestChosenPositionsAreHeldTogether(t *testing.T) {
 	db := fixture.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 2), at(1, 1), at(3, 3)))
-	if got := placesOf(made); !slices.Equal(got, []triangle.Position{at(1, 1), at(3, 3), at(4, 2)}) || made.Positions[2].Price != 400 {
+	if got := placesOf(made); !slices.Equal(got, []shape.Position{at(1, 1), at(3, 3), at(4, 2)}) || made.Positions[2].Price != 400 {
 		t.Errorf("it keeps %+v", made.Positions)
 	}
 	if made.State != inventory.HoldActive || made.UserID != "a" || made.ExpiresAt.Sub(made.CreatedAt) != 10*time.Minute {
@@ -133,7 +133,7 @@ func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
 	db := fixture.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
-	if got := placesOf(fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 3, 2))); !slices.Equal(got, []triangle.Position{at(3, 1), at(3, 3)}) {
+	if got := placesOf(fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 3, 2))); !slices.Equal(got, []shape.Position{at(3, 1), at(3, 3)}) {
 		t.Errorf("of layer 3 it keeps %v", got)
 	}
 	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "c", 3, 1))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
@@ -180,7 +180,7 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = time.Hour })
-	hot := []triangle.Position{at(3, 1), at(3, 2)}
+	hot := []shape.Position{at(3, 1), at(3, 2)}
 	lapsed := fixture.Hold(t, service, fixture.HoldRequest(id, "a", hot...))
 	fixture.EndHold(t, db, lapsed)
 	for range 2 { // the first time it has not been tidied up yet

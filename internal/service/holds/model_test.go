@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
@@ -27,8 +27,8 @@ type model struct {
 	base    int
 	limit   int // 0: none
 
-	owner map[triangle.Position]string // of what is held and sold
-	kept  map[triangle.Position]*held  // what is held, and by which hold
+	owner map[shape.Position]string // of what is held and sold
+	kept  map[shape.Position]*held  // what is held, and by which hold
 	holds []*held
 }
 
@@ -74,8 +74,8 @@ func (m *model) has(user string) (n int) {
 }
 
 // count counts the positions of a layer, or with layer 0 of all, for which is says so.
-func (m *model) count(layer int, is func(p triangle.Position) bool) (n int) {
-	for p := range triangle.All(m.base) {
+func (m *model) count(layer int, is func(p shape.Position) bool) (n int) {
+	for p := range shape.Triangle(m.base).All() {
 		if (layer == 0 || p.Layer == layer) && is(p) {
 			n++
 		}
@@ -83,17 +83,17 @@ func (m *model) count(layer int, is func(p triangle.Position) bool) (n int) {
 	return n
 }
 
-func (m *model) free(p triangle.Position) bool { return m.owner[p] == "" }
-func (m *model) sold(p triangle.Position) bool { return m.owner[p] != "" && m.kept[p] == nil }
+func (m *model) free(p shape.Position) bool { return m.owner[p] == "" }
+func (m *model) sold(p shape.Position) bool { return m.owner[p] != "" && m.kept[p] == nil }
 
 func (m *model) soldOut(layer int) bool {
-	return m.count(layer, func(triangle.Position) bool { return true }) == m.count(layer, m.sold)
+	return m.count(layer, func(shape.Position) bool { return true }) == m.count(layer, m.sold)
 }
 
 // available tells how a request for positions is refused, if nothing else refuses it.
-func (m *model) available(layer, quantity int, positions []triangle.Position) fault.Code {
+func (m *model) available(layer, quantity int, positions []shape.Position) fault.Code {
 	if quantity == 0 {
-		if slices.ContainsFunc(positions, func(p triangle.Position) bool { return !m.free(p) }) {
+		if slices.ContainsFunc(positions, func(p shape.Position) bool { return !m.free(p) }) {
 			return fault.PositionTaken
 		}
 		return ""
@@ -110,7 +110,7 @@ func (m *model) available(layer, quantity int, positions []triangle.Position) fa
 
 // take checks the positions that a user got against what it asked for, and gives them
 // to it.
-func (m *model) take(what string, got []triangle.Position, layer, quantity int, positions []triangle.Position, user string, by *held) {
+func (m *model) take(what string, got []shape.Position, layer, quantity int, positions []shape.Position, user string, by *held) {
 	for _, p := range got {
 		if !m.free(p) || layer > 0 && p.Layer != layer || quantity == 0 && !slices.Contains(positions, p) {
 			m.rt.Errorf("%s: %s got %v", what, user, p)
@@ -133,7 +133,7 @@ func (m *model) letGo(h *held, state inventory.HoldState) {
 	}
 }
 
-func (m *model) bought(j job.Job, user string, layer, quantity int, positions []triangle.Position, onSale bool) {
+func (m *model) bought(j job.Job, user string, layer, quantity int, positions []shape.Position, onSale bool) {
 	n := max(quantity, len(positions))
 	var want fault.Code
 	switch {
@@ -170,14 +170,14 @@ func (m *model) boughtHold(j job.Job, user string, h *held, onSale bool) {
 	}
 }
 
-func boughtPlaces(t *testing.T, j job.Job) (places []triangle.Position) {
+func boughtPlaces(t *testing.T, j job.Job) (places []shape.Position) {
 	t.Helper()
 	var result sale.Result
 	if err := json.Unmarshal(j.Result, &result); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range result.Positions {
-		places = append(places, triangle.Position{Layer: p.Layer, Column: p.Column})
+		places = append(places, shape.Position{Layer: p.Layer, Column: p.Column})
 	}
 	return places
 }

@@ -30,7 +30,7 @@ func (s *Service) findRetries(ctx context.Context, requests []Request) ([]preche
 // when the hold of the same key already counts against the limit, the request is
 // then known to be a retry.
 func (s *Service) precheck(ctx context.Context, requests []Request) ([]precheck, error) {
-	f, err := readFacts(ctx, s.db, requests, s.settings)
+	f, err := s.readFacts(ctx, requests)
 	if err != nil {
 		return nil, err
 	}

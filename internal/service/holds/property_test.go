@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
@@ -39,7 +39,7 @@ func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
 	db := fixture.DB(t)
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.MaxExtensions = maxHolds, maxHeld, 1 })
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[triangle.Position]string), kept: make(map[triangle.Position]*held)}
+		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[shape.Position]string), kept: make(map[shape.Position]*held)}
 		draft := fixture.Draft(m.base)
 		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {
 			draft.PurchaseLimit = &m.limit
@@ -66,8 +66,8 @@ func (s step) String() string { return s.name }
 func (m *model) user() string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(m.rt, "user") }
 
 // choose draws up to three distinct positions.
-func (m *model) choose() []triangle.Position {
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(triangle.All(m.base))), 1, 3, rapid.ID[triangle.Position]).Draw(m.rt, "positions")
+func (m *model) choose() []shape.Position {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(shape.Triangle(m.base).All())), 1, 3, rapid.ID[shape.Position]).Draw(m.rt, "positions")
 }
 
 func (m *model) hold() {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
@@ -60,7 +60,7 @@ func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	now := time.Now()
 	service.SetClock(func() time.Time { return now })
-	short := func(user string, p triangle.Position) holds.Request {
+	short := func(user string, p shape.Position) holds.Request {
 		r := fixture.HoldRequest(id, user, p)
 		r.TTL = 300 * time.Millisecond
 		return r

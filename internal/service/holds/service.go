@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
@@ -37,6 +38,7 @@ type Service struct {
 	metrics   *inventory.HoldMetrics
 	render    func(inventory.Hold) any
 	taken     *takenCache
+	shapes    *campaign.Shapes
 	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[Request, precheck]
 	campaigns *batch.Queues[uuid.UUID, task, result] // every campaign has a queue of its own
@@ -69,7 +71,7 @@ const (
 // goes without. render makes the answer's body from a hold.
 func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(inventory.Hold) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, againWait: againWait, settings: settings, acquire: acquire, metrics: metrics,
-		render: render, taken: newTakenCache()}
+		render: render, taken: newTakenCache(), shapes: campaign.NewShapes()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)

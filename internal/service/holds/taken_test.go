@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
@@ -28,9 +28,9 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 		{now.Add(-100 * time.Millisecond), 90 * time.Millisecond, false},
 		{now.Add(-100 * time.Millisecond), 900 * time.Millisecond, true},
 	} {
-		at := triangle.Position{Layer: 9, Column: column + 1}
+		at := shape.Position{Layer: 9, Column: column + 1}
 		m.add(inventory.PositionID{CampaignID: campaignID, Position: at}, c.since, c.remaining)
-		request := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []triangle.Position{{Layer: 1, Column: 1}, at}}}
+		request := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []shape.Position{{Layer: 1, Column: 1}, at}}}
 		gone := m.among(request)
 		if (len(gone) == 1) != c.known {
 			t.Errorf("case %d: %v", column, gone)
@@ -48,8 +48,8 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 // A request found the position taken. It was given back before that could be noted.
 func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
 	t.Parallel()
-	m, p := newTakenCache(), inventory.PositionID{CampaignID: uuid.New(), Position: triangle.Position{Layer: 2, Column: 1}}
-	request := Request{Job: job.Request{CampaignID: p.CampaignID}, Selection: inventory.Selection{Positions: []triangle.Position{p.Position}}}
+	m, p := newTakenCache(), inventory.PositionID{CampaignID: uuid.New(), Position: shape.Position{Layer: 2, Column: 1}}
+	request := Request{Job: job.Request{CampaignID: p.CampaignID}, Selection: inventory.Selection{Positions: []shape.Position{p.Position}}}
 	before := time.Now()
 	now := before
 	m.now = func() time.Time { return now }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/inventory"
@@ -25,7 +26,7 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 2*n, 2*n })
 	var kept []inventory.Hold
 	for _, p := range free(t, db, id)[:2*n] {
-		kept = append(kept, inventory.Hold{Positions: []inventory.HoldPosition{{Position: p}}})
+		kept = append(kept, inventory.Hold{Positions: []inventory.HoldPosition{{Place: shape.OfTriangle(p)}}})
 	}
 	var making sync.WaitGroup
 	for i := range kept {

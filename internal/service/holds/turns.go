@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/store/inventory"
 )
@@ -20,7 +20,7 @@ func turnsOf(settings config.Holds) inventory.Turns {
 
 // again returns when the user of a request may hold a position again for as long as
 // it asks, and false if it may now.
-func (f *facts) again(r Request, p triangle.Position) (again time.Time, wait bool) {
+func (f *facts) again(r Request, p shape.Position) (again time.Time, wait bool) {
 	kept, ok := f.usages[r.user()].kept[p]
 	if !ok {
 		return again, false

@@ -152,8 +152,12 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 		if err != nil {
 			return err
 		}
-		draft := campaign.Draft{Name: now.Name, BaseLength: now.BaseLength, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
-			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers, Metadata: now.Metadata}.Apply(p)
+		draft := campaign.Draft{Name: now.Name, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
+			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers, Metadata: now.Metadata}
+		if now.BaseLength != nil {
+			draft.BaseLength = *now.BaseLength
+		}
+		draft = draft.Apply(p)
 		if err := draft.Check(s.bounds); err != nil {
 			return err
 		}

@@ -60,19 +60,19 @@ func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler 
 	if err != nil || !s.filled(c) {
 		return true, err
 	}
-	prices, err := pricesOf(ctx, tx, id)
+	plan, err := planOf(ctx, tx, id)
 	if err != nil {
 		return false, err
 	}
-	return filler.Step(ctx, tx, prices)
+	return filler.Step(ctx, tx, plan)
 }
 
-// pricesOf returns the prices of the layers, that of layer 1 first.
-func pricesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]money.Amount, error) {
+// planOf returns what the positions of a campaign are made from.
+func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (inventory.Plan, error) {
 	layers, err := campaign.Layers(ctx, db, id)
-	prices := make([]money.Amount, len(layers))
+	plan := inventory.Plan{Shape: campaign.Draft{Layers: layers}.Shape(), Prices: make([]money.Amount, len(layers))}
 	for i, l := range layers {
-		prices[i] = l.Price
+		plan.Prices[i] = l.Price
 	}
-	return prices, err
+	return plan, err
 }

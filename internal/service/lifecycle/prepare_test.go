@@ -18,7 +18,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -35,11 +35,11 @@ func TestMain(m *testing.M) { fixture.Main(m) }
 // large is a base length whose 20,100 positions take three steps.
 const large = 200
 
-var steps = (triangle.Count(large) + inventory.FillStep - 1) / inventory.FillStep
+var steps = (shape.TriangleCount(large) + inventory.FillStep - 1) / inventory.FillStep
 
 func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
 	t.Helper()
-	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: 1000, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })
+	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })
 }
 
 // draft stores a pending campaign.
@@ -93,11 +93,11 @@ func boundStatements(t *testing.T, db *pgxpool.Pool) {
 func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, price func(layer int) money.Amount) {
 	t.Helper()
 	board, err := inventory.All(t.Context(), db, id)
-	if err != nil || len(board) != triangle.Count(baseLength) {
+	if err != nil || len(board) != shape.TriangleCount(baseLength) {
 		t.Fatalf("%d positions, %v", len(board), err)
 	}
 	i := 0
-	for at := range triangle.All(baseLength) {
+	for at := range shape.Triangle(baseLength).All() {
 		if p := board[i]; p.Position != at || p.Price != price(at.Layer) || p.State != inventory.Available {
 			t.Fatalf("position %v is %+v", at, p)
 		}
@@ -161,7 +161,7 @@ func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 		if board, err := inventory.All(t.Context(), db, id); err != nil || len(board) != 0 {
 			t.Errorf("after step %d: %d positions, %v", seen, len(board), err)
 		}
-		if _, err := inventory.Get(t.Context(), db, id, triangle.Position{Layer: 1, Column: 1}); fault.CodeOf(err) != fault.NotFound {
+		if _, err := inventory.Get(t.Context(), db, id, shape.Position{Layer: 1, Column: 1}); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("after step %d: %v", seen, err)
 		}
 		fixture.Sound(t, db)
@@ -191,7 +191,7 @@ func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	complete(t, db, id, large, drafted)
-	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != triangle.Count(large) {
+	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
 		t.Errorf("%d positions were made in all: some twice", n)
 	}
 }
@@ -261,7 +261,7 @@ func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 		t.Errorf("%d have published it", n)
 	}
 	complete(t, db, id, large, drafted)
-	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != triangle.Count(large) {
+	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
 		t.Errorf("%d positions were made in all", n)
 	}
 	fixture.Sound(t, db)
@@ -334,7 +334,7 @@ func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 			if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
 				t.Fatal(err)
 			}
-			service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: 1000, MinPrice: 1}, c.terms, func(lifecycle.Details) any { return nil })
+			service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions, MinPrice: 1}, c.terms, func(lifecycle.Details) any { return nil })
 			if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
 				t.Errorf("published: %v", err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
@@ -35,7 +36,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err := terms.check(c.Policies); err != nil {
 		return err
 	}
-	prices, err := pricesOf(ctx, tx, id)
+	plan, err := planOf(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -52,11 +53,11 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 			return err
 		}
 	}
-	bound, secret, err := commit(c, prizes, chain, witnessesOf(c, terms))
+	bound, secret, err := commit(c, plan.Shape, prizes, chain, witnessesOf(c, terms))
 	if err != nil {
 		return err
 	}
-	if err := inventory.Fill(ctx, tx, id, prices); err != nil {
+	if err := inventory.Fill(ctx, tx, id, plan); err != nil {
 		return err
 	}
 	if err := campaign.Activate(ctx, tx, id, bound); err != nil {
@@ -100,12 +101,12 @@ func witnessesOf(c campaign.Campaign, terms Terms) []fairdraw.Hash {
 }
 
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, prizes []campaign.Prize, chain *fairdraw.Beacon, witnesses []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon, witnesses []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	promised := fairdraw.NewRules(c.ID, c.BaseLength, listed, chain)
+	promised := fairdraw.NewRules(c.ID, form, listed, chain)
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}

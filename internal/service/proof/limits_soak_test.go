@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/lifecycle"
@@ -89,9 +89,9 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	defaults := fixture.Defaults(t)
 	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = defaults.Postgres.StatementTimeout, defaults.Postgres.IdleInTransactionTimeout
 	db := fixture.Pool(t, settings)
-	draft := fixture.Draft(triangle.MaxBaseLength) // a prize in each layer
+	draft := fixture.Draft(shape.MaxBaseLength) // a prize in each layer
 	id := uuidv7.New()
-	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxBaseLength: triangle.MaxBaseLength, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })
 	request := func(kind job.Kind) job.Request {
 		r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Keep: time.Hour}
 		r.Key = r.ID.String()
@@ -128,7 +128,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 		}()
 		var tree fairdraw.Tree
 		p, err := fairdraw.ReadProof(reader, tree.Append)
-		if err == nil && (tree.Root() != p.Root || tree.Count() != triangle.Count(triangle.MaxBaseLength) || len(p.Winners) != triangle.MaxBaseLength) {
+		if err == nil && (tree.Root() != p.Root || tree.Count() != shape.TriangleCount(shape.MaxBaseLength) || len(p.Winners) != shape.MaxBaseLength) {
 			t.Errorf("%d lines with the root %s, %d winners", tree.Count(), tree.Root(), len(p.Winners))
 		}
 		return err

@@ -18,7 +18,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
@@ -244,7 +244,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	id, chain = uuid.New(), beacon.Quicknet()
 	chain.GenesisTime = time.Now().Add(-time.Hour).Unix()
 	witness := fairdraw.Hash(sha256.Sum256([]byte("root")))
-	rules := fairdraw.NewRules(id, 3, nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
+	rules := fairdraw.NewRules(id, shape.Triangle(3), nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
 	rules.Witness = []fairdraw.Hash{witness}
 	text, err := rules.Canonical()
 	if err != nil {
@@ -254,7 +254,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	commitment := fairdraw.Hash(fairdraw.Commitment(id, text, secret[:]))
 	draft := fixture.Draft(3)
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, []money.Amount{100, 200, 300}),
+		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
 			campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}),
 			evidence.InsertSecret(t.Context(), tx, id, []byte("sealed")), evidence.KeepChain(t.Context(), tx, chain))
 	})
@@ -335,7 +335,7 @@ func TestLeavesAreFoundWhereverTheyStand(t *testing.T) {
 	})
 	for _, index := range []int{0, 1, 1022, 1023, 1024, 1025, 1079, 1080} {
 		made, err := service.Purchase(t.Context(), all[index])
-		if err != nil || made.Leaves[0].Index != index || (triangle.Position{Layer: made.Leaves[0].Layer, Column: made.Leaves[0].Column}) != all[index].Items[0].Position {
+		if err != nil || made.Leaves[0].Index != index || (shape.Position{Layer: made.Leaves[0].Layer, Column: made.Leaves[0].Column}) != all[index].Items[0].Position {
 			t.Errorf("leaf %d: %+v, %v", index, made.Leaves, err)
 		}
 	}

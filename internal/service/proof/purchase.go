@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/purchase"
@@ -73,8 +73,8 @@ func (s *Service) subtreesOf(ctx context.Context, frozen evidence.Freeze) ([]fai
 
 // byPage sorts the positions of a purchase by the subtree that they stand under. It
 // returns the numbers of these in order.
-func byPage(items []purchase.Item, subtrees []fairdraw.Subtree) (numbers []int, among map[int][]triangle.Position) {
-	among = make(map[int][]triangle.Position)
+func byPage(items []purchase.Item, subtrees []fairdraw.Subtree) (numbers []int, among map[int][]shape.Position) {
+	among = make(map[int][]shape.Position)
 	for _, item := range items {
 		behind := sort.Search(len(subtrees), func(i int) bool { return item.Before(subtrees[i].First) })
 		number := max(behind-1, 0)
@@ -85,7 +85,7 @@ func byPage(items []purchase.Item, subtrees []fairdraw.Subtree) (numbers []int, 
 
 // leavesOf returns the leaves of a purchase that stand under one subtree, whose lines are
 // all the lines there.
-func leavesOf(p purchase.Purchase, own []triangle.Position, lines []fairdraw.SoldLine, subtrees []fairdraw.Subtree, number, count int) ([]fairdraw.ProofLeaf, error) {
+func leavesOf(p purchase.Purchase, own []shape.Position, lines []fairdraw.SoldLine, subtrees []fairdraw.Subtree, number, count int) ([]fairdraw.ProofLeaf, error) {
 	page, nodes := make([]fairdraw.Hash, len(lines)), make([]fairdraw.Hash, len(subtrees))
 	for i, line := range lines {
 		page[i] = fairdraw.LeafHash(line.Leaf())
@@ -93,7 +93,7 @@ func leavesOf(p purchase.Purchase, own []triangle.Position, lines []fairdraw.Sol
 	for i, subtree := range subtrees {
 		nodes[i] = subtree.Hash
 	}
-	slices.SortFunc(own, func(a, b triangle.Position) int {
+	slices.SortFunc(own, func(a, b shape.Position) int {
 		if a.Before(b) {
 			return -1
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
@@ -23,6 +24,7 @@ type State struct {
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
 	Witnesses  []evidence.Token
 	Draw       *evidence.Draw // nil: not drawn yet
+	Shape      shape.Shape    // empty before publication
 }
 
 // StateOf returns the state of a draw, or a not-found Error. Its parts are read one after
@@ -45,6 +47,9 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	s.Commitment, s.Trust = &commitment, fairdraw.TrustOperator
 	if rules.Beacon != nil {
 		s.Trust = fairdraw.TrustBeacon
+	}
+	if s.Shape, err = campaign.ShapeOf(ctx, db, id); err != nil {
+		return s, err
 	}
 	drawn, isDrawn, err := evidence.DrawOf(ctx, db, id)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
@@ -59,7 +60,7 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 			continue
 		}
 		c := in.campaigns[o.campaignID]
-		counts[c.ID] = inventory.Counts{Total: c.Counts.Total, Sold: c.Counts.Sold}
+		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold}
 		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection.Selection,
 			Hold: in.holds[o.Selection.HoldID].Positions})
 	}
@@ -77,7 +78,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	}
 	var bought purchase.Purchase
 	if refusal == nil {
-		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID].Currency))
+		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID]))
 	}
 	switch {
 	case refusal == nil:
@@ -130,9 +131,9 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 }
 
 // purchaseOf makes the purchase of an order and its positions.
-func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Purchase {
+func purchaseOf(o *order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
 	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID, Client: o.client,
-		Currency: currency, PaymentMethod: o.Payment.Method, State: purchase.Completed, Metadata: o.Metadata}
+		Currency: c.Currency, PaymentMethod: o.Payment.Method, State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
 		p.State = purchase.Pending
 	}
@@ -141,7 +142,7 @@ func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Pu
 	}
 	_, _ = rand.Read(p.Nonce[:]) // never fails
 	for _, f := range picked {
-		p.Items = append(p.Items, purchase.Item{Position: f.Position, Price: f.Price})
+		p.Items = append(p.Items, purchase.Item{Place: c.Shape.Place(f.Position), Price: f.Price})
 		p.Amount += f.Price
 	}
 	return p

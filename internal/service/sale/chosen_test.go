@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -16,7 +16,7 @@ import (
 var at = fixture.At
 
 // expect fails the test unless a job has the outcome: a code, or empty and it got the positions.
-func expect(t *testing.T, what string, j job.Job, want fault.Code, positions ...triangle.Position) {
+func expect(t *testing.T, what string, j job.Job, want fault.Code, positions ...shape.Position) {
 	t.Helper()
 	var code fault.Code
 	if j.Problem != nil {
@@ -34,7 +34,7 @@ func expect(t *testing.T, what string, j job.Job, want fault.Code, positions ...
 	}
 }
 
-func bought(t *testing.T, j job.Job) (positions []triangle.Position) {
+func bought(t *testing.T, j job.Job) (positions []shape.Position) {
 	t.Helper()
 	var result sale.Result
 	if err := json.Unmarshal(j.Result, &result); err != nil {
@@ -87,7 +87,7 @@ func TestChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 			t.Errorf("g got %v", got)
 		}
 		expectGone(t, "h", jobs[7], slices.DeleteFunc([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, func(i int) bool {
-			return slices.Contains(free(t, db, id), []triangle.Position{
+			return slices.Contains(free(t, db, id), []shape.Position{
 				at(1, 1), at(2, 1), at(2, 2), at(3, 1), at(3, 2), at(3, 3), at(4, 1), at(4, 2), at(4, 3), at(4, 4)}[i])
 		})...)
 		fixture.Sound(t, db)
@@ -114,7 +114,7 @@ func TestChosenPositionsMustBeInTheTriangle(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	for _, outside := range []triangle.Position{at(5, 1), at(3, 4), at(0, 0), at(-1, 1)} {
+	for _, outside := range []shape.Position{at(5, 1), at(3, 4), at(0, 0), at(-1, 1)} {
 		j := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(1, 1), outside))[0]
 		expect(t, fmt.Sprint(outside), j, fault.InvalidRequest)
 		if j.Problem.Fields[0].Pointer != "/selection/positions/1" {

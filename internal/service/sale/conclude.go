@@ -57,6 +57,11 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 			late = append(late, c)
 		}
 	}
+	if len(late) > 0 {
+		if err := s.shapes.Fill(ctx, tx, in.campaigns); err != nil {
+			return Report{}, err
+		}
+	}
 	if err := out.reassign(ctx, tx, late); err != nil {
 		return Report{}, err
 	}

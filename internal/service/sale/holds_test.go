@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -21,7 +21,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []triangle.Position) {
+func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
 	t.Helper()
 	all, err := inventory.All(t.Context(), db, id)
 	if err != nil {

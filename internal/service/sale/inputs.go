@@ -228,15 +228,18 @@ func (in *inputs) admit() (admitted []*order, refused []decision) {
 	return admitted, refused
 }
 
-// check returns why an order cannot be served: first a wrong selection, then the state
-// of the sale.
+// check returns why an order cannot be served: first a draft, whose shape can still change,
+// then a wrong selection, then the state of the sale.
 func (in *inputs) check(o *order) error {
 	c := in.campaigns[o.campaignID]
 	if c == nil {
 		return fault.New(fault.NotFound, "there is no campaign %s", o.campaignID)
 	}
+	if c.State == campaign.Pending {
+		return c.CheckOnSale()
+	}
 	if o.Selection.HoldID == uuid.Nil {
-		if err := o.Selection.Check(c.BaseLength, selectionAt); err != nil {
+		if err := o.Selection.Check(c.Shape, selectionAt); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -36,7 +36,7 @@ func Random(layer, quantity int) Selection {
 }
 
 // Chosen selects the given positions.
-func Chosen(positions ...triangle.Position) Selection {
+func Chosen(positions ...shape.Position) Selection {
 	return Selection{Selection: inventory.Selection{Positions: positions}}
 }
 
@@ -65,7 +65,7 @@ type Result struct {
 
 // ResultPosition is one bought position.
 type ResultPosition struct {
-	triangle.Position
+	shape.Place
 	Price money.Amount `json:"price"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -83,7 +83,7 @@ func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 	id := fixture.Campaign(t, db, draft)
 	fixture.Wallet(t, db, "poor", 99)
 	fixture.Wallet(t, db, "rich", 1000)
-	top := []triangle.Position{{Layer: 1, Column: 1}}
+	top := []shape.Position{{Layer: 1, Column: 1}}
 	named := func(user string) job.Request {
 		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(top...), Payment: sale.Payment{Method: purchase.Wallet}})
 	}

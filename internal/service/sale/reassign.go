@@ -54,7 +54,7 @@ func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, late []*conclusi
 	counts, users := make(map[uuid.UUID]inventory.Counts), make(map[inventory.User]bool)
 	var requests []inventory.Request
 	for _, c := range late {
-		counts[c.CampaignID] = inventory.Counts{Total: c.campaign.Counts.Total, Sold: c.campaign.Counts.Sold}
+		counts[c.CampaignID] = inventory.Counts{Shape: c.campaign.Shape, Sold: c.campaign.Counts.Sold}
 		users[c.user()] = true
 		for layer, n := range c.layers() {
 			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Selection: inventory.Selection{Layer: layer, Quantity: n}})
@@ -124,7 +124,7 @@ func (o *conclusions) sellOthers(c *conclusion, picked []*inventory.Free) error 
 	c.bought.Items = make([]purchase.Item, len(picked))
 	var price money.Amount
 	for i, f := range picked {
-		c.bought.Items[i] = purchase.Item{Position: f.Position, Price: f.Price}
+		c.bought.Items[i] = purchase.Item{Place: c.campaign.Shape.Place(f.Position), Price: f.Price}
 		price += f.Price
 	}
 	if price != c.bought.Amount {

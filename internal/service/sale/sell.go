@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
@@ -21,6 +22,7 @@ type Seller struct {
 	db           postgres.Beginner
 	keepJobs     time.Duration
 	reservations Reservations
+	shapes       *campaign.Shapes
 }
 
 // Reservations says how long positions are reserved for payments.
@@ -32,7 +34,7 @@ type Reservations struct {
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
 func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
-	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations}
+	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, shapes: campaign.NewShapes()}
 }
 
 // Wait says what a transaction waits for when another one has it locked.
@@ -112,6 +114,9 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, e
 func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
 	in, err := lockCampaigns(ctx, tx, refs, wait)
 	if err != nil {
+		return Report{}, err
+	}
+	if err := s.shapes.Fill(ctx, tx, in.campaigns); err != nil {
 		return Report{}, err
 	}
 	in.mostUnpaid = s.reservations.MostPerUser

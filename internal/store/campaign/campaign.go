@@ -7,7 +7,7 @@ import (
 
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // State is the state of a campaign.
@@ -29,7 +29,7 @@ var States = []State{Pending, Active, Drawing, Completed, Cancelled}
 type Campaign struct {
 	ID              uuid.UUID
 	Name            string
-	BaseLength      int
+	BaseLength      *int // nil: no triangle
 	Currency        money.Currency
 	PurchaseLimit   *int // positions per user; nil: no limit
 	State           State
@@ -79,11 +79,14 @@ const (
 	UnsoldDraw          = "draw"
 )
 
-// Layer is one row of the triangle: its price, and what can be won in it.
+// Layer is one layer of a campaign: how many positions it has, what they cost, and what can
+// be won in it.
 type Layer struct {
-	Layer  int
-	Price  money.Amount
-	Prizes []PrizeGroup
+	Layer     int
+	Positions int    // of a draft, 0: those of a triangle
+	Label     string // empty: none
+	Price     money.Amount
+	Prizes    []PrizeGroup
 }
 
 // PrizeGroup is a number of equal prizes.
@@ -95,7 +98,7 @@ type PrizeGroup struct {
 // Draft is what a campaign is made from.
 type Draft struct {
 	Name          string
-	BaseLength    int
+	BaseLength    int // 0: the layers say how many positions they have
 	Currency      money.Currency
 	PurchaseLimit *int
 	SaleStartsAt  *time.Time
@@ -105,5 +108,22 @@ type Draft struct {
 	Metadata      metadata.Map
 }
 
-// Positions returns how many positions the draft's triangle has.
-func (d Draft) Positions() int { return triangle.Count(d.BaseLength) }
+// Shape returns the shape of a checked draft.
+func (d Draft) Shape() shape.Shape { return shapeOf(d.Layers) }
+
+// shapeOf returns the shape of all layers of a campaign, in order.
+func shapeOf(layers []Layer) shape.Shape {
+	list := make([]shape.Layer, len(layers))
+	for i, l := range layers {
+		list[i] = shape.Layer{Positions: l.positions(), Label: l.Label}
+	}
+	return shape.New(list)
+}
+
+// positions returns how many positions a layer of a checked draft has.
+func (l Layer) positions() int {
+	if l.Positions == 0 {
+		return l.Layer
+	}
+	return l.Positions
+}

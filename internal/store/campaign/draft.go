@@ -8,7 +8,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // MaxName bounds the names of campaigns and prizes, in characters.
@@ -20,10 +20,10 @@ const MaxPrizes = 10_000
 
 // Bounds are the limits an installation sets.
 type Bounds struct {
-	MaxBaseLength int
-	MinPrice      money.Amount
-	Beacon        bool // whether it asks a beacon, so that campaigns can have one
-	Witness       bool // whether it knows timestamp authorities, so that campaigns can be witnessed
+	MaxPositions int // of a campaign
+	MinPrice     money.Amount
+	Beacon       bool // whether it asks a beacon, so that campaigns can have one
+	Witness      bool // whether it knows timestamp authorities, so that campaigns can be witnessed
 }
 
 // Check returns an invalid-request Error that names every wrong field. Layers
@@ -34,8 +34,8 @@ func (d Draft) Check(bounds Bounds) error {
 		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 	checkName(d.Name, "/name", bad)
-	if d.BaseLength < triangle.MinBaseLength || d.BaseLength > bounds.MaxBaseLength {
-		bad("/base_length", "must be %d to %d", triangle.MinBaseLength, bounds.MaxBaseLength)
+	if d.BaseLength != 0 && (d.BaseLength < shape.MinBaseLength || d.BaseLength > shape.MaxBaseLength || shape.TriangleCount(d.BaseLength) > bounds.MaxPositions) {
+		bad("/base_length", "must be %d to %d, and a campaign has %d positions at most", shape.MinBaseLength, shape.MaxBaseLength, bounds.MaxPositions)
 	}
 	if _, err := money.ParseCurrency(string(d.Currency)); err != nil {
 		bad("/currency", "must be an ISO 4217 code in capitals, such as JPY")
@@ -89,37 +89,70 @@ func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	}
 }
 
-// checkLayers requires every layer 1..base_length once, in order, with a price
-// and no more prizes than positions.
+// checkLayers requires every layer 1..n once, in order, with a price, as many positions as
+// the shape says, and no more prizes than positions.
 func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
-	if len(d.Layers) != d.BaseLength {
+	if d.BaseLength != 0 && len(d.Layers) != d.BaseLength {
 		bad("/layers", "must have every layer 1 to %d once; there are %d", d.BaseLength, len(d.Layers))
 		return
 	}
-	prizes := 0
+	if len(d.Layers) < 1 || len(d.Layers) > shape.MaxLayers {
+		bad("/layers", "must be 1 to %d layers", shape.MaxLayers)
+		return
+	}
+	positions, prizes := 0, 0
 	for i, layer := range d.Layers {
 		at := "/layers/" + strconv.Itoa(i)
 		if layer.Layer != i+1 {
-			bad(at+"/layer", "every layer 1 to %d must come once", d.BaseLength)
+			bad(at+"/layer", "every layer 1 to %d must come once, in order", len(d.Layers))
 			return
 		}
-		if layer.Price < bounds.MinPrice || layer.Price > money.MaxAmount {
-			bad(at+"/price", "must be %d to %d minor units", bounds.MinPrice, money.MaxAmount)
+		if !d.checkPositions(layer, at, bad) {
+			return
 		}
-		left := triangle.InLayer(layer.Layer)
-		for j, prize := range layer.Prizes {
-			checkName(prize.Name, at+"/prizes/"+strconv.Itoa(j)+"/name", bad)
-			if prize.Count < 1 || prize.Count > left {
-				bad(at+"/prizes/"+strconv.Itoa(j)+"/count", "must be at least 1, and layer %d has room for %d prizes in all", layer.Layer, triangle.InLayer(layer.Layer))
-				break
-			}
-			left -= prize.Count
-			prizes += prize.Count
-		}
+		positions += layer.positions()
+		prizes += layer.check(bounds, at, bad)
+	}
+	if positions > bounds.MaxPositions {
+		bad("/layers", "must have %d positions at most in all; there are %d", bounds.MaxPositions, positions)
 	}
 	if prizes > MaxPrizes {
 		bad("/layers", "must have %d prizes at most; there are %d", MaxPrizes, prizes)
 	}
+}
+
+// checkPositions checks how many positions a layer has: those of a triangle need not be said.
+func (d Draft) checkPositions(layer Layer, at string, bad func(string, string, ...any)) (ok bool) {
+	switch {
+	case d.BaseLength != 0 && layer.positions() != layer.Layer:
+		bad(at+"/positions", "layer %d of a triangle has %d positions; leave out base_length for another shape", layer.Layer, layer.Layer)
+	case d.BaseLength == 0 && layer.Positions == 0:
+		bad(at+"/positions", "must say how many positions the layer has, unless base_length makes the campaign a triangle")
+	case layer.Positions < 0 || layer.Positions > shape.MaxPositions:
+		bad(at+"/positions", "must be 1 to %d", shape.MaxPositions)
+	default:
+		return true
+	}
+	return false
+}
+
+// check checks what stands in a layer, and returns how many prizes it has.
+func (l Layer) check(bounds Bounds, at string, bad func(string, string, ...any)) (prizes int) {
+	if l.Price < bounds.MinPrice || l.Price > money.MaxAmount {
+		bad(at+"/price", "must be %d to %d minor units", bounds.MinPrice, money.MaxAmount)
+	}
+	if n := utf8.RuneCountInString(l.Label); n > shape.MaxLabel {
+		bad(at+"/label", "must have 1 to %d characters", shape.MaxLabel)
+	}
+	for j, prize := range l.Prizes {
+		checkName(prize.Name, at+"/prizes/"+strconv.Itoa(j)+"/name", bad)
+		if prize.Count < 1 || prize.Count > l.positions()-prizes {
+			bad(at+"/prizes/"+strconv.Itoa(j)+"/count", "must be at least 1, and layer %d has room for %d prizes in all", l.Layer, l.positions())
+			break
+		}
+		prizes += prize.Count
+	}
+	return prizes
 }
 
 func checkName(name, pointer string, bad func(string, string, ...any)) {

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-var bounds = campaign.Bounds{MaxBaseLength: 6, MinPrice: 100}
+var bounds = campaign.Bounds{MaxPositions: 21, MinPrice: 100}
 
 // pointersOf returns which fields an error names, in order.
 func pointersOf(t *testing.T, err error) string {
@@ -52,7 +52,7 @@ func TestADraftIsCheckedFieldByField(t *testing.T) {
 		{"a base too short", func(d draft) { *d = fixture.Draft(2) }, "/base_length"},
 		{"the longest base", func(d draft) { *d = fixture.Draft(6) }, ""},
 		{"a base too long", func(d draft) { *d = fixture.Draft(7) }, "/base_length"},
-		{"no base", func(d draft) { d.BaseLength = 0 }, "/base_length"},
+		{"neither a base nor positions", func(d draft) { d.BaseLength = 0 }, "/layers/0/positions"},
 		{"a negative base", func(d draft) { d.BaseLength = -4 }, "/base_length"},
 		{"no currency", func(d draft) { d.Currency = "" }, "/currency"},
 		{"a currency in small letters", func(d draft) { d.Currency = "jpy" }, "/currency"},
@@ -139,7 +139,7 @@ func TestTheLayersOfADraftAreChecked(t *testing.T) {
 func TestACampaignHasNoMorePrizesThanOthersCanRead(t *testing.T) {
 	t.Parallel()
 	d := fixture.Draft(150)
-	wide := campaign.Bounds{MaxBaseLength: 150, MinPrice: 1}
+	wide := campaign.Bounds{MaxPositions: 11_325, MinPrice: 1}
 	left := campaign.MaxPrizes
 	for i := range d.Layers {
 		n := min(i+1, left)
@@ -160,7 +160,7 @@ func TestACampaignHasNoMorePrizesThanOthersCanRead(t *testing.T) {
 func TestATriangleHasAsManyPositionsAsItsLayersTogether(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[int]int{3: 6, 4: 10, 50: 1275, 1000: 500_500} {
-		if n := (campaign.Draft{BaseLength: base}).Positions(); n != want {
+		if n := fixture.Draft(base).Shape().Count(); n != want {
 			t.Errorf("base length %d: %d positions", base, n)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -57,10 +58,10 @@ type Status struct {
 	ID            uuid.UUID
 	State         State
 	Paused        bool
-	Open          bool       // it is between the start and the end of the sale
-	DrawsAt       *time.Time // the end of the sale, if what is sold by then is drawn
-	Ended         bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
-	BaseLength    int
+	Open          bool        // it is between the start and the end of the sale
+	DrawsAt       *time.Time  // the end of the sale, if what is sold by then is drawn
+	Ended         bool        // DrawsAt has come: nothing new is sold, held or reserved, ever
+	Shape         shape.Shape // empty until Shapes.Fill has set it
 	Currency      string
 	PurchaseLimit *int
 	LatePayment   string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
@@ -91,7 +92,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
 		       draws_at, coalesce(draws_at <= t.now, false),
-		       base_length, currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold
+		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, scanStatus)
@@ -103,7 +104,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 }
 
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
-	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.BaseLength, &s.Currency, &s.PurchaseLimit,
+	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
 		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
 	return s, err
 }

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"slices"
 	"time"
 
 	"triprize/internal/domain/fault"
@@ -33,15 +34,10 @@ func (d Draft) Apply(p Patch) Draft {
 	if p.Name != nil {
 		d.Name = *p.Name
 	}
-	if p.BaseLength != nil {
-		d.BaseLength = *p.BaseLength
-	}
 	if p.Currency != nil {
 		d.Currency = *p.Currency
 	}
-	if p.Layers != nil {
-		d.Layers = p.Layers
-	}
+	d = d.reshape(p)
 	if p.Policies != nil {
 		d.Policies = *p.Policies
 	}
@@ -66,6 +62,22 @@ func (p Patch) metadata() metadata.Map {
 		return nil
 	}
 	return *p.Metadata.Value
+}
+
+// reshape applies what a patch says of the shape. Layers that say how many positions they
+// have make the campaign what they say; those that do not are of a triangle. A new base
+// length alone leaves the layers, and Check refuses what does not go together.
+func (d Draft) reshape(p Patch) Draft {
+	if p.Layers != nil {
+		d.Layers = p.Layers
+		if slices.ContainsFunc(p.Layers, func(l Layer) bool { return l.Positions != 0 }) {
+			d.BaseLength = 0
+		}
+	}
+	if p.BaseLength != nil {
+		d.BaseLength = *p.BaseLength
+	}
+	return d
 }
 
 // CheckFixed returns a state-conflict Error when a patch changes what can no

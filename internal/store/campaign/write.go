@@ -8,31 +8,35 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/platform/postgres"
 )
 
 // Create stores a checked draft as a pending campaign.
 func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
+	form := d.Shape()
 	_, err := tx.Exec(ctx, `
 		INSERT INTO campaigns (id, name, base_length, currency, purchase_limit, sale_starts_at, sale_ends_at, policies, positions_total)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		id, d.Name, d.BaseLength, d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, d.Positions())
+		id, d.Name, baseLength(form), d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, form.Count())
 	if err != nil {
 		return fmt.Errorf("campaign.Create: %w", err)
 	}
 	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
 		return err
 	}
-	return insertLayers(ctx, tx, id, d.Layers)
+	return insertLayers(ctx, tx, id, d.Layers, form)
 }
 
 // Replace writes a checked draft over a pending campaign.
 func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
+	form := d.Shape()
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns
 		SET name = $2, base_length = $3, currency = $4, purchase_limit = $5,
 		    sale_starts_at = $6, sale_ends_at = $7, policies = $8, positions_total = $9
 		WHERE id = $1 AND state = 'pending'`,
-		id, d.Name, d.BaseLength, d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, d.Positions())
+		id, d.Name, baseLength(form), d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, form.Count())
 	if err := refused(tag.RowsAffected(), err, "the campaign is no longer pending"); err != nil {
 		return err
 	}
@@ -42,15 +46,19 @@ func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM layers WHERE campaign_id = $1`, id); err != nil { // takes the prizes along
 		return fmt.Errorf("campaign.Replace: %w", err)
 	}
-	return insertLayers(ctx, tx, id, d.Layers)
+	return insertLayers(ctx, tx, id, d.Layers, form)
 }
 
-func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) error {
-	var numbers, prizeNumbers, prizeLayers []int
+// baseLength is the column: null for a shape that is no triangle.
+func baseLength(form shape.Shape) *int { return postgres.Nullable(form.BaseLength()) }
+
+func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer, form shape.Shape) error {
+	var numbers, positions, firsts, prizeNumbers, prizeLayers []int
+	var labels, names []string
 	var prices []int64 // minor units
-	var names []string
 	for _, l := range layers {
-		numbers, prices = append(numbers, l.Layer), append(prices, int64(l.Price))
+		numbers, prices, labels = append(numbers, l.Layer), append(prices, int64(l.Price)), append(labels, l.Label)
+		positions, firsts = append(positions, form.InLayer(l.Layer)), append(firsts, form.First(l.Layer))
 		for _, group := range l.Prizes {
 			for range group.Count {
 				prizeNumbers = append(prizeNumbers, len(prizeNumbers)+1)
@@ -59,7 +67,11 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer) 
 		}
 	}
 	var b pgx.Batch
-	b.Queue(`INSERT INTO layers (campaign_id, layer, price) SELECT $1, * FROM unnest($2::int[], $3::bigint[])`, id, numbers, prices)
+	b.Queue(`
+		INSERT INTO layers (campaign_id, layer, price, positions, first_number, label)
+		SELECT $1, l.layer, l.price, l.positions, l.first_number, nullif(l.label, '')
+		FROM unnest($2::int[], $3::bigint[], $4::int[], $5::int[], $6::text[]) AS l (layer, price, positions, first_number, label)`,
+		id, numbers, prices, positions, firsts, labels)
 	b.Queue(`INSERT INTO prizes (campaign_id, number, layer, name) SELECT $1, * FROM unnest($2::int[], $3::int[], $4::text[])`,
 		id, prizeNumbers, prizeLayers, names)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -37,11 +37,11 @@ type Filler struct {
 func NewFiller(campaignID uuid.UUID) *Filler { return &Filler{campaignID: campaignID} }
 
 // Fill makes what is missing of the positions, in the transaction that publishes the
-// campaign: they are shown from its commit on. prices[0] is that of layer 1.
-func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, prices []money.Amount) error {
+// campaign: they are shown from its commit on.
+func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, plan Plan) error {
 	f := NewFiller(campaignID)
 	for {
-		done, err := f.Step(ctx, tx, prices)
+		done, err := f.Step(ctx, tx, plan)
 		if err != nil {
 			return err
 		}
@@ -55,6 +55,12 @@ func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, prices []money.A
 	return nil
 }
 
+// Plan is what positions are made from.
+type Plan struct {
+	Shape  shape.Shape
+	Prices []money.Amount // of the layers; Prices[0] is that of layer 1
+}
+
 // fill is a row of position_fills.
 type fill struct {
 	draft, seed []byte
@@ -63,13 +69,13 @@ type fill struct {
 
 // Step makes the next positions, FillStep at most. Those of another draft are deleted
 // first, as many in a step. done tells that all are there.
-func (f *Filler) Step(ctx context.Context, tx pgx.Tx, prices []money.Amount) (done bool, err error) {
+func (f *Filler) Step(ctx context.Context, tx pgx.Tx, plan Plan) (done bool, err error) {
 	var now fill
-	total, draft := triangle.Count(len(prices)), draftOf(prices)
+	total, draft := plan.Shape.Count(), plan.hash()
 	err = tx.QueryRow(ctx, `SELECT draft, seed, made FROM position_fills WHERE campaign_id = $1`, f.campaignID).Scan(&now.draft, &now.seed, &now.made)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && total <= FillStep: // the caller publishes them in this transaction
-		return true, f.make(ctx, tx, fill{seed: newSeed()}, prices, total)
+		return true, f.make(ctx, tx, fill{seed: newSeed()}, plan, total)
 	case errors.Is(err, pgx.ErrNoRows):
 		now = fill{draft: draft[:], seed: newSeed()}
 		_, err = tx.Exec(ctx, `INSERT INTO position_fills (campaign_id, draft, seed, made) VALUES ($1, $2, $3, 0)`, f.campaignID, now.draft, now.seed)
@@ -84,7 +90,7 @@ func (f *Filler) Step(ctx context.Context, tx pgx.Tx, prices []money.Amount) (do
 	if n == 0 {
 		return true, nil
 	}
-	if err := f.make(ctx, tx, now, prices, n); err != nil {
+	if err := f.make(ctx, tx, now, plan, n); err != nil {
 		return false, err
 	}
 	tag, err := tx.Exec(ctx, `UPDATE position_fills SET made = made + $2 WHERE campaign_id = $1 AND made = $3`, f.campaignID, n, now.made)
@@ -98,20 +104,16 @@ func (f *Filler) Step(ctx context.Context, tx pgx.Tx, prices []money.Amount) (do
 }
 
 // make inserts n positions after those that are made.
-func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, prices []money.Amount, n int) error {
-	if f.ranks == nil || string(f.seed) != string(now.seed) || len(f.ranks) != triangle.Count(len(prices)) {
-		f.seed, f.ranks = now.seed, permutation([32]byte(now.seed), triangle.Count(len(prices)))
+func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, plan Plan, n int) error {
+	if f.ranks == nil || string(f.seed) != string(now.seed) || len(f.ranks) != plan.Shape.Count() {
+		f.seed, f.ranks = now.seed, permutation([32]byte(now.seed), plan.Shape.Count())
 	}
 	rows := make([][]any, 0, n)
-	at := -1
-	for p := range triangle.All(len(prices)) {
-		if at++; at < now.made {
-			continue
-		}
+	for p := range plan.Shape.From(now.made + 1) {
 		if len(rows) == n {
 			break
 		}
-		rows = append(rows, []any{f.campaignID, p.Layer, p.Column, f.ranks[at], prices[p.Layer-1]})
+		rows = append(rows, []any{f.campaignID, p.Layer, p.Column, f.ranks[now.made+len(rows)], plan.Prices[p.Layer-1]})
 	}
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"positions"},
 		[]string{"campaign_id", "layer", "col", "rank", "price"}, pgx.CopyFromRows(rows))
@@ -160,11 +162,18 @@ func empty(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID) (deleted int, e
 	return int(tag.RowsAffected()), nil
 }
 
-// draftOf identifies what positions are made from.
-func draftOf(prices []money.Amount) [sha256.Size]byte {
-	text := make([]byte, 0, 8*len(prices))
-	for _, p := range prices {
-		text = binary.BigEndian.AppendUint64(text, uint64(p)) //nolint:gosec // the two's complement is what is meant
+// hash identifies a plan. That of a triangle is the one of the release before, which knows
+// no other shape.
+func (p Plan) hash() [sha256.Size]byte {
+	text := make([]byte, 0, 16*len(p.Prices))
+	for _, price := range p.Prices {
+		text = binary.BigEndian.AppendUint64(text, uint64(price)) //nolint:gosec // the two's complement is what is meant
+	}
+	if p.Shape.BaseLength() == 0 {
+		text = append(text, "positions of each layer"...)
+		for layer := range p.Shape.Layers() {
+			text = binary.BigEndian.AppendUint64(text, uint64(p.Shape.InLayer(layer+1))) //nolint:gosec // not negative
+		}
 	}
 	return sha256.Sum256(text)
 }

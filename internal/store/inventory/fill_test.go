@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
@@ -22,8 +22,8 @@ func TestAFilledCampaignHasEveryPositionOnceAndFree(t *testing.T) {
 	other := fill(t, db, 3)
 	id := fill(t, db, 7)
 	positions, i := all(t, db, id), 0
-	for at := range triangle.All(7) {
-		want := inventory.Position{Position: at, Price: money.Amount(100 * at.Layer), State: inventory.Available}
+	for at := range shape.Triangle(7).All() {
+		want := inventory.Position{Place: shape.OfTriangle(at), Price: money.Amount(100 * at.Layer), State: inventory.Available}
 		if i < len(positions) && positions[i] != want {
 			t.Errorf("position %d is %+v, want %+v", i, positions[i], want)
 		}
@@ -70,7 +70,9 @@ func TestACampaignIsFilledOnce(t *testing.T) {
 	db := fixture.DB(t)
 	id := fill(t, db, 4)
 	first := peek(t, db, needs(id, 0, 100))
-	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return inventory.Fill(t.Context(), tx, id, []money.Amount{1, 2, 3, 4, 5}) })
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(5), Prices: []money.Amount{1, 2, 3, 4, 5}})
+	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" { // a unique violation
 		t.Errorf("filled again: %v", err)
 	}
@@ -90,12 +92,12 @@ func TestOnePositionIsShownAsInTheListOfAll(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	for _, at := range []triangle.Position{{}, {Layer: 5, Column: 1}, {Layer: 4, Column: 5}, {Layer: 1, Column: 0}, {Layer: -1, Column: -1}} {
+	for _, at := range []shape.Position{{}, {Layer: 5, Column: 1}, {Layer: 4, Column: 5}, {Layer: 1, Column: 0}, {Layer: -1, Column: -1}} {
 		if _, err := inventory.Get(t.Context(), db, id, at); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("position %v: %v", at, err)
 		}
 	}
-	if _, err := inventory.Get(t.Context(), db, uuid.New(), triangle.Position{Layer: 1, Column: 1}); fault.CodeOf(err) != fault.NotFound {
+	if _, err := inventory.Get(t.Context(), db, uuid.New(), shape.Position{Layer: 1, Column: 1}); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("of another campaign: %v", err)
 	}
 }
@@ -104,9 +106,9 @@ func TestTheTableRefusesPositionsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id := fill(t, db, 3)
-	one := triangle.Position{Layer: 1, Column: 1}
+	one := shape.Position{Layer: 1, Column: 1}
 	for _, change := range []string{
-		`col = 0`, `col = 2`, `price = 0`,
+		`col = 0`, `col = 500501`, `price = 0`,
 		`state = 'lost', user_id = 'a'`,
 		`user_id = 'a'`,
 		`state = 'held', expires_at = now()`,

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
 // PositionID identifies a position of a campaign.
 type PositionID struct {
 	CampaignID uuid.UUID
-	triangle.Position
+	shape.Position
 }
 
 // Pool is the part of a campaign that random positions come from: one layer, or

@@ -4,7 +4,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -12,7 +12,7 @@ import (
 type Return struct {
 	CampaignID uuid.UUID
 	PurchaseID uuid.UUID
-	triangle.Position
+	shape.Position
 }
 
 // QueueTakeBack frees positions. Each must still be sold, and to the purchase that

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -23,7 +23,7 @@ type Turns struct {
 type HeldTime struct {
 	CampaignID uuid.UUID
 	UserID     string
-	triangle.Position
+	shape.Position
 	Held    time.Duration
 	EndedAt time.Time     // the last hold
 	Pause   time.Duration // before the next one; Turns.CoolDown bounds it

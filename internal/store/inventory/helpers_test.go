@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
@@ -28,7 +28,9 @@ func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
 	for i := range prices {
 		prices[i] = money.Amount(100 * (i + 1))
 	}
-	if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return inventory.Fill(t.Context(), tx, id, prices) }); err != nil {
+	if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(baseLength), Prices: prices})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -114,7 +116,7 @@ func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder",
 		State: inventory.HoldActive, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(in).Truncate(time.Microsecond)}}
 	for _, f := range free {
-		h.Positions = append(h.Positions, inventory.HoldPosition{Position: f.Position, Price: f.Price})
+		h.Positions = append(h.Positions, inventory.HoldPosition{Place: shape.OfTriangle(f.Position), Price: f.Price})
 	}
 	return h
 }
@@ -203,7 +205,7 @@ type row struct {
 	Dated    bool // it has the moment of its sale
 }
 
-func rowOf(t *testing.T, db postgres.DB, id uuid.UUID, at triangle.Position) (r row) {
+func rowOf(t *testing.T, db postgres.DB, id uuid.UUID, at shape.Position) (r row) {
 	t.Helper()
 	err := db.QueryRow(t.Context(), `SELECT state, version, rank, purchase_id, sold_at IS NOT NULL FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3`,
 		id, at.Layer, at.Column).Scan(&r.State, &r.Version, &r.Rank, &r.Purchase, &r.Dated)
@@ -214,9 +216,9 @@ func rowOf(t *testing.T, db postgres.DB, id uuid.UUID, at triangle.Position) (r 
 }
 
 // rows is every row of a campaign's positions, to be compared.
-func rows(t *testing.T, db postgres.DB, id uuid.UUID) map[triangle.Position]row {
+func rows(t *testing.T, db postgres.DB, id uuid.UUID) map[shape.Position]row {
 	t.Helper()
-	found := make(map[triangle.Position]row)
+	found := make(map[shape.Position]row)
 	for _, p := range all(t, db, id) {
 		r := rowOf(t, db, id, p.Position)
 		r.Purchase = nil

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -46,7 +46,7 @@ type Hold struct {
 
 // HoldPosition is one position of a hold.
 type HoldPosition struct {
-	triangle.Position
+	shape.Place
 	Price money.Amount `json:"price"`
 }
 
@@ -78,6 +78,11 @@ var (
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
 	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata)
+	for i, p := range h.Positions {
+		if p.Number == 0 { // made by the release before, which knows triangles without labels
+			h.Positions[i].Place = shape.OfTriangle(p.Position)
+		}
+	}
 	return h, err
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -30,7 +30,7 @@ const (
 // Position is one position as clients see it. It is available as soon as its hold
 // is over, even before a sweep has ended the hold. The rank is never shown.
 type Position struct {
-	triangle.Position
+	shape.Place
 	Price     money.Amount
 	State     State
 	UserID    *string
@@ -46,18 +46,20 @@ const unversioned = math.MaxInt64
 
 const (
 	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has ended it
-	// shown needs the campaign's id as $1.
-	shown = `layer, col, price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
+	// shown needs the campaign's id as $1, and named.
+	shown = `p.layer, col, position_number(first_number, p.layer, col), position_label(label, first_number, p.layer, col), p.price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
 		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
 		coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
 		CASE WHEN NOT ` + isOver + ` THEN board_version END`
+	// named is the positions with what names them. Without a layer they are of a triangle.
+	named = ` FROM positions p LEFT JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = p.layer `
 	// made is true when the positions of campaign $1 are not still being made.
 	made = `NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1)`
 )
 
 func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 	var changed *int64
-	err = row.Scan(&p.Layer, &p.Column, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.AsOf, &changed)
+	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.AsOf, &changed)
 	if p.Changed = unversioned; changed != nil {
 		p.Changed = *changed
 	}
@@ -67,7 +69,7 @@ func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 // All returns every position of a campaign by layer and column. Before publication
 // there are none.
 func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position, error) {
-	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND `+made+` ORDER BY layer, col`, campaignID)
+	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND `+made+` ORDER BY p.layer, col`, campaignID)
 	if err != nil {
 		return nil, fmt.Errorf("inventory.All(%s): %w", campaignID, err)
 	}
@@ -78,7 +80,7 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 // layer and column.
 func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
 	own, err := postgres.Collect(ctx, db, scanPosition,
-		`SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY layer, col`, campaignID, userID)
+		`SELECT `+shown+named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY p.layer, col`, campaignID, userID)
 	if err != nil {
 		return nil, fmt.Errorf("inventory.OfUser(%s): %w", campaignID, err)
 	}
@@ -90,7 +92,7 @@ func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID st
 // is shown as available.
 func Overlay(older, own []Position, userID string) []Position {
 	fresh := make([]Position, len(older))
-	mine := make(map[triangle.Position]Position, len(own))
+	mine := make(map[shape.Position]Position, len(own))
 	for _, p := range own {
 		mine[p.Position] = p
 	}
@@ -118,8 +120,8 @@ func Since(all []Position, version int64) []Position {
 }
 
 // Get returns one position, or a not-found Error.
-func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at triangle.Position) (Position, error) {
-	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+` FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3 AND `+made,
+func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at shape.Position) (Position, error) {
+	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND p.layer = $2 AND col = $3 AND `+made,
 		campaignID, at.Layer, at.Column)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Position{}, fault.New(fault.NotFound, "there is no position %d/%d in campaign %s", at.Layer, at.Column, campaignID)

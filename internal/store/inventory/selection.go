@@ -4,42 +4,45 @@ import (
 	"fmt"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // Selection is the positions that a request wants, all or nothing: either chosen
 // positions, or a number of random free ones.
 type Selection struct {
-	Layer     int                 `json:"layer,omitempty"` // 0: anywhere in the campaign
-	Quantity  int                 `json:"quantity,omitempty"`
-	Positions []triangle.Position `json:"positions,omitempty"`
+	Layer     int              `json:"layer,omitempty"` // 0: anywhere in the campaign
+	Quantity  int              `json:"quantity,omitempty"`
+	Positions []shape.Position `json:"positions,omitempty"`
 }
 
 // Size is the number of positions that the selection wants.
 func (s Selection) Size() int { return max(s.Quantity, len(s.Positions)) }
 
-// Check returns an invalid-request Error when a campaign of this base length can
-// never give the selection. at is the JSON pointer of the selection in the request.
-func (s Selection) Check(baseLength int, at string) error {
+// Check returns an invalid-request Error when a campaign of this shape can never give the
+// selection. at is the JSON pointer of the selection in the request.
+func (s Selection) Check(form shape.Shape, at string) error {
 	invalid := func(pointer, format string, args ...any) error {
 		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 	for i, p := range s.Positions {
-		if !p.In(baseLength) {
-			return invalid(fmt.Sprintf("/positions/%d", i), "there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, baseLength)
+		switch n := form.InLayer(p.Layer); {
+		case n == 0:
+			return invalid(fmt.Sprintf("/positions/%d", i), "there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, form.Layers())
+		case !form.Has(p):
+			return invalid(fmt.Sprintf("/positions/%d", i), "there is no position %d/%d; layer %d has columns 1 to %d", p.Layer, p.Column, p.Layer, n)
 		}
 	}
 	switch {
 	case len(s.Positions) > 0:
 		return nil
-	case s.Layer < 0 || s.Layer > baseLength:
-		return invalid("/layer", "the campaign has layers 1 to %d", baseLength)
+	case s.Layer < 0 || s.Layer > form.Layers():
+		return invalid("/layer", "the campaign has layers 1 to %d", form.Layers())
 	case s.Quantity < 1:
 		return invalid("/quantity", "must be at least 1")
-	case s.Layer > 0 && s.Quantity > triangle.InLayer(s.Layer):
-		return invalid("/quantity", "layer %d has no more than %d in all", s.Layer, triangle.InLayer(s.Layer))
-	case s.Quantity > triangle.Count(baseLength):
-		return invalid("/quantity", "the campaign has no more than %d in all", triangle.Count(baseLength))
+	case s.Layer > 0 && s.Quantity > form.InLayer(s.Layer):
+		return invalid("/quantity", "layer %d has no more than %d in all", s.Layer, form.InLayer(s.Layer))
+	case s.Quantity > form.Count():
+		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
 	}
 	return nil
 }
@@ -56,6 +59,6 @@ func CheckLimit(limit *int, has, more int) error {
 
 // TakenField says that a chosen position is taken: the i-th of the selection at a
 // JSON pointer.
-func TakenField(at string, i int, p triangle.Position) fault.Field {
+func TakenField(at string, i int, p shape.Position) fault.Field {
 	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %d/%d is taken", p.Layer, p.Column)}
 }

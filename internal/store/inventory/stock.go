@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -21,8 +21,8 @@ type Stock struct {
 	named map[PositionID]*Found
 	pools map[Pool][]*Free // by rank
 	taken map[*Free]bool
-	total map[uuid.UUID]int // positions of a campaign
-	sold  map[Pool]int      // counted for campaigns, and for layers that may not have enough
+	forms map[uuid.UUID]shape.Shape
+	sold  map[Pool]int // counted for campaigns, and for layers that may not have enough
 }
 
 // Request is a request for positions that a Stock has to serve.
@@ -33,8 +33,11 @@ type Request struct {
 	Avoid int            // how many random positions Select may have to skip for it
 }
 
-// Counts is how many positions a campaign has, and how many of them are sold.
-type Counts struct{ Total, Sold int }
+// Counts is which positions a campaign has, and how many of them are sold.
+type Counts struct {
+	Shape shape.Shape
+	Sold  int
+}
 
 // FindStock reads what requests could get, and locks the free positions it finds:
 // enough of each pool for all requests together, and the positions that requests
@@ -51,7 +54,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	}
 	s := newStock(free, found)
 	for id, c := range campaigns {
-		s.total[id], s.sold[Pool{id, 0}] = c.Total, c.Sold
+		s.forms[id], s.sold[Pool{id, 0}] = c.Shape, c.Sold
 	}
 	// When a layer has too few, a refusal must say whether it is sold out.
 	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
@@ -67,7 +70,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 // those that are found by rank.
 func wanted(requests []Request) (needs []need, named []PositionID) {
 	most, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
-	name := func(id uuid.UUID, p triangle.Position) {
+	name := func(id uuid.UUID, p shape.Position) {
 		if at := (PositionID{id, p}); !seen[at] {
 			seen[at] = true
 			named = append(named, at)
@@ -95,7 +98,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), total: make(map[uuid.UUID]int), sold: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), sold: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -127,7 +130,7 @@ func (s *Stock) Named() map[PositionID]*Found { return s.named }
 // pointer of the selection in its request. Random positions for which avoid
 // returns true are skipped; avoid may be nil. Select takes nothing out of the
 // stock: call Hold or Sell with the result.
-func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(triangle.Position) bool) ([]*Free, error) {
+func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(shape.Position) bool) ([]*Free, error) {
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
 	}
@@ -139,7 +142,7 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 }
 
 // choose returns the chosen positions, or an Error that lists those that are taken.
-func (s *Stock) choose(campaignID uuid.UUID, positions []triangle.Position, at string) ([]*Free, error) {
+func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at string) ([]*Free, error) {
 	picked := make([]*Free, 0, len(positions))
 	var gone []fault.Field
 	for i, p := range positions {
@@ -157,7 +160,7 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []triangle.Position, at s
 
 // first returns the first n positions of a pool by rank that are neither taken nor
 // to be avoided, or nil when there are not enough.
-func (s *Stock) first(pool Pool, n int, avoid func(triangle.Position) bool) []*Free {
+func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free {
 	left := s.pools[pool]
 	for len(left) > 0 && s.taken[left[0]] {
 		left = left[1:] // skip the taken ones at the front for good
@@ -182,11 +185,11 @@ func (s *Stock) first(pool Pool, n int, avoid func(triangle.Position) bool) []*F
 // free for now. It decides by the counts, because the search skips rows that other
 // transactions have locked.
 func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
-	switch total := s.total[campaignID]; {
-	case s.sold[Pool{campaignID, 0}] == total:
-		return fault.New(fault.SoldOut, "all %d positions are sold", total)
-	case sel.Layer > 0 && s.sold[Pool{campaignID, sel.Layer}] == triangle.InLayer(sel.Layer):
-		return fault.New(fault.SoldOut, "all %d positions of layer %d are sold", triangle.InLayer(sel.Layer), sel.Layer)
+	switch form := s.forms[campaignID]; {
+	case s.sold[Pool{campaignID, 0}] == form.Count():
+		return fault.New(fault.SoldOut, "all %d positions are sold", form.Count())
+	case sel.Layer > 0 && s.sold[Pool{campaignID, sel.Layer}] == form.InLayer(sel.Layer):
+		return fault.New(fault.SoldOut, "all %d positions of layer %d are sold", form.InLayer(sel.Layer), sel.Layer)
 	default:
 		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
@@ -31,11 +31,11 @@ func random(layer, quantity int) inventory.Selection {
 	return inventory.Selection{Layer: layer, Quantity: quantity}
 }
 
-func chosen(positions ...triangle.Position) inventory.Selection {
+func chosen(positions ...shape.Position) inventory.Selection {
 	return inventory.Selection{Positions: positions}
 }
 
-func places(picked []*inventory.Free) (at []triangle.Position) {
+func places(picked []*inventory.Free) (at []shape.Position) {
 	for _, p := range picked {
 		at = append(at, p.Position)
 	}
@@ -62,7 +62,7 @@ func TestWhatCanNeverBeIsInvalid(t *testing.T) {
 		{random(0, 0), "/at/quantity"},
 		{random(0, -1), "/at/quantity"},
 	} {
-		err := c.selection.Check(4, "/at")
+		err := c.selection.Check(shape.Triangle(4), "/at")
 		if c.pointer == "" {
 			if err != nil {
 				t.Errorf("%+v: %v", c.selection, err)
@@ -71,6 +71,34 @@ func TestWhatCanNeverBeIsInvalid(t *testing.T) {
 		}
 		if f := fault.From(err); f.Code != fault.InvalidRequest || len(f.Fields) != 1 || f.Fields[0].Pointer != c.pointer {
 			t.Errorf("%+v: %v, %+v", c.selection, err, f.Fields)
+		}
+	}
+}
+
+func TestASelectionIsCheckedAgainstTheLayersOfItsCampaign(t *testing.T) {
+	t.Parallel()
+	at, hall := fixture.At, shape.New([]shape.Layer{{Positions: 12}, {Positions: 3}})
+	for _, c := range []struct {
+		selection inventory.Selection
+		pointer   string
+	}{
+		{chosen(at(1, 12), at(2, 3)), ""},
+		{chosen(at(1, 13)), "/at/positions/0"},
+		{chosen(at(1, 1), at(2, 4)), "/at/positions/1"},
+		{chosen(at(3, 1)), "/at/positions/0"},
+		{random(1, 12), ""},
+		{random(1, 13), "/at/quantity"},
+		{random(2, 4), "/at/quantity"},
+		{random(3, 1), "/at/layer"},
+		{random(0, 15), ""},
+		{random(0, 16), "/at/quantity"},
+	} {
+		err := c.selection.Check(hall, "/at")
+		if c.pointer == "" && err == nil {
+			continue
+		}
+		if f := fault.From(err); err == nil || f.Code != fault.InvalidRequest || len(f.Fields) != 1 || f.Fields[0].Pointer != c.pointer {
+			t.Errorf("%+v: %v", c.selection, err)
 		}
 	}
 }
@@ -96,8 +124,8 @@ func TestAStockGivesEachPositionOnce(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	wish := free[3].Position
 	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(6, 2)}} // at most 4 of the 6 in layer 6 are gone by then
-	s := stockOf(t, db, inventory.Counts{Total: 21}, requests...)
-	got := make(map[triangle.Position]bool)
+	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(6)}, requests...)
+	got := make(map[shape.Position]bool)
 	for i, r := range requests {
 		picked, err := s.Select(id, r.Selection, "", nil)
 		if err != nil || len(picked) != r.Size() {
@@ -127,8 +155,8 @@ func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	first := free[0].Position
 	r := inventory.Request{CampaignID: id, Selection: random(0, 4), Avoid: 1}
-	s := stockOf(t, db, inventory.Counts{Total: 10}, r)
-	picked, err := s.Select(id, r.Selection, "", func(p triangle.Position) bool { return p == first })
+	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, r)
+	picked, err := s.Select(id, r.Selection, "", func(p shape.Position) bool { return p == first })
 	if err != nil || slices.Contains(places(picked), first) || len(picked) != 4 {
 		t.Fatalf("%v, %v", places(picked), err)
 	}
@@ -147,7 +175,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	sell(t, db, "a", uuid.New(), layer2...)
 	kept(t, db, time.Hour, ranked(t, db, id, 3)[0])
 	requests := []inventory.Request{{CampaignID: id, Selection: random(2, 1)}, {CampaignID: id, Selection: random(3, 3)}, {CampaignID: id, Selection: random(0, 1)}}
-	s := stockOf(t, db, inventory.Counts{Total: 6, Sold: 2}, requests...)
+	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(3), Sold: 2}, requests...)
 	expect := func(what string, sel inventory.Selection, code fault.Code, text string) {
 		t.Helper()
 		_, err := s.Select(id, sel, "", nil)
@@ -170,7 +198,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	if len(rest) != 3 {
 		t.Error(rest)
 	}
-	full := stockOf(t, db, inventory.Counts{Total: 6, Sold: 6}, requests...)
+	full := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(3), Sold: 6}, requests...)
 	if _, err := full.Select(id, random(0, 100), "", nil); fault.CodeOf(err) != fault.SoldOut || !strings.Contains(err.Error(), "all 6") {
 		t.Errorf("of a campaign that is sold: %v", err)
 	}
@@ -183,12 +211,12 @@ func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	h := kept(t, db, time.Hour, free[:3]...)
 	request := inventory.Request{CampaignID: id, Hold: h.Positions}
-	picked, err := stockOf(t, db, inventory.Counts{Total: 10}, request).Kept(h)
+	picked, err := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, request).Kept(h)
 	if err != nil || len(picked) != 3 {
 		t.Fatalf("%v, %v", picked, err)
 	}
 	set(t, db, inventory.Held, uuid.New(), free[1])
-	if _, err := stockOf(t, db, inventory.Counts{Total: 10}, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
+	if _, err := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
 		t.Errorf("one of them is kept by another: %v", err)
 	}
 }

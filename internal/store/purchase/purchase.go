@@ -9,7 +9,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 )
 
 // State is the state of a purchase.
@@ -62,6 +62,6 @@ type Purchase struct {
 
 // Item is one position of a purchase.
 type Item struct {
-	triangle.Position
+	shape.Place
 	Price money.Amount `json:"price"`
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
 // SoldFrom returns up to n sold positions of a campaign as they are published, by layer
 // and column, the first of them at first or behind it.
-func SoldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first triangle.Position, n int) ([]fairdraw.SoldLine, error) {
+func SoldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first shape.Position, n int) ([]fairdraw.SoldLine, error) {
 	page, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
 		var s fairdraw.Sold
 		var nonce []byte

@@ -50,8 +50,10 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
 	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
 	coalesce(p.client, (SELECT client FROM jobs WHERE id = p.job_id), ''), p.metadata,
-	(SELECT coalesce(json_agg(json_build_object('layer', layer, 'column', col, 'price', price) ORDER BY layer, col), '[]')
-	 FROM purchase_items WHERE purchase_id = p.id)`
+	(SELECT coalesce(json_agg(json_build_object('layer', i.layer, 'column', i.col, 'price', i.price,
+	                                            'number', position_number(l.first_number, i.layer, i.col),
+	                                            'label', position_label(l.label, l.first_number, i.layer, i.col)) ORDER BY i.layer, i.col), '[]')
+	 FROM purchase_items i LEFT JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = i.layer WHERE i.purchase_id = p.id)`
 
 func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte

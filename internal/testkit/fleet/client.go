@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 )
 
@@ -30,7 +30,7 @@ type Answer struct {
 	Attempts int
 	Result   struct {
 		PurchaseID uuid.UUID `json:"purchase_id"`
-		Positions  []triangle.Position
+		Positions  []shape.Position
 		Amount     int64
 	}
 	Problem *struct {

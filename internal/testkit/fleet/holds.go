@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 
 	"github.com/google/uuid"
 )
@@ -19,7 +19,7 @@ type HoldOrder struct {
 	User       string
 	Credential string // empty: the app's key
 	Key        string // empty: a fresh one
-	At         []triangle.Position
+	At         []shape.Position
 	Quantity   int // instead of at
 	TTL        int // seconds; 0: as long as the server thinks
 	API        int
@@ -30,7 +30,7 @@ type Held struct {
 	Answer
 	ID         uuid.UUID
 	State      string
-	Positions  []triangle.Position
+	Positions  []shape.Position
 	ExpiresAt  time.Time `json:"expires_at"`
 	Extensions int
 	PurchaseID *uuid.UUID `json:"purchase_id"`
@@ -94,7 +94,7 @@ func (s *System) Extend(credential string, id uuid.UUID) Held {
 }
 
 // BuyChosen buys positions, or with holdID what a hold keeps, and waits.
-func (s *System) BuyChosen(api int, campaign uuid.UUID, user string, holdID uuid.UUID, at ...triangle.Position) Answer {
+func (s *System) BuyChosen(api int, campaign uuid.UUID, user string, holdID uuid.UUID, at ...shape.Position) Answer {
 	selection := map[string]any{"positions": at}
 	if holdID != uuid.Nil {
 		selection = map[string]any{"hold_id": holdID}
@@ -106,7 +106,7 @@ func (s *System) BuyChosen(api int, campaign uuid.UUID, user string, holdID uuid
 
 // TakenAt tells whether an answer, or the job in it, is a position-taken that
 // names a position and no other.
-func (a Answer) TakenAt(at triangle.Position) bool {
+func (a Answer) TakenAt(at shape.Position) bool {
 	var p struct {
 		Problem json.RawMessage
 		Errors  []struct{ Detail string }
@@ -122,7 +122,7 @@ func (a Answer) TakenAt(at triangle.Position) bool {
 
 // WantOneWinner wants one of the answers to be a hold, and all others to be told
 // that the position is taken. It returns the winner's.
-func WantOneWinner(t *testing.T, answers []Held, at triangle.Position) (winner Held) {
+func WantOneWinner(t *testing.T, answers []Held, at shape.Position) (winner Held) {
 	t.Helper()
 	winners := 0
 	for i, h := range answers {

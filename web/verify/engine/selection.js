@@ -28,21 +28,49 @@ export function below(stream, n) {
   }
 }
 
+// Candidates is a list that gives its i-th element away in log n steps, by a Fenwick tree over
+// what is left: a layer can have half a million positions and as many prizes.
+class Candidates {
+  constructor(list) {
+    this.list = list;
+    this.length = list.length; // that are left
+    this.tree = new Int32Array(list.length + 1);
+    for (let i = 1; i <= list.length; i++) this.tree[i] = i & -i;
+    this.top = 1;
+    while (2 * this.top <= list.length) this.top *= 2;
+  }
+
+  // take removes the i-th of those that are left, counted from 0, and returns it.
+  take(i) {
+    let at = 0;
+    for (let step = this.top; step > 0; step >>= 1) {
+      if (at + step > this.list.length || this.tree[at + step] > i) continue;
+      at += step;
+      i -= this.tree[at];
+    }
+    for (let k = at + 1; k <= this.list.length; k += k & -k) this.tree[k]--;
+    this.length--;
+    return this.list[at];
+  }
+}
+
 // select returns the winners as a proof document has them. The sold list must be in order.
 export function select(prizes, sold, entropy) {
   const wanted = new Set(prizes.map((prize) => prize.layer));
-  const candidates = new Map(); // layer → indexes into the sold list, in column order
+  const found = new Map(); // layer → indexes into the sold list, in column order
   for (let i = 0; i < sold.length; i++) {
     const [layer] = sold.position(i);
     if (!wanted.has(layer)) continue;
-    if (!candidates.has(layer)) candidates.set(layer, []);
-    candidates.get(layer).push(i);
+    if (!found.has(layer)) found.set(layer, []);
+    found.get(layer).push(i);
   }
+  const candidates = new Map();
+  for (const [layer, indexes] of found) candidates.set(layer, new Candidates(indexes));
   const stream = numbers(entropy);
   return prizes.map(({ number: prize, name, layer }) => {
-    const left = candidates.get(layer) ?? [];
-    if (left.length === 0) return { prize, name, layer, awarded: false };
-    const [won] = left.splice(below(stream, left.length), 1);
+    const left = candidates.get(layer);
+    if (!left || left.length === 0) return { prize, name, layer, awarded: false };
+    const won = left.take(below(stream, left.length));
     return { prize, name, layer, column: sold.position(won)[1], purchase_id: uuid(sold.purchaseID(won)) };
   });
 }

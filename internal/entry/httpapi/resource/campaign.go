@@ -3,8 +3,8 @@ package resource
 import (
 	"encoding/hex"
 
-	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
@@ -33,8 +33,8 @@ func Campaign(c lifecycle.Details, forOperator bool) contract.Campaign {
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
 		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason}
 	for i, l := range c.Layers {
-		d := contract.Layer{Layer: l.Layer, Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
-			Positions: contract.Counts{Total: triangle.InLayer(l.Layer), Available: triangle.InLayer(l.Layer)}}
+		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
+			Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}
 		for _, p := range l.Prizes {
 			d.Prizes = append(d.Prizes, contract.PrizeGroup{Name: p.Name, Count: p.Count})
 		}

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/proof"
 )
@@ -23,7 +24,12 @@ func Draw(now proof.State) contract.Draw {
 	if drawn := now.Draw; drawn != nil {
 		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
 		for _, w := range drawn.Winners {
-			d.Winners = append(d.Winners, contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name})
+			winner := contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name}
+			if w.Column != nil {
+				place := now.Shape.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
+				winner.Number, winner.Label = &place.Number, &place.Label
+			}
+			d.Winners = append(d.Winners, winner)
 		}
 	} else if wait := now.Progress.Wait; wait.Reason != "" {
 		d.Waiting = &contract.DrawWait{Reason: wait.Reason, RetryAt: wait.RetryAt}

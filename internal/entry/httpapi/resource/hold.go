@@ -11,7 +11,7 @@ func Hold(h inventory.Hold) contract.Hold {
 		Extensions: h.Extensions, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt,
 		Positions: make([]contract.PurchaseItem, len(h.Positions))}
 	for i, p := range h.Positions {
-		d.Positions[i] = contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Price: int64(p.Price)}
+		d.Positions[i] = itemJSON(p.Place, p.Price)
 		d.Amount += int64(p.Price)
 	}
 	return d

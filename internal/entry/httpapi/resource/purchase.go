@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/payment"
@@ -67,7 +69,7 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		d.Failure = &code
 	}
 	for i, item := range p.Items {
-		d.Items[i] = contract.PurchaseItem{Layer: item.Layer, Column: item.Column, Price: int64(item.Price)}
+		d.Items[i] = itemJSON(item.Place, item.Price)
 	}
 	if c := p.Cancellation; c != nil {
 		d.Cancellation = cancellationJSON(*c, who)
@@ -80,6 +82,11 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		d.Refund = &document
 	}
 	return d
+}
+
+// itemJSON is a position and its price.
+func itemJSON(p shape.Place, price money.Amount) contract.PurchaseItem {
+	return contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
 }
 
 // addPayment adds what is known of a payment by card.

@@ -1,0 +1,166 @@
+// Package shape is what a campaign looks like: layers 1..n, and how many positions each of
+// them has. A triangle is one shape: layer k of it has k positions. A hall has rows, a raffle
+// is one layer.
+//
+// A position is a layer and a column. Its number counts through the campaign, from 1, in the
+// order of layer and column. Its label is what people call it.
+package shape
+
+import (
+	"iter"
+	"slices"
+	"strconv"
+)
+
+// What a campaign can have at most. An installation sets its own, lower limit of positions.
+const (
+	MaxLayers    = 1000
+	MaxPositions = 500_500 // a triangle of 1,000 layers
+	MaxLabel     = 100     // characters of a layer's label
+)
+
+// The base lengths that a triangle can have.
+const (
+	MinBaseLength = 3
+	MaxBaseLength = 1000
+)
+
+// Position is one place; Layer and Column count from 1.
+type Position struct {
+	Layer  int `json:"layer"`
+	Column int `json:"column"`
+}
+
+// Before orders positions by layer, then column: the order of locks, lists and leaves.
+func (p Position) Before(q Position) bool {
+	if p.Layer != q.Layer {
+		return p.Layer < q.Layer
+	}
+	return p.Column < q.Column
+}
+
+// Place is a position with its names.
+type Place struct {
+	Position
+	Number int    `json:"number"`
+	Label  string `json:"label"`
+}
+
+// Layer is what a shape knows of a layer.
+type Layer struct {
+	Positions int    // at least 1
+	Label     string // "Row C"; empty: none
+}
+
+// Shape is the layers of a campaign. It does not change, and goroutines may share it. The
+// zero value has no positions.
+type Shape struct {
+	layers []Layer
+	before []int // positions in the layers before
+	count  int
+}
+
+// New returns the shape with these layers; layers[0] is layer 1.
+func New(layers []Layer) Shape {
+	s := Shape{layers: slices.Clone(layers), before: make([]int, len(layers))}
+	for i, l := range layers {
+		s.before[i] = s.count
+		s.count += l.Positions
+	}
+	return s
+}
+
+// Triangle returns the triangle of a base length, without labels.
+func Triangle(baseLength int) Shape {
+	layers := make([]Layer, baseLength)
+	for i := range layers {
+		layers[i].Positions = i + 1
+	}
+	return New(layers)
+}
+
+// TriangleCount returns the number of positions of a triangle: L(L+1)/2.
+func TriangleCount(baseLength int) int { return baseLength * (baseLength + 1) / 2 }
+
+// Layers returns how many layers there are.
+func (s Shape) Layers() int { return len(s.layers) }
+
+// Count returns how many positions there are.
+func (s Shape) Count() int { return s.count }
+
+// InLayer returns how many positions a layer has; none of a layer that does not exist.
+func (s Shape) InLayer(layer int) int {
+	if layer < 1 || layer > len(s.layers) {
+		return 0
+	}
+	return s.layers[layer-1].Positions
+}
+
+// First returns the number of the first position of a layer that exists.
+func (s Shape) First(layer int) int { return s.before[layer-1] + 1 }
+
+// BaseLength returns the base length of a triangle, and 0 for every other shape. Fewer
+// layers than MinBaseLength are no triangle.
+func (s Shape) BaseLength() int {
+	if len(s.layers) < MinBaseLength {
+		return 0
+	}
+	for i, l := range s.layers {
+		if l.Positions != i+1 {
+			return 0
+		}
+	}
+	return len(s.layers)
+}
+
+// Has tells whether there is such a position.
+func (s Shape) Has(p Position) bool { return p.Column >= 1 && p.Column <= s.InLayer(p.Layer) }
+
+// Number returns the number of a position that the shape has.
+func (s Shape) Number(p Position) int { return s.before[p.Layer-1] + p.Column }
+
+// At returns the position with a number; false: there is none.
+func (s Shape) At(number int) (Position, bool) {
+	if number < 1 || number > s.count {
+		return Position{}, false
+	}
+	layer, _ := slices.BinarySearch(s.before, number) // the first layer that begins behind it
+	return Position{Layer: layer, Column: number - s.before[layer-1]}, true
+}
+
+// Label returns what people call a position that the shape has: the label of its layer and
+// its column ("Row C 5"), or its number when the layer has no label.
+func (s Shape) Label(p Position) string {
+	if label := s.layers[p.Layer-1].Label; label != "" {
+		return label + " " + strconv.Itoa(p.Column)
+	}
+	return strconv.Itoa(s.Number(p))
+}
+
+// Place returns a position that the shape has, with its names.
+func (s Shape) Place(p Position) Place {
+	return Place{Position: p, Number: s.Number(p), Label: s.Label(p)}
+}
+
+// OfTriangle returns a position of a triangle without labels, with its names.
+func OfTriangle(p Position) Place {
+	number := TriangleCount(p.Layer-1) + p.Column
+	return Place{Position: p, Number: number, Label: strconv.Itoa(number)}
+}
+
+// All yields every position by layer, then column.
+func (s Shape) All() iter.Seq[Position] { return s.From(1) }
+
+// From yields the positions from a number on.
+func (s Shape) From(number int) iter.Seq[Position] {
+	return func(yield func(Position) bool) {
+		at, ok := s.At(number)
+		for ; ok && at.Layer <= len(s.layers); at = (Position{Layer: at.Layer + 1, Column: 1}) {
+			for ; at.Column <= s.layers[at.Layer-1].Positions; at.Column++ {
+				if !yield(at) {
+					return
+				}
+			}
+		}
+	}
+}
