@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/triangle"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -195,7 +195,7 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 	s := fleet.Start(t, fleet.Trusting)
 	id, elsewhere := s.Campaign(4), s.Campaign(4)
 	hold := func(campaign uuid.UUID, user string, layer int) uuid.UUID {
-		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []triangle.Position{fixture.At(layer, 1)}}).ID
+		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []shape.Position{fixture.At(layer, 1)}}).ID
 	}
 	used, released := hold(id, "mina", 1), hold(id, "mina", 2)
 	over, active, otto, other := hold(id, "mina", 3), hold(id, "mina", 4), s.MustHold(fleet.HoldOrder{Campaign: id, User: "otto", Quantity: 1}).ID, hold(elsewhere, "mina", 1)
