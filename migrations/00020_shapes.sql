@@ -49,9 +49,9 @@ ALTER TABLE held_times ALTER COLUMN col TYPE integer;
 -- The number of a position, 1 … n over its campaign, from its layer's first_number.
 CREATE FUNCTION position_number(first_number integer, layer integer, col integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(first_number, layer * (layer - 1) / 2 + 1) + col - 1;
--- What people call it, from its layer's label.
+-- What people call it, from its layer's label. Both are simple enough to be put into the query.
 CREATE FUNCTION position_label(label text, first_number integer, layer integer, col integer) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(label || ' ' || col, position_number(first_number, layer, col)::text);
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(label || ' ' || col::text, position_number(first_number, layer, col)::text);
 
 -- +goose Down
 -- The release before knows triangles only.

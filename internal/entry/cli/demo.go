@@ -47,12 +47,20 @@ what Triprize promises. The proof of the draw is saved to a file and verified as
 anybody can (triprize verify). The exit status is 0 only if every promise was kept.`,
 		Args: cobra.NoArgs,
 	}
+	form := c.Flags().String("shape", "triangle", "triangle, hall (ten rows of twelve seats) or raffle (10,000 tickets)")
 	base := c.Flags().Int("base-length", 20, "layers of the triangle: 20 are 210 positions")
-	buyers := c.Flags().Int("buyers", 500, "concurrent buyers, each of whom wants one position")
+	buyers := c.Flags().Int("buyers", 500, "concurrent buyers; each wants one position, or in the raffle a book of tickets")
 	asJSON := c.Flags().Bool("json", false, "print the report as one JSON document")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *base < 3 || *base > 50 {
 			return errors.New("--base-length must be 3 to 50")
+		}
+		offered, err := demoOffer(*form, *base)
+		if err != nil {
+			return err
+		}
+		if cmd.Flags().Changed("base-length") && *form != "triangle" {
+			return errors.New("--base-length is for the triangle")
 		}
 		if *buyers < 1 || *buyers > 10_000 {
 			return errors.New("--buyers must be 1 to 10000")
@@ -63,7 +71,7 @@ anybody can (triprize verify). The exit status is 0 only if every promise was ke
 		}
 		out := cmd.ErrOrStderr()
 		say(out, "starting private servers and the fleet …")
-		d := newDemo(*base, *buyers, out)
+		d := newDemo(offered, *buyers, out)
 		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, false, out)
 		if err == nil {
 			err = d.run(cmd.Context())

@@ -8,7 +8,7 @@ import (
 	"triprize/internal/domain/shape"
 )
 
-// print shows the outcome to a person: the triangle, the winners, the figures.
+// print shows the outcome to a person: the board, the winners, the figures.
 func (d *demo) print(w io.Writer) {
 	r := d.report
 	won := make(map[shape.Position]bool)
@@ -18,20 +18,22 @@ func (d *demo) print(w io.Writer) {
 		}
 	}
 	say(w, "")
-	for layer := 1; layer <= d.base; layer++ {
-		fmt.Fprint(w, strings.Repeat(" ", d.base-layer+2))
-		for column := 1; column <= layer; column++ {
-			fmt.Fprint(w, d.glyph(shape.Position{Layer: layer, Column: column}, won), " ")
-		}
-		fmt.Fprintln(w)
+	if d.form.Count() <= mostShown {
+		d.printBoard(w, won)
 	}
-	say(w, "\n  ★ won   ● sold   · free\n")
-	for _, x := range r.Winners {
+	winners := r.Winners
+	if len(winners) > mostWinners {
+		winners = winners[:mostWinners]
+	}
+	for _, x := range winners {
 		if x.Column == nil {
 			say(w, "  prize %2d  %-24s  not awarded", x.Prize, x.Name)
 		} else {
 			say(w, "  prize %2d  %-24s  position %d/%d  purchase %s", x.Prize, x.Name, x.Layer, *x.Column, x.PurchaseID)
 		}
+	}
+	if more := len(r.Winners) - len(winners); more > 0 {
+		say(w, "  … and %d more", more)
 	}
 	say(w, "\n  %d buyers for %d positions: %d succeeded, %d refused, drawn %d time(s)", r.Buyers, r.Positions, r.Succeeded, r.Rejected, r.Draws)
 	say(w, "  %d ms, %.0f purchases/s, latency p50 %.0f ms, p95 %.0f ms, p99 %.0f ms", r.DurationMS, r.PurchasesPerSecond, r.LatencyMS.P50, r.LatencyMS.P95, r.LatencyMS.P99)
@@ -41,6 +43,28 @@ func (d *demo) print(w io.Writer) {
 	if r.OK {
 		say(w, "  every promise held")
 	}
+}
+
+// What is shown of large campaigns.
+const (
+	mostShown   = 1275 // positions of a board
+	mostWinners = 50
+)
+
+// printBoard shows a triangle as a triangle, and any other shape as rows.
+func (d *demo) printBoard(w io.Writer, won map[shape.Position]bool) {
+	for layer := 1; layer <= d.form.Layers(); layer++ {
+		if base := d.form.BaseLength(); base != 0 {
+			fmt.Fprint(w, strings.Repeat(" ", base-layer+2))
+		} else {
+			fmt.Fprintf(w, "  %-8s", d.draft.Layers[layer-1].Label)
+		}
+		for column := 1; column <= d.form.InLayer(layer); column++ {
+			fmt.Fprint(w, d.glyph(shape.Position{Layer: layer, Column: column}, won), " ")
+		}
+		fmt.Fprintln(w)
+	}
+	say(w, "\n  ★ won   ● sold   · free\n")
 }
 
 func (d *demo) glyph(p shape.Position, won map[shape.Position]bool) string {

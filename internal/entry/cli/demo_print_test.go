@@ -19,7 +19,7 @@ func TestTheTriangleShowsWhatIsFreeSoldAndWon(t *testing.T) {
 	t.Parallel()
 	one, two := 1, 2
 	purchase := uuid.MustParse("0193b0a8-0000-7000-8000-000000000001")
-	d := &demo{base: 3, owners: map[shape.Position]bool{
+	d := &demo{offer: offer{form: shape.Triangle(3), each: 1}, owners: map[shape.Position]bool{
 		{Layer: 1, Column: 1}: true, {Layer: 2, Column: 1}: true, {Layer: 2, Column: 2}: false, {Layer: 3, Column: 2}: true,
 	}}
 	d.report = demoReport{Positions: 6, Buyers: 9, Succeeded: 3, Rejected: 2, Draws: 1, DurationMS: 1234, PurchasesPerSecond: 56.7,
@@ -52,6 +52,33 @@ func TestTheTriangleShowsWhatIsFreeSoldAndWon(t *testing.T) {
 	out.Reset()
 	if d.print(&out); strings.Contains(out.String(), "held") {
 		t.Error("broken promises are called kept")
+	}
+}
+
+func TestTheDemosOfferWhatTheySay(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct{ positions, base, prizes int }{"triangle": {210, 20, 20}, "hall": {120, 0, 6}, "raffle": {10_000, 0, 100}} {
+		o, err := demoOffer(name, 20)
+		if err != nil || o.form.Count() != want.positions || o.form.BaseLength() != want.base || o.prizes != want.prizes || want.positions%o.each != 0 {
+			t.Errorf("%s: %+v, %v", name, o, err)
+		}
+	}
+	if _, err := demoOffer("pyramid", 20); err == nil || !strings.Contains(err.Error(), "triangle, hall or raffle") {
+		t.Errorf("a shape that nobody knows: %v", err)
+	}
+}
+
+func TestAHallIsShownInRows(t *testing.T) {
+	t.Parallel()
+	o, err := demoOffer("hall", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &demo{offer: o, owners: map[shape.Position]bool{{Layer: 2, Column: 12}: true}}
+	var out bytes.Buffer
+	d.printBoard(&out, map[shape.Position]bool{{Layer: 1, Column: 1}: true})
+	if !strings.HasPrefix(out.String(), "  Row A   ★ · · · · · · · · · · · \n  Row B   · · · · · · · · · · · ● \n") {
+		t.Errorf("got\n%s", out.String())
 	}
 }
 
@@ -94,7 +121,7 @@ func TestADemoCountsAnswersAndNamesBrokenPromises(t *testing.T) {
 		"another reason":    {[]purchaseAnswer{sold, sold, other}, []string{"0 buyers were told sold-out, 1 should have been: map[campaign-not-on-sale:1]"}},
 		"a missing outcome": {[]purchaseAnswer{sold, sold, silent}, []string{"a buyer got no final answer: no answer came", "0 buyers were told sold-out"}},
 	} {
-		d := &demo{buyers: 3, report: demoReport{Positions: 2, DurationMS: 500}}
+		d := &demo{offer: offer{each: 1}, buyers: 3, report: demoReport{Positions: 2, DurationMS: 500}}
 		d.count(c.answers)
 		if len(d.wrong) != len(c.wrong) {
 			t.Errorf("%s: %v", name, d.wrong)

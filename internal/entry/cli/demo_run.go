@@ -21,8 +21,8 @@ import (
 type demo struct {
 	*environment
 	progress io.Writer
-	base     int
-	buyers   int
+	offer
+	buyers int
 
 	sender *http.Client // with a connection for every buyer
 	app    *client.Client
@@ -49,10 +49,13 @@ func (d *demo) expect(kept bool, format string, args ...any) {
 	}
 }
 
-func newDemo(base, buyers int, progress io.Writer) *demo {
-	return &demo{progress: progress, base: base, buyers: buyers,
-		report: demoReport{Positions: shape.TriangleCount(base), Buyers: buyers, Winners: []draw.Winner{}}}
+func newDemo(o offer, buyers int, progress io.Writer) *demo {
+	return &demo{progress: progress, offer: o, buyers: buyers,
+		report: demoReport{Positions: o.form.Count(), Buyers: buyers, Winners: []draw.Winner{}}}
 }
+
+// wanted is how many positions the buyers want together.
+func (d *demo) wanted() int { return d.buyers * d.each }
 
 // run fails when the demo could not be finished. Broken promises are recorded and
 // are no error.
@@ -67,7 +70,7 @@ func (d *demo) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if d.buyers >= d.report.Positions {
+	if d.wanted() >= d.report.Positions {
 		say(d.progress, "sold out; waiting for the draw …")
 		if err := d.awaitDraw(ctx); err != nil {
 			return err
@@ -88,11 +91,7 @@ func (d *demo) open(ctx context.Context) error {
 	if d.app, err = client.New(d.url(), d.keys.App, client.WithHTTPClient(d.sender)); err != nil {
 		return err
 	}
-	layers := make([]client.LayerDraft, d.base)
-	for i := range layers {
-		layers[i] = client.LayerDraft{Layer: i + 1, Price: int64(100 * (d.base - i)), Prizes: []client.PrizeGroup{{Name: fmt.Sprintf("Prize of layer %d", i+1), Count: 1}}}
-	}
-	made, err := operator.CreateCampaign(ctx, client.CampaignDraft{Name: "Demo", BaseLength: d.base, Currency: "JPY", Layers: layers})
+	made, err := operator.CreateCampaign(ctx, d.draft)
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (d *demo) open(ctx context.Context) error {
 	return err
 }
 
-// sell lets all buyers request one position each at the same moment, and waits for
+// sell lets all buyers request what each wants at the same moment, and waits for
 // the outcomes.
 func (d *demo) sell(ctx context.Context) []purchaseAnswer {
 	answers := make([]purchaseAnswer, d.buyers)
@@ -122,7 +121,7 @@ func (d *demo) sell(ctx context.Context) []purchaseAnswer {
 
 func (d *demo) buy(ctx context.Context, user string) (answer purchaseAnswer) {
 	start := time.Now()
-	answer.job, answer.err = d.app.Buy(ctx, d.report.CampaignID, client.PurchaseRequest{UserID: user, Selection: client.Selection{Quantity: 1},
+	answer.job, answer.err = d.app.Buy(ctx, d.report.CampaignID, client.PurchaseRequest{UserID: user, Selection: client.Selection{Quantity: d.each},
 		Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal, Reference: "demo-" + user}})
 	answer.took = time.Since(start)
 	return answer
@@ -150,7 +149,7 @@ func (d *demo) count(answers []purchaseAnswer) {
 	slices.Sort(took)
 	d.report.LatencyMS = latency{percentile(took, 50), percentile(took, 95), percentile(took, 99)}
 	d.report.PurchasesPerSecond = float64(d.report.Succeeded) / max(time.Duration(d.report.DurationMS)*time.Millisecond, time.Millisecond).Seconds()
-	want := min(d.report.Positions, d.buyers)
+	want := min(d.report.Positions/d.each, d.buyers)
 	d.expect(d.report.Succeeded == want, "%d purchases succeeded, %d should have", d.report.Succeeded, want)
 	d.expect(refusals[client.CodeSoldOut] == d.buyers-want, "%d buyers were told sold-out, %d should have been: %v", refusals[client.CodeSoldOut], d.buyers-want, refusals)
 }
@@ -209,14 +208,14 @@ func (d *demo) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want := min(d.report.Positions, d.buyers)
+	want := min(d.report.Positions, d.wanted())
 	d.expect(d.report.Sold == want, "%d positions are sold, %d should be", d.report.Sold, want)
 	draws := 0
 	if want == d.report.Positions {
 		draws = 1
 	}
 	d.expect(d.report.Draws == draws, "the campaign was drawn %d times", d.report.Draws)
-	d.expect(len(d.report.Winners) == draws*d.base, "there are %d winners for %d prizes", len(d.report.Winners), d.base)
+	d.expect(len(d.report.Winners) == draws*d.prizes, "there are %d winners for %d prizes", len(d.report.Winners), d.prizes)
 	return d.loadBoard(ctx)
 }
 

@@ -116,7 +116,7 @@ func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
 	id := s.Campaign(6)
 	path := "/v1/campaigns/" + id.String() + "/positions"
-	const read = "FROM positions WHERE campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY layer, col"
+	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
 	whole := readBoard(s, 1, s.App, id, "")
 	before, begun := tapped.Count(read), time.Now()
 	fleet.Together(50, func(i int) {

@@ -143,7 +143,7 @@ func TestBadCampaignsAreRefusedWithEveryFieldAtFault(t *testing.T) {
 		"nothing right": {func(b map[string]any) {
 			b["name"], b["base_length"], b["currency"], b["purchase_limit"] = "", 2, "yen", 0
 		}, []string{"/name", "/base_length", "/currency", "/purchase_limit"}},
-		"too large":       {func(b map[string]any) { b["base_length"] = 51 }, []string{"/base_length"}},
+		"too large":       {func(b map[string]any) { b["base_length"] = 141 }, []string{"/base_length"}},
 		"a layer missing": {func(b map[string]any) { b["layers"] = b["layers"].([]map[string]any)[:2] }, []string{"/layers"}},
 		"a layer twice":   {func(b map[string]any) { b["layers"].([]map[string]any)[2]["layer"] = 2 }, []string{"/layers/2/layer"}},
 		"too cheap":       {func(b map[string]any) { b["layers"].([]map[string]any)[0]["price"] = 99 }, []string{"/layers/0/price"}},

@@ -91,7 +91,7 @@ func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
 			t.Errorf("after %d events a viewer has %v", one.events, one.board.states)
 		}
 	}
-	if n := tapped.Count("FROM positions WHERE campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY layer, col"); n < 1 || n > most+5 {
+	if n := tapped.Count("WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"); n < 1 || n > most+5 {
 		t.Errorf("%d reads of the board for %d viewers with at most %d events", n, len(viewers), most)
 	}
 }

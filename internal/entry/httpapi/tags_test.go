@@ -80,7 +80,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{})
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
 	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
-	const read = "FROM positions WHERE campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY layer, col"
+	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
 	id := s.Campaign(20)
 	path := "/v1/campaigns/" + id.String() + "/positions"
 	var crowd sync.WaitGroup

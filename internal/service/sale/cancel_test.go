@@ -62,7 +62,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	bought := fixture.Buy(t, db, id, "a", 2, 2)
 	before := time.Now().Add(-time.Minute)
 	j := cancel(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "user:jwt:x/a", Reason: "changed my mind"}))
-	want := fmt.Sprintf(`{"purchase_id":"%s","state":"cancelled","positions":[{"layer":2,"column":1,"price":200},{"layer":2,"column":2,"price":200}],"amount":400,"currency":"JPY"}`, bought)
+	want := fmt.Sprintf(`{"purchase_id":"%s","state":"cancelled","positions":[{"layer":2,"column":1,"number":2,"label":"2","price":200},{"layer":2,"column":2,"number":3,"label":"3","price":200}],"amount":400,"currency":"JPY"}`, bought)
 	if j.State != job.Succeeded || string(j.Result) != want {
 		t.Errorf("the job: %s %s", j.State, j.Result)
 	}

@@ -52,8 +52,8 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	db, clock := fixture.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, aLongSale)), fixture.Holds(t, db, nil, nil)
 	fixture.Wallet(t, db, "w", 10_000)
+	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(5, 5))) // before others get it by chance
 	fixture.Sell(t, db, id, 3)
-	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(5, 5)))
 	clock.MoveOn(aLongSale)
 	if _, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "h", 0, 1)); fault.CodeOf(err) != fault.SaleNotOpen {
 		t.Errorf("a hold: %v", err)

@@ -1,0 +1,48 @@
+package audit_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/store/campaign"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
+	t.Parallel()
+	const (
+		together = "as many positions as its layers together"
+		asRules  = "in the columns 1 to their number, as the rules say"
+	)
+	db := fixture.DB(t)
+	d := fixture.Draft(3)
+	d.BaseLength, d.Layers = 0, []campaign.Layer{{Layer: 1, Positions: 4, Price: 100}, {Layer: 2, Positions: 2, Price: 200}}
+	id := fixture.Campaign(t, db, d)
+	fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.Sound(t, db)
+	for _, c := range []struct{ sql, invariant string }{
+		{`UPDATE layers SET first_number = 6 WHERE campaign_id = $1 AND layer = 2`, together},
+		{`UPDATE layers SET positions = 5 WHERE campaign_id = $1 AND layer = 1`, together},
+		{`UPDATE layers SET positions = 5, first_number = 1 WHERE campaign_id = $1 AND layer = 1`, asRules},
+		{`UPDATE positions SET col = 5 WHERE campaign_id = $1 AND layer = 1 AND col = 4`, asRules},
+		{`UPDATE positions SET layer = 2, col = 3 WHERE campaign_id = $1 AND layer = 1 AND col = 4`, asRules},
+		{`DELETE FROM positions WHERE campaign_id = $1 AND layer = 2`, asRules},
+	} {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), c.sql, id); err != nil {
+			t.Fatal(err)
+		}
+		violations, err := audit.Check(t.Context(), tx, 5)
+		if err != nil || !slices.ContainsFunc(violations, func(v audit.Violation) bool { return strings.Contains(v.Invariant, c.invariant) }) {
+			t.Errorf("%s: %+v, %v", c.sql, violations, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
