@@ -20,7 +20,7 @@ import (
 func TestAPageSellsWithTheTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Trusting)
-	campaign := s.Campaign(2)
+	campaign := s.Campaign(3)
 	wallet := s.Wallet("mina", 100_000)
 	bundle := filepath.Join(t.TempDir(), "client.js")
 	if out, err := exec.CommandContext(t.Context(), "../tools/npm/node_modules/.bin/esbuild", "../clients/typescript/src/index.ts",
@@ -64,7 +64,7 @@ func TestAPageSellsWithTheTypeScriptClient(t *testing.T) {
 		const tag = await client.getIfChanged("/v1/campaigns/{campaign}/draw/proof", undefined, at).catch((e) => e);
 		let ended = "";
 		const followed = (async () => { for await (const event of client.followCampaign(campaign)) ended = event.state; })();
-		const rest = purchased(await client.buy(campaign, order(2)));
+		const rest = purchased(await client.buy(campaign, order(5)));
 		await followed;
 		const again = await client.getIfChanged("/v1/campaigns/{campaign}", (await client.getIfChanged("/v1/campaigns/{campaign}", undefined, at)).etag, at);
 		return { amount: first.amount + rest.amount, states, code: tag instanceof TriprizeError ? tag.code : "", ended, same: again === undefined };
