@@ -67,6 +67,31 @@ const (
 	HoldStateUsed     HoldState = "used"
 )
 
+// Defines values for JobKind.
+const (
+	JobKindAuthorizationCapture JobKind = "authorization-capture"
+	JobKindAuthorizationCreate  JobKind = "authorization-create"
+	JobKindAuthorizationVoid    JobKind = "authorization-void"
+	JobKindCampaignCancellation JobKind = "campaign-cancellation"
+	JobKindCampaignCreate       JobKind = "campaign-create"
+	JobKindCampaignPause        JobKind = "campaign-pause"
+	JobKindCampaignPublish      JobKind = "campaign-publish"
+	JobKindCampaignResume       JobKind = "campaign-resume"
+	JobKindCancellation         JobKind = "cancellation"
+	JobKindDraw                 JobKind = "draw"
+	JobKindHoldCreate           JobKind = "hold-create"
+	JobKindHoldExtend           JobKind = "hold-extend"
+	JobKindPaymentRetry         JobKind = "payment-retry"
+	JobKindPaymentSettle        JobKind = "payment-settle"
+	JobKindPurchase             JobKind = "purchase"
+	JobKindRefundRetry          JobKind = "refund-retry"
+	JobKindRefundSettle         JobKind = "refund-settle"
+	JobKindTransferCreate       JobKind = "transfer-create"
+	JobKindWalletCredit         JobKind = "wallet-credit"
+	JobKindWalletDebit          JobKind = "wallet-debit"
+	JobKindWalletOpen           JobKind = "wallet-open"
+)
+
 // Defines values for JobState.
 const (
 	JobStateAwaitingAction JobState = "awaiting_action"
@@ -80,18 +105,18 @@ const (
 	NextActionTypeRedirect NextActionType = "redirect"
 )
 
-// Defines values for PaymentMethod.
-const (
-	PaymentMethodCard     PaymentMethod = "card"
-	PaymentMethodExternal PaymentMethod = "external"
-	PaymentMethodWallet   PaymentMethod = "wallet"
-)
-
 // Defines values for PaymentDraftMethod.
 const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
+)
+
+// Defines values for PaymentMethod.
+const (
+	PaymentMethodCard     PaymentMethod = "card"
+	PaymentMethodExternal PaymentMethod = "external"
+	PaymentMethodWallet   PaymentMethod = "wallet"
 )
 
 // Defines values for PaymentOutcome.
@@ -224,6 +249,16 @@ const (
 	WalletEventKindRefund    WalletEventKind = "refund"
 	WalletEventKindTransfer  WalletEventKind = "transfer"
 	WalletEventKindVoid      WalletEventKind = "void"
+)
+
+// Defines values for WithJob.
+const (
+	WithJobPurchase WithJob = "purchase"
+)
+
+// Defines values for WithPurchase.
+const (
+	WithPurchaseCampaign WithPurchase = "campaign"
 )
 
 // Amount In minor units of the currency (cents; yen).
@@ -715,13 +750,18 @@ type Hold struct {
 	EndedAt time.Time `json:"ended_at"`
 }
 
-// HoldState active until it is used, released or its time is over.
-type HoldState string
-
 // HoldExtension How long to hold from now.
 type HoldExtension struct {
 	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
 	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty,omitzero"`
+}
+
+// HoldList defines model for HoldList.
+type HoldList struct {
+	Holds []Hold `json:"holds"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
 }
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
@@ -742,6 +782,9 @@ type HoldRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
+// HoldState active until it is used, released or its time is over.
+type HoldState string
+
 // ID A UUID.
 type ID = uuid.UUID
 
@@ -751,12 +794,17 @@ type Job struct {
 	ID ID `json:"id"`
 
 	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
-	Kind       string    `json:"kind"`
+	Kind string `json:"kind"`
+
+	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState  `json:"state"`
 	CampaignID uuid.UUID `json:"campaign_id"`
 
 	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
 	PurchaseID uuid.UUID `json:"purchase_id"`
+
+	// UserID For which user it was asked for; left out if for none.
+	UserID string `json:"user_id,omitempty,omitzero"`
 
 	// AcceptedAt RFC 3339.
 	AcceptedAt Time      `json:"accepted_at"`
@@ -766,6 +814,9 @@ type Job struct {
 	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
 	NextAction *NextAction `json:"next_action"`
 	Problem    *Problem    `json:"problem"`
+
+	// Purchase Only with `include=purchase`, and only when there is one.
+	Purchase *Purchase `json:"purchase,omitempty,omitzero"`
 
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
@@ -780,7 +831,18 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobState defines model for Job.State.
+// JobKind A noun is work for workers; a noun and a verb is a command, which was answered at once.
+type JobKind string
+
+// JobList defines model for JobList.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
+}
+
+// JobState queued → awaiting_action → succeeded or failed, which are final.
 type JobState string
 
 // Layer defines model for Layer.
@@ -837,8 +899,12 @@ type NextAction struct {
 // NextActionType `redirect`: send the buyer's browser to `url`.
 type NextActionType string
 
+// NextCursor Where the next page begins; null on the last one.
+type NextCursor = string
+
 // Payment defines model for Payment.
 type Payment struct {
+	// Method How a purchase is paid.
 	Method PaymentMethod `json:"method"`
 
 	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
@@ -853,9 +919,6 @@ type Payment struct {
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
 }
-
-// PaymentMethod defines model for Payment.Method.
-type PaymentMethod string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
@@ -875,8 +938,14 @@ type PaymentDraft struct {
 // PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
 
+// PaymentMethod How a purchase is paid.
+type PaymentMethod string
+
 // PaymentOutcome What an operator has found at the provider.
 type PaymentOutcome string
+
+// PaymentReference 1 to 255 characters, no control characters.
+type PaymentReference = string
 
 // PaymentSettled defines model for PaymentSettled.
 type PaymentSettled struct {
@@ -1097,6 +1166,9 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
+	// Campaign Only with `include=campaign`.
+	Campaign *CampaignSummary `json:"campaign,omitempty,omitzero"`
+
 	// Cancellation When it was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
@@ -1124,9 +1196,6 @@ type Purchase struct {
 	Timeline []TimelineEntry `json:"timeline"`
 }
 
-// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
-type PurchaseState string
-
 // PurchaseItem defines model for PurchaseItem.
 type PurchaseItem struct {
 	Layer  int `json:"layer"`
@@ -1134,6 +1203,14 @@ type PurchaseItem struct {
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
+}
+
+// PurchaseList defines model for PurchaseList.
+type PurchaseList struct {
+	Purchases []Purchase `json:"purchases"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
 }
 
 // PurchasePage defines model for PurchasePage.
@@ -1166,6 +1243,9 @@ type PurchaseRequest struct {
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
 }
+
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+type PurchaseState string
 
 // Reference Your own reference; a client can use each only once.
 type Reference = string
@@ -1501,6 +1581,9 @@ type WalletEventPage struct {
 // WalletList defines model for WalletList.
 type WalletList struct {
 	Wallets []Wallet `json:"wallets"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
 }
 
 // Winner defines model for Winner.
@@ -1513,7 +1596,16 @@ type Winner struct {
 	// Column Null when the layer had no candidate left.
 	Column     int       `json:"column"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
+
+	// UserID Who has won it: for apps and operators, and for the user itself.
+	UserID string `json:"user_id,omitempty,omitzero"`
 }
+
+// WithJob What is shown with a job.
+type WithJob string
+
+// WithPurchase What is shown with a purchase.
+type WithPurchase string
 
 // Witness A timestamp of the freeze record (RFC 3161).
 type Witness struct {
@@ -1546,6 +1638,12 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
+// IncludeCampaign What is shown with a purchase.
+type IncludeCampaign = WithPurchase
+
+// IncludePurchase What is shown with a job.
+type IncludePurchase = WithJob
+
 // JobID A UUID.
 type JobID = ID
 
@@ -1557,6 +1655,12 @@ type LayerNumber = int
 
 // Limit defines model for Limit.
 type Limit = int
+
+// ListCursor defines model for ListCursor.
+type ListCursor = string
+
+// OfUser The app's own id of a user: 1 to 128 characters, no control characters.
+type OfUser = UserID
 
 // Prefer defines model for Prefer.
 type Prefer = string
@@ -1594,11 +1698,46 @@ type ListPositionsParams struct {
 	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
 }
 
+// ListCampaignPurchasesParams is the query of ListCampaignPurchases.
+type ListCampaignPurchasesParams struct {
+	State     PurchaseState    // Only purchases in this state.
+	UserID    OfUser           // Only those of this user.
+	Reference PaymentReference // Only purchases with this `payment.reference`.
+	Method    PaymentMethod    // Only purchases that are paid so.
+	Cursor    ListCursor       // The `next_cursor` of an earlier page of the same list.
+	Limit     Limit            // The most elements of a page.
+}
+
 // ListRefundsParams is the query of ListRefunds.
 type ListRefundsParams struct {
 	State  RefundState // Only refunds in this state.
 	Cursor Cursor      // The `next_cursor` of an earlier page.
 	Limit  Limit       // The most elements of a page.
+}
+
+// ListHoldsParams is the query of ListHolds.
+type ListHoldsParams struct {
+	CampaignID ID         // Of this campaign.
+	State      HoldState  // Only holds that are so now.
+	Cursor     ListCursor // The `next_cursor` of an earlier page of the same list.
+	Limit      Limit      // The most elements of a page.
+}
+
+// ListJobsParams is the query of ListJobs.
+type ListJobsParams struct {
+	State      JobState        // Only jobs in this state.
+	Kind       JobKind         // Only jobs of this kind.
+	CampaignID ID              // Only jobs about this campaign.
+	UserID     OfUser          // Only those of this user.
+	Code       string          // Only jobs that have failed with this code of a problem.
+	Include    IncludePurchase // `purchase`: each job has its purchase, if there is one, as you may see it.
+	Cursor     ListCursor      // The `next_cursor` of an earlier page of the same list.
+	Limit      Limit           // The most elements of a page.
+}
+
+// GetJobParams is the query of GetJob.
+type GetJobParams struct {
+	Include IncludePurchase // `purchase`: each job has its purchase, if there is one, as you may see it.
 }
 
 // ListPaymentsParams is the query of ListPayments.
@@ -1608,6 +1747,19 @@ type ListPaymentsParams struct {
 	Limit      Limit      // The most elements of a page.
 }
 
+// FindPurchasesParams is the query of FindPurchases.
+type FindPurchasesParams struct {
+	Reference PaymentReference // The `payment.reference`.
+	Include   IncludeCampaign  // `campaign`: each purchase has its campaign.
+	Cursor    ListCursor       // The `next_cursor` of an earlier page of the same list.
+	Limit     Limit            // The most elements of a page.
+}
+
+// GetPurchaseParams is the query of GetPurchase.
+type GetPurchaseParams struct {
+	Include IncludeCampaign // `campaign`: each purchase has its campaign.
+}
+
 // ListWaitingRefundsParams is the query of ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
 	WaitingFor RefundWaitingFor // What they wait for.
@@ -1615,16 +1767,26 @@ type ListWaitingRefundsParams struct {
 	Limit      Limit            // The most elements of a page.
 }
 
+// ListUserHoldsParams is the query of ListUserHolds.
+type ListUserHoldsParams struct {
+	State  HoldState  // Only holds that are so now.
+	Cursor ListCursor // The `next_cursor` of an earlier page of the same list.
+	Limit  Limit      // The most elements of a page.
+}
+
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
-	Cursor Cursor // The `next_cursor` of an earlier page.
-	Limit  Limit  // The most elements of a page.
+	Include IncludeCampaign // `campaign`: each purchase has its campaign.
+	Cursor  Cursor          // The `next_cursor` of an earlier page.
+	Limit   Limit           // The most elements of a page.
 }
 
 // ListWalletsParams is the query of ListWallets.
 type ListWalletsParams struct {
 	OwnerID  UserID   // Whose wallets.
 	Currency Currency // Only the one in this currency.
+	Cursor   Currency // The `next_cursor` of an earlier page.
+	Limit    Limit    // The most elements of a page.
 }
 
 // ListWalletEventsParams is the query of ListWalletEvents.
@@ -1864,6 +2026,24 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 	return send[Campaign](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/publish", campaign)}, options)
 }
 
+// ListCampaignPurchases is GET /v1/campaigns/{campaign}/purchases: list the purchases of a campaign, newest first.
+//
+// All of them, or those of a state, user, reference and payment method. With `Accept: text/csv` all pages at once, streamed: one
+// line for each purchase, as RFC 4180 says, with a header line. An answer that breaks off is cut on its connection, and is no
+// whole list. One server sends a few of them at a time only.
+//
+// For operator, app.
+func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams, options ...CallOption) (PurchaseList, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "user_id", params.UserID)
+	put(query, "reference", params.Reference)
+	put(query, "method", params.Method)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/purchases", campaign), query: query}, options)
+}
+
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
 // Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
@@ -1910,6 +2090,20 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 	return send[Campaign](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/resume", campaign)}, options)
 }
 
+// ListHolds is GET /v1/holds: list the holds of a campaign, newest first.
+//
+// As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for as long as the operator keeps it (`retention.holds`).
+//
+// For app, user, operator.
+func (c *Client) ListHolds(ctx context.Context, params ListHoldsParams, options ...CallOption) (HoldList, error) {
+	query := make(url.Values)
+	put(query, "campaign_id", params.CampaignID)
+	put(query, "state", params.State)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[HoldList](ctx, c, request{method: http.MethodGet, path: "/v1/holds", query: query}, options)
+}
+
 // ReleaseHold is DELETE /v1/holds/{hold}: release a hold.
 //
 // Releases all its positions. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
@@ -1938,13 +2132,34 @@ func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension
 	return send[Hold](ctx, c, request{method: http.MethodPost, path: path("/v1/holds/%s/extend", hold), body: body}, options)
 }
 
+// ListJobs is GET /v1/jobs: find jobs, newest first.
+//
+// Those of your client; operators find those of all. Commands leave jobs, too: their `kind` is a noun and a verb. A job is here as long as
+// its idempotency key is kept.
+//
+// For app, user, operator.
+func (c *Client) ListJobs(ctx context.Context, params ListJobsParams, options ...CallOption) (JobList, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "kind", params.Kind)
+	put(query, "campaign_id", params.CampaignID)
+	put(query, "user_id", params.UserID)
+	put(query, "code", params.Code)
+	put(query, "include", params.Include)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[JobList](ctx, c, request{method: http.MethodGet, path: "/v1/jobs", query: query}, options)
+}
+
 // GetJob is GET /v1/jobs/{job}: read a job.
 //
 // Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds, or as soon as it is `awaiting_action`. With `Prefer: wait=N; until=final` it goes on waiting while the buyer does what is awaited.
 //
 // For app, user, operator.
-func (c *Client) GetJob(ctx context.Context, job JobID, options ...CallOption) (Job, error) {
-	return send[Job](ctx, c, request{method: http.MethodGet, path: path("/v1/jobs/%s", job)}, options)
+func (c *Client) GetJob(ctx context.Context, job JobID, params GetJobParams, options ...CallOption) (Job, error) {
+	query := make(url.Values)
+	put(query, "include", params.Include)
+	return send[Job](ctx, c, request{method: http.MethodGet, path: path("/v1/jobs/%s", job), query: query}, options)
 }
 
 // streamJob is GET /v1/jobs/{job}/events.
@@ -1991,13 +2206,29 @@ func (c *Client) SettlePayment(ctx context.Context, purchase PurchaseID, body Pa
 	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/settle", purchase), body: body}, options)
 }
 
+// FindPurchases is GET /v1/purchases: find purchases by their reference, newest first.
+//
+// Those whose `payment.reference` is this, in all campaigns: your own reference of an external payment, or the id of a card payment at the provider. A user finds its own.
+//
+// For app, user, operator.
+func (c *Client) FindPurchases(ctx context.Context, params FindPurchasesParams, options ...CallOption) (PurchaseList, error) {
+	query := make(url.Values)
+	put(query, "reference", params.Reference)
+	put(query, "include", params.Include)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: "/v1/purchases", query: query}, options)
+}
+
 // GetPurchase is GET /v1/purchases/{purchase}: read a purchase.
 //
 // With its positions, payment and timeline. A user sees its own.
 //
 // For app, user, operator.
-func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, options ...CallOption) (Purchase, error) {
-	return send[Purchase](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s", purchase)}, options)
+func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, params GetPurchaseParams, options ...CallOption) (Purchase, error) {
+	query := make(url.Values)
+	put(query, "include", params.Include)
+	return send[Purchase](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s", purchase), query: query}, options)
 }
 
 // CancelPurchase is POST /v1/purchases/{purchase}/cancel: cancel a purchase.
@@ -2098,6 +2329,19 @@ func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...Ca
 	return send[Transfer](ctx, c, request{method: http.MethodPost, path: "/v1/transfers", body: body}, options)
 }
 
+// ListUserHolds is GET /v1/users/{user}/holds: list a user's holds, newest first.
+//
+// In all campaigns, as they are now. A user sees its own.
+//
+// For app, user, operator.
+func (c *Client) ListUserHolds(ctx context.Context, user UserParam, params ListUserHoldsParams, options ...CallOption) (HoldList, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[HoldList](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/holds", user), query: query}, options)
+}
+
 // ListPurchases is GET /v1/users/{user}/purchases: list a user's purchases, newest first.
 //
 // A user sees its own.
@@ -2105,6 +2349,7 @@ func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...Ca
 // For app, user, operator.
 func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListPurchasesParams, options ...CallOption) (PurchasePage, error) {
 	query := make(url.Values)
+	put(query, "include", params.Include)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[PurchasePage](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/purchases", user), query: query}, options)
@@ -2119,6 +2364,8 @@ func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, opti
 	query := make(url.Values)
 	put(query, "owner_id", params.OwnerID)
 	put(query, "currency", params.Currency)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
 	return send[WalletList](ctx, c, request{method: http.MethodGet, path: "/v1/wallets", query: query}, options)
 }
 

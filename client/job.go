@@ -53,7 +53,7 @@ func (c *Client) wait(ctx context.Context, job Job, untilFinal bool) (Job, error
 	for {
 		asked := time.Now()
 		var headers http.Header
-		now, err := c.GetJob(ctx, id, WithWait(waitFor(ctx)), func(r *request) { r.headers, r.untilFinal = &headers, untilFinal })
+		now, err := c.GetJob(ctx, id, GetJobParams{}, WithWait(waitFor(ctx)), func(r *request) { r.headers, r.untilFinal = &headers, untilFinal })
 		if err != nil {
 			return job, err
 		}

@@ -141,6 +141,7 @@ type call struct {
 	key         string            // the idempotency key, without quotes
 	fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	prefer      string            // the Prefer header
+	wantsCSV    bool              // it accepts text/csv rather than JSON
 	connection  net.Conn
 }
 

@@ -65,6 +65,12 @@ var mayCall = map[string]string{
 	"listWaitingRefunds":   "operator",
 	"retryRefund":          "operator",
 	"settleRefund":         "operator app",
+
+	"listJobs":              "operator app user",
+	"listCampaignPurchases": "operator app",
+	"findPurchases":         "operator app user",
+	"listHolds":             "operator app user",
+	"listUserHolds":         "operator app user",
 }
 
 func TestEveryOperationIsForItsRolesOnly(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/service/proof"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
@@ -37,7 +38,7 @@ func (s handlers) GetDraw(ctx context.Context, r contract.GetDrawRequestObject) 
 		return nil, err
 	}
 	if who.role != stranger {
-		return readDraw(ctx, s.db, r.Campaign)
+		return readDraw(ctx, s.db, r.Campaign, who.caller)
 	}
 	found, err := s.draws.Get(ctx, r.Campaign, func(known readcache.Copy[drawAnswer]) bool {
 		return known.ReadAt.After(s.campaigns.ChangedAt(r.Campaign))
@@ -64,6 +65,8 @@ type drawAnswer []byte
 
 // VisitGetDrawResponse implements contract.GetDrawResponseObject.
 func (a drawAnswer) VisitGetDrawResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderVary, fiber.HeaderAuthorization) // who may see winners sees them
+	c.Set(fiber.HeaderCacheControl, notStored)
 	return sendJSON(c, http.StatusOK, false, a)
 }
 
@@ -81,10 +84,37 @@ func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.
 	}, func(a drawAnswer) int { return len(a) })
 }
 
-func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, error) {
+// readDraw reads a draw with those winners whom the caller may see.
+func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who caller) (drawAnswer, error) {
 	now, err := proof.StateOf(ctx, db, id)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(resource.Draw(now)) //nolint:gosec // a secret that is in it is public
+	document := resource.Draw(now)
+	if who.role != viewer {
+		if err := addWinners(ctx, db, document.Winners, who); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(document) //nolint:gosec // a secret that is in it is public
+}
+
+// addWinners says of winners who they are, as far as the caller may see it.
+func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, who caller) error {
+	var purchases []uuid.UUID
+	for _, w := range winners {
+		if w.PurchaseID != nil {
+			purchases = append(purchases, *w.PurchaseID)
+		}
+	}
+	owners, err := purchase.Owners(ctx, db, purchases)
+	if err != nil {
+		return err
+	}
+	for i, w := range winners {
+		if w.PurchaseID != nil && who.mayActFor(owners[*w.PurchaseID]) {
+			winners[i].UserID = owners[*w.PurchaseID]
+		}
+	}
+	return nil
 }

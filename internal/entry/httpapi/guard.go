@@ -63,7 +63,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		request := &call{caller: who, prefer: c.Get("Prefer"), connection: c.Context().Conn()}
+		request := &call{caller: who, prefer: c.Get("Prefer"), wantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV, connection: c.Context().Conn()}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err

@@ -52,6 +52,12 @@ func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (c
 			answer.status = http.StatusAccepted
 		}
 	}
-	answer.body, err = json.Marshal(resource.Job(j))
+	document := []contract.Job{resource.Job(j)}
+	if r.Params.Include != nil {
+		if err := s.includePurchases(ctx, c.caller, document); err != nil {
+			return nil, err
+		}
+	}
+	answer.body, err = json.Marshal(document[0])
 	return answer, err
 }

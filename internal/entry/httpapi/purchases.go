@@ -8,7 +8,6 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -86,11 +85,16 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 	if err != nil {
 		return nil, err
 	}
-	details, err := resource.ReadPurchaseDetails(ctx, s.db, p)
+	document, err := s.purchaseDocuments(ctx, who.caller, []purchase.Purchase{p})
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetPurchase200JSONResponse{Body: details.Purchase(p, who.role)}, nil
+	if r.Params.Include != nil {
+		if err := s.includeCampaigns(ctx, who.caller, document); err != nil {
+			return nil, err
+		}
+	}
+	return contract.GetPurchase200JSONResponse{Body: document[0]}, nil
 }
 
 // visiblePurchase returns a purchase that the caller may see, or a not-found Error.
@@ -127,13 +131,14 @@ func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesReq
 	if err != nil {
 		return nil, err
 	}
-	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
-	if err != nil {
+	answer := contract.PurchasePage{}
+	if answer.Purchases, err = s.purchaseDocuments(ctx, who.caller, list); err != nil {
 		return nil, err
 	}
-	answer := contract.PurchasePage{Purchases: make([]contract.Purchase, len(list))}
-	for i, p := range list {
-		answer.Purchases[i] = details.Purchase(p, who.role)
+	if r.Params.Include != nil {
+		if err := s.includeCampaigns(ctx, who.caller, answer.Purchases); err != nil {
+			return nil, err
+		}
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
 	return contract.ListPurchases200JSONResponse{Body: answer}, nil

@@ -62,6 +62,7 @@ type Server struct {
 	positions  *positionsCache
 	draws      *readcache.Cache[uuid.UUID, drawAnswer]
 	proofs     *proofs
+	exports    *exports
 	strangers  *strangers
 	backlog    *backlog
 	streams    *slots.Slots
@@ -182,6 +183,7 @@ func (s *Server) openToStrangers(registry *prometheus.Registry) {
 	s.draws = newDrawsCache(s.db, s.settings.API.RequestTimeout)
 	s.proofs = newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, registry)
 	s.strangers = newStrangers(s.settings.Limits.AddressRate)
+	s.exports = newExports(s.settings.Exports.MaxOpen, registry)
 }
 
 // Run listens until ctx ends. It then finishes the requests in flight, within the
@@ -244,7 +246,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.proofs.open.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.proofs.open.Open() > 0 || s.exports.open.Open() > 0 {
 				silent = 0
 			}
 		}

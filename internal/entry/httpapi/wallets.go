@@ -173,11 +173,17 @@ func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequest
 	if r.Params.Currency != nil {
 		currency = *r.Params.Currency
 	}
-	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, currency)
+	limit := pageSize(r.Params.Limit)
+	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, currency, valueOf(r.Params.Cursor), limit+1)
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list))}
+	var next *contract.NextCursor
+	if len(list) > limit {
+		list = list[:limit]
+		next = &list[limit-1].Owner.Currency
+	}
+	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list)), NextCursor: next}
 	for i, w := range list {
 		answer.Wallets[i] = resource.Wallet(w)
 	}

@@ -14,6 +14,7 @@ type Settings struct {
 	API         API         `mapstructure:"api"`
 	Streams     Streams     `mapstructure:"streams"`
 	Proofs      Proofs      `mapstructure:"proofs"`
+	Exports     Exports     `mapstructure:"exports"`
 	Tokens      Tokens      `mapstructure:"tokens"`
 	Limits      Limits      `mapstructure:"limits"`
 	Accept      Accept      `mapstructure:"accept"`
@@ -106,6 +107,13 @@ type API struct {
 
 // Proofs are the proof documents that are sent.
 type Proofs struct {
+	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=10000"`
+	MaxPerCaller int           `mapstructure:"max_per_caller" validate:"min=1,max=10000"`
+	Timeout      time.Duration `mapstructure:"timeout"        validate:"min=1s,max=1h"`
+}
+
+// Exports are the lists that are sent as CSV.
+type Exports struct {
 	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=10000"`
 	MaxPerCaller int           `mapstructure:"max_per_caller" validate:"min=1,max=10000"`
 	Timeout      time.Duration `mapstructure:"timeout"        validate:"min=1s,max=1h"`

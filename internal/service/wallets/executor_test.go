@@ -91,7 +91,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 			t.Errorf("%+v: %+v", bad, d)
 		}
 	}
-	if found, err := wallet.OfOwner(t.Context(), db, "b", ""); err != nil || len(found) != 0 {
+	if found, err := wallet.OfOwner(t.Context(), db, "b", "", "", 10); err != nil || len(found) != 0 {
 		t.Errorf("a refused command made %v, %v", found, err)
 	}
 	fixture.Sound(t, db)
@@ -189,7 +189,7 @@ func TestACommandIsForItsOwnerOnly(t *testing.T) {
 			t.Errorf("%T: %q, want %q", c.action, codeOf(d), c.want)
 		}
 	}
-	if found, err := wallet.OfOwner(t.Context(), db, "them", ""); err != nil || len(found) != 0 {
+	if found, err := wallet.OfOwner(t.Context(), db, "them", "", "", 10); err != nil || len(found) != 0 {
 		t.Errorf("a forbidden command made %v, %v", found, err)
 	}
 	expect(t, db, theirs, 11, 0, 2)

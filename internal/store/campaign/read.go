@@ -40,6 +40,18 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
 	return c, nil
 }
 
+// GetAll returns those of the campaigns that exist, in any order.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Campaign, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	list, err := postgres.Collect(ctx, db, scan, `SELECT `+columns+` FROM campaigns WHERE id = ANY($1)`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("campaign.GetAll: %w", err)
+	}
+	return list, nil
+}
+
 // Page selects a part of the list of campaigns, newest first.
 type Page struct {
 	State State     // empty: all

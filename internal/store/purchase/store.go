@@ -73,6 +73,40 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
 	return p, nil
 }
 
+// GetAll returns those of the purchases that exist, in any order.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Purchase, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id) p`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("purchase.GetAll: %w", err)
+	}
+	return list, nil
+}
+
+// Owners returns whose the purchases are, by purchase. It leaves out those that do not exist.
+func Owners(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]string, error) {
+	owners := make(map[uuid.UUID]string, len(ids))
+	if len(ids) == 0 {
+		return owners, nil
+	}
+	rows, err := db.Query(ctx, `
+		SELECT i.id, p.user_id FROM (SELECT DISTINCT unnest($1::uuid[]) AS id) i
+		CROSS JOIN LATERAL (SELECT user_id FROM purchases WHERE id = i.id) p`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("purchase.Owners: %w", err)
+	}
+	var id uuid.UUID
+	var user string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &user}, func() error { owners[id] = user; return nil }); err != nil {
+		return nil, fmt.Errorf("purchase.Owners: %w", err)
+	}
+	return owners, nil
+}
+
 // QueueGet reads purchases into a map. It leaves out those that do not exist.
 func QueueGet(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Purchase) {
 	b.Queue(`

@@ -200,11 +200,11 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	if err != nil || len(found) != 3 || found[owners[2]] != ids[owners[2]] {
 		t.Errorf("found %v, %v", found, err)
 	}
-	of, err := wallet.OfOwner(t.Context(), db, "owner-1", "")
+	of, err := wallet.OfOwner(t.Context(), db, "owner-1", "", "", 10)
 	if err != nil || len(of) != 2 || of[0].Currency != "EUR" {
 		t.Errorf("of an owner: %+v, %v", of, err)
 	}
-	if of, err = wallet.OfOwner(t.Context(), db, "owner-1", "JPY"); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
+	if of, err = wallet.OfOwner(t.Context(), db, "owner-1", "JPY", "", 10); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
 		t.Errorf("in a currency: %+v, %v", of, err)
 	}
 }

@@ -32,11 +32,12 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
 	return w, nil
 }
 
-// OfOwner returns the wallets of an owner, by currency; an empty currency means all.
-func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency string) ([]Wallet, error) {
+// OfOwner returns up to limit wallets of an owner, by currency, those after a currency
+// (empty: from the start); an empty currency means all.
+func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency, after string, limit int) ([]Wallet, error) {
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `
 		SELECT `+walletColumns+` FROM wallets
-		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) ORDER BY currency`, ownerID, currency)
+		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) AND currency > $3 ORDER BY currency LIMIT $4`, ownerID, currency, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.OfOwner(%s): %w", ownerID, err)
 	}

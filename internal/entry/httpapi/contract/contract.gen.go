@@ -73,6 +73,31 @@ const (
 	HoldStateUsed     HoldState = "used"
 )
 
+// Defines values for JobKind.
+const (
+	JobKindAuthorizationCapture JobKind = "authorization-capture"
+	JobKindAuthorizationCreate  JobKind = "authorization-create"
+	JobKindAuthorizationVoid    JobKind = "authorization-void"
+	JobKindCampaignCancellation JobKind = "campaign-cancellation"
+	JobKindCampaignCreate       JobKind = "campaign-create"
+	JobKindCampaignPause        JobKind = "campaign-pause"
+	JobKindCampaignPublish      JobKind = "campaign-publish"
+	JobKindCampaignResume       JobKind = "campaign-resume"
+	JobKindCancellation         JobKind = "cancellation"
+	JobKindDraw                 JobKind = "draw"
+	JobKindHoldCreate           JobKind = "hold-create"
+	JobKindHoldExtend           JobKind = "hold-extend"
+	JobKindPaymentRetry         JobKind = "payment-retry"
+	JobKindPaymentSettle        JobKind = "payment-settle"
+	JobKindPurchase             JobKind = "purchase"
+	JobKindRefundRetry          JobKind = "refund-retry"
+	JobKindRefundSettle         JobKind = "refund-settle"
+	JobKindTransferCreate       JobKind = "transfer-create"
+	JobKindWalletCredit         JobKind = "wallet-credit"
+	JobKindWalletDebit          JobKind = "wallet-debit"
+	JobKindWalletOpen           JobKind = "wallet-open"
+)
+
 // Defines values for JobState.
 const (
 	JobStateAwaitingAction JobState = "awaiting_action"
@@ -86,18 +111,18 @@ const (
 	Redirect NextActionType = "redirect"
 )
 
-// Defines values for PaymentMethod.
-const (
-	PaymentMethodCard     PaymentMethod = "card"
-	PaymentMethodExternal PaymentMethod = "external"
-	PaymentMethodWallet   PaymentMethod = "wallet"
-)
-
 // Defines values for PaymentDraftMethod.
 const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
 	PaymentDraftMethodExternal PaymentDraftMethod = "external"
 	PaymentDraftMethodWallet   PaymentDraftMethod = "wallet"
+)
+
+// Defines values for PaymentMethod.
+const (
+	PaymentMethodCard     PaymentMethod = "card"
+	PaymentMethodExternal PaymentMethod = "external"
+	PaymentMethodWallet   PaymentMethod = "wallet"
 )
 
 // Defines values for PaymentOutcome.
@@ -250,6 +275,16 @@ const (
 	WalletEventKindRefund    WalletEventKind = "refund"
 	WalletEventKindTransfer  WalletEventKind = "transfer"
 	WalletEventKindVoid      WalletEventKind = "void"
+)
+
+// Defines values for WithJob.
+const (
+	WithJobPurchase WithJob = "purchase"
+)
+
+// Defines values for WithPurchase.
+const (
+	WithPurchaseCampaign WithPurchase = "campaign"
 )
 
 // Amount In minor units of the currency (cents; yen).
@@ -746,13 +781,18 @@ type Hold struct {
 	EndedAt *time.Time `json:"ended_at"`
 }
 
-// HoldState active until it is used, released or its time is over.
-type HoldState string
-
 // HoldExtension How long to hold from now.
 type HoldExtension struct {
 	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
 	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty"`
+}
+
+// HoldList defines model for HoldList.
+type HoldList struct {
+	Holds []Hold `json:"holds"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor *NextCursor `json:"next_cursor"`
 }
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
@@ -773,6 +813,9 @@ type HoldRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
+// HoldState active until it is used, released or its time is over.
+type HoldState string
+
 // ID A UUID.
 type ID = openapi_types.UUID
 
@@ -782,12 +825,17 @@ type Job struct {
 	ID ID `json:"id"`
 
 	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
-	Kind       string              `json:"kind"`
+	Kind string `json:"kind"`
+
+	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState            `json:"state"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
 
 	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
+
+	// UserID For which user it was asked for; left out if for none.
+	UserID string `json:"user_id,omitempty"`
 
 	// AcceptedAt RFC 3339.
 	AcceptedAt Time       `json:"accepted_at"`
@@ -797,6 +845,9 @@ type Job struct {
 	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
 	NextAction *NextAction `json:"next_action"`
 	Problem    *Problem    `json:"problem"`
+
+	// Purchase Only with `include=purchase`, and only when there is one.
+	Purchase *Purchase `json:"purchase,omitempty"`
 
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
@@ -811,7 +862,18 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobState defines model for Job.State.
+// JobKind A noun is work for workers; a noun and a verb is a command, which was answered at once.
+type JobKind string
+
+// JobList defines model for JobList.
+type JobList struct {
+	Jobs []Job `json:"jobs"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// JobState queued → awaiting_action → succeeded or failed, which are final.
 type JobState string
 
 // Layer defines model for Layer.
@@ -868,8 +930,12 @@ type NextAction struct {
 // NextActionType `redirect`: send the buyer's browser to `url`.
 type NextActionType string
 
+// NextCursor Where the next page begins; null on the last one.
+type NextCursor = string
+
 // Payment defines model for Payment.
 type Payment struct {
+	// Method How a purchase is paid.
 	Method PaymentMethod `json:"method"`
 
 	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
@@ -884,9 +950,6 @@ type Payment struct {
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
 }
-
-// PaymentMethod defines model for Payment.Method.
-type PaymentMethod string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
@@ -906,8 +969,14 @@ type PaymentDraft struct {
 // PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
 type PaymentDraftMethod string
 
+// PaymentMethod How a purchase is paid.
+type PaymentMethod string
+
 // PaymentOutcome What an operator has found at the provider.
 type PaymentOutcome string
+
+// PaymentReference 1 to 255 characters, no control characters.
+type PaymentReference = string
 
 // PaymentSettled defines model for PaymentSettled.
 type PaymentSettled struct {
@@ -1128,6 +1197,9 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
+	// Campaign Only with `include=campaign`.
+	Campaign *CampaignSummary `json:"campaign,omitempty"`
+
 	// Cancellation When it was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
@@ -1155,9 +1227,6 @@ type Purchase struct {
 	Timeline []TimelineEntry `json:"timeline"`
 }
 
-// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
-type PurchaseState string
-
 // PurchaseItem defines model for PurchaseItem.
 type PurchaseItem struct {
 	Layer  int `json:"layer"`
@@ -1165,6 +1234,14 @@ type PurchaseItem struct {
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
+}
+
+// PurchaseList defines model for PurchaseList.
+type PurchaseList struct {
+	Purchases []Purchase `json:"purchases"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor *NextCursor `json:"next_cursor"`
 }
 
 // PurchasePage defines model for PurchasePage.
@@ -1197,6 +1274,9 @@ type PurchaseRequest struct {
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
 }
+
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+type PurchaseState string
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -1550,6 +1630,9 @@ type WalletEventPage struct {
 // WalletList defines model for WalletList.
 type WalletList struct {
 	Wallets []Wallet `json:"wallets"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor *NextCursor `json:"next_cursor"`
 }
 
 // Winner defines model for Winner.
@@ -1562,7 +1645,16 @@ type Winner struct {
 	// Column Null when the layer had no candidate left.
 	Column     *int                `json:"column"`
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
+
+	// UserID Who has won it: for apps and operators, and for the user itself.
+	UserID string `json:"user_id,omitempty"`
 }
+
+// WithJob What is shown with a job.
+type WithJob string
+
+// WithPurchase What is shown with a purchase.
+type WithPurchase string
 
 // Witness A timestamp of the freeze record (RFC 3161).
 type Witness struct {
@@ -1595,6 +1687,12 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
+// IncludeCampaign What is shown with a purchase.
+type IncludeCampaign = WithPurchase
+
+// IncludePurchase What is shown with a job.
+type IncludePurchase = WithJob
+
 // JobID A UUID.
 type JobID = ID
 
@@ -1606,6 +1704,12 @@ type LayerNumber = int
 
 // Limit defines model for Limit.
 type Limit = int
+
+// ListCursor defines model for ListCursor.
+type ListCursor = string
+
+// OfUser The app's own id of a user: 1 to 128 characters, no control characters.
+type OfUser = UserID
 
 // Prefer defines model for Prefer.
 type Prefer = string
@@ -1787,6 +1891,27 @@ type PublishCampaignParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// ListCampaignPurchasesParams defines parameters for ListCampaignPurchases.
+type ListCampaignPurchasesParams struct {
+	// State Only purchases in this state.
+	State *PurchaseState `form:"state,omitempty" json:"state,omitempty"`
+
+	// UserID Only those of this user.
+	UserID *OfUser `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// Reference Only purchases with this `payment.reference`.
+	Reference *PaymentReference `form:"reference,omitempty" json:"reference,omitempty"`
+
+	// Method Only purchases that are paid so.
+	Method *PaymentMethod `form:"method,omitempty" json:"method,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // RequestPurchaseParams defines parameters for RequestPurchase.
 type RequestPurchaseParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -1814,14 +1939,59 @@ type ResumeCampaignParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// ListHoldsParams defines parameters for ListHolds.
+type ListHoldsParams struct {
+	// CampaignID Of this campaign.
+	CampaignID ID `form:"campaign_id" json:"campaign_id"`
+
+	// State Only holds that are so now.
+	State *HoldState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // ExtendHoldParams defines parameters for ExtendHold.
 type ExtendHoldParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// ListJobsParams defines parameters for ListJobs.
+type ListJobsParams struct {
+	// State Only jobs in this state.
+	State *JobState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Kind Only jobs of this kind.
+	Kind *JobKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// CampaignID Only jobs about this campaign.
+	CampaignID *ID `form:"campaign_id,omitempty" json:"campaign_id,omitempty"`
+
+	// UserID Only those of this user.
+	UserID *OfUser `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// Code Only jobs that have failed with this code of a problem.
+	Code *string `form:"code,omitempty" json:"code,omitempty"`
+
+	// Include `purchase`: each job has its purchase, if there is one, as you may see it.
+	Include *IncludePurchase `form:"include,omitempty" json:"include,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
+	// Include `purchase`: each job has its purchase, if there is one, as you may see it.
+	Include *IncludePurchase `form:"include,omitempty" json:"include,omitempty"`
+
 	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
@@ -1854,6 +2024,27 @@ type RetryPaymentParams struct {
 type SettlePaymentParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// FindPurchasesParams defines parameters for FindPurchases.
+type FindPurchasesParams struct {
+	// Reference The `payment.reference`.
+	Reference PaymentReference `form:"reference" json:"reference"`
+
+	// Include `campaign`: each purchase has its campaign.
+	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetPurchaseParams defines parameters for GetPurchase.
+type GetPurchaseParams struct {
+	// Include `campaign`: each purchase has its campaign.
+	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
 }
 
 // CancelPurchaseParams defines parameters for CancelPurchase.
@@ -1898,8 +2089,23 @@ type TransferParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// ListUserHoldsParams defines parameters for ListUserHolds.
+type ListUserHoldsParams struct {
+	// State Only holds that are so now.
+	State *HoldState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // ListPurchasesParams defines parameters for ListPurchases.
 type ListPurchasesParams struct {
+	// Include `campaign`: each purchase has its campaign.
+	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
+
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
@@ -1914,6 +2120,12 @@ type ListWalletsParams struct {
 
 	// Currency Only the one in this currency.
 	Currency *Currency `form:"currency,omitempty" json:"currency,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *Currency `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // OpenWalletParams defines parameters for OpenWallet.
@@ -2150,6 +2362,9 @@ type ServerInterface interface {
 	// PublishCampaign Publish a campaign
 	// (POST /v1/campaigns/{campaign}/publish)
 	PublishCampaign(c *fiber.Ctx, campaign CampaignID, params PublishCampaignParams) error
+	// ListCampaignPurchases List the purchases of a campaign, newest first
+	// (GET /v1/campaigns/{campaign}/purchases)
+	ListCampaignPurchases(c *fiber.Ctx, campaign CampaignID, params ListCampaignPurchasesParams) error
 	// RequestPurchase Buy positions
 	// (POST /v1/campaigns/{campaign}/purchases)
 	RequestPurchase(c *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error
@@ -2159,6 +2374,9 @@ type ServerInterface interface {
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(c *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error
+	// ListHolds List the holds of a campaign, newest first
+	// (GET /v1/holds)
+	ListHolds(c *fiber.Ctx, params ListHoldsParams) error
 	// ReleaseHold Release a hold
 	// (DELETE /v1/holds/{hold})
 	ReleaseHold(c *fiber.Ctx, hold HoldID) error
@@ -2168,6 +2386,9 @@ type ServerInterface interface {
 	// ExtendHold Extend a hold
 	// (POST /v1/holds/{hold}/extend)
 	ExtendHold(c *fiber.Ctx, hold HoldID, params ExtendHoldParams) error
+	// ListJobs Find jobs, newest first
+	// (GET /v1/jobs)
+	ListJobs(c *fiber.Ctx, params ListJobsParams) error
 	// GetJob Read a job
 	// (GET /v1/jobs/{job})
 	GetJob(c *fiber.Ctx, job JobID, params GetJobParams) error
@@ -2183,9 +2404,12 @@ type ServerInterface interface {
 	// SettlePayment End a payment by hand
 	// (POST /v1/payments/{purchase}/settle)
 	SettlePayment(c *fiber.Ctx, purchase PurchaseID, params SettlePaymentParams) error
+	// FindPurchases Find purchases by their reference, newest first
+	// (GET /v1/purchases)
+	FindPurchases(c *fiber.Ctx, params FindPurchasesParams) error
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
-	GetPurchase(c *fiber.Ctx, purchase PurchaseID) error
+	GetPurchase(c *fiber.Ctx, purchase PurchaseID, params GetPurchaseParams) error
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
@@ -2213,6 +2437,9 @@ type ServerInterface interface {
 	// Transfer Transfer money
 	// (POST /v1/transfers)
 	Transfer(c *fiber.Ctx, params TransferParams) error
+	// ListUserHolds List a user's holds, newest first
+	// (GET /v1/users/{user}/holds)
+	ListUserHolds(c *fiber.Ctx, user UserParam, params ListUserHoldsParams) error
 	// ListPurchases List a user's purchases, newest first
 	// (GET /v1/users/{user}/purchases)
 	ListPurchases(c *fiber.Ctx, user UserParam, params ListPurchasesParams) error
@@ -3033,6 +3260,86 @@ func (siw *ServerInterfaceWrapper) PublishCampaign(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListCampaignPurchases operation middleware
+func (siw *ServerInterfaceWrapper) ListCampaignPurchases(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListCampaignPurchasesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", query, &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user_id: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "reference" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reference", query, &params.Reference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reference: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "method" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "method", query, &params.Method, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter method: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListCampaignPurchases(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // RequestPurchase operation middleware
 func (siw *ServerInterfaceWrapper) RequestPurchase(c *fiber.Ctx) error {
 
@@ -3215,6 +3522,64 @@ func (siw *ServerInterfaceWrapper) ResumeCampaign(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListHolds operation middleware
+func (siw *ServerInterfaceWrapper) ListHolds(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListHoldsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "campaign_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListHolds(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ReleaseHold operation middleware
 func (siw *ServerInterfaceWrapper) ReleaseHold(c *fiber.Ctx) error {
 
@@ -3326,6 +3691,92 @@ func (siw *ServerInterfaceWrapper) ExtendHold(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListJobs operation middleware
+func (siw *ServerInterfaceWrapper) ListJobs(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListJobsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "campaign_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", query, &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user_id: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "code" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "include" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListJobs(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetJob operation middleware
 func (siw *ServerInterfaceWrapper) GetJob(c *fiber.Ctx) error {
 
@@ -3342,6 +3793,19 @@ func (siw *ServerInterfaceWrapper) GetJob(c *fiber.Ctx) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params GetJobParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "include" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
+	}
 
 	headers := c.GetReqHeaders()
 
@@ -3585,6 +4049,64 @@ func (siw *ServerInterfaceWrapper) SettlePayment(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// FindPurchases operation middleware
+func (siw *ServerInterfaceWrapper) FindPurchases(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FindPurchasesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "reference" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "reference", query, &params.Reference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reference: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "include" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.FindPurchases(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetPurchase operation middleware
 func (siw *ServerInterfaceWrapper) GetPurchase(c *fiber.Ctx) error {
 
@@ -3599,8 +4121,24 @@ func (siw *ServerInterfaceWrapper) GetPurchase(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetPurchaseParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "include" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetPurchase(c, purchase)
+		return siw.Handler.GetPurchase(c, purchase, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4008,6 +4546,65 @@ func (siw *ServerInterfaceWrapper) Transfer(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListUserHolds operation middleware
+func (siw *ServerInterfaceWrapper) ListUserHolds(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "user" -------------
+	var user UserParam
+
+	err = runtime.BindStyledParameterWithOptions("simple", "user", c.Params("user"), &user, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListUserHoldsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListUserHolds(c, user, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListPurchases operation middleware
 func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 
@@ -4029,6 +4626,13 @@ func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "include" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "cursor" -------------
@@ -4087,6 +4691,20 @@ func (siw *ServerInterfaceWrapper) ListWallets(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "currency", query, &params.Currency, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter currency: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -4695,6 +5313,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/payments/:purchase/settle", wrapper.SettlePayment)
 
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.ListCampaignPurchases)
+
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.RequestPurchase)
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/holds", wrapper.CreateHold)
@@ -4750,6 +5370,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/jobs/:job", wrapper.GetJob)
 
 	router.Get(options.BaseURL+"/v1/jobs/:job/events", wrapper.StreamJob)
+
+	router.Get(options.BaseURL+"/v1/jobs", wrapper.ListJobs)
+
+	router.Get(options.BaseURL+"/v1/purchases", wrapper.FindPurchases)
+
+	router.Get(options.BaseURL+"/v1/holds", wrapper.ListHolds)
+
+	router.Get(options.BaseURL+"/v1/users/:user/holds", wrapper.ListUserHolds)
 
 	router.Get(options.BaseURL+"/v1/sweeps", wrapper.ListSweeps)
 
@@ -5831,7 +6459,9 @@ type GetDrawResponseObject interface {
 }
 
 type GetDraw200ResponseHeaders struct {
-	XRequestID *string
+	CacheControl *string
+	Vary         *string
+	XRequestID   *string
 }
 
 type GetDraw200JSONResponse struct {
@@ -5840,6 +6470,12 @@ type GetDraw200JSONResponse struct {
 }
 
 func (response GetDraw200JSONResponse) VisitGetDrawResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.Vary != nil {
+		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
+	}
 	if response.Headers.XRequestID != nil {
 		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
 	}
@@ -7394,6 +8030,177 @@ func (response PublishCampaign503ApplicationProblemPlusJSONResponse) VisitPublis
 	return ctx.JSON(&response.Body)
 }
 
+type ListCampaignPurchasesRequestObject struct {
+	Campaign CampaignID `json:"campaign"`
+	Params   ListCampaignPurchasesParams
+}
+
+type ListCampaignPurchasesResponseObject interface {
+	VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error
+}
+
+type ListCampaignPurchases200ResponseHeaders struct {
+	Vary       *string
+	XRequestID *string
+}
+
+type ListCampaignPurchases200JSONResponse struct {
+	Body    PurchaseList
+	Headers ListCampaignPurchases200ResponseHeaders
+}
+
+func (response ListCampaignPurchases200JSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.Vary != nil {
+		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases200TextCsvResponse struct {
+	Body          io.Reader
+	Headers       ListCampaignPurchases200ResponseHeaders
+	ContentLength int64
+}
+
+func (response ListCampaignPurchases200TextCsvResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.Vary != nil {
+		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
+	return err
+}
+
+type ListCampaignPurchases400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases400ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases401ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases403ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases404ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases429ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases500ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListCampaignPurchases503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListCampaignPurchases503ApplicationProblemPlusJSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RequestPurchaseRequestObject struct {
 	Campaign CampaignID `json:"campaign"`
 	Params   RequestPurchaseParams
@@ -7944,6 +8751,123 @@ func (response ResumeCampaign503ApplicationProblemPlusJSONResponse) VisitResumeC
 	return ctx.JSON(&response.Body)
 }
 
+type ListHoldsRequestObject struct {
+	Params ListHoldsParams
+}
+
+type ListHoldsResponseObject interface {
+	VisitListHoldsResponse(ctx *fiber.Ctx) error
+}
+
+type ListHolds200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListHolds200JSONResponse struct {
+	Body    HoldList
+	Headers ListHolds200ResponseHeaders
+}
+
+func (response ListHolds200JSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds400ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds401ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds403ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds404ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds500ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHolds503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds503ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ReleaseHoldRequestObject struct {
 	Hold HoldID `json:"hold"`
 }
@@ -8402,6 +9326,109 @@ type ExtendHold503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ExtendHold503ApplicationProblemPlusJSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobsRequestObject struct {
+	Params ListJobsParams
+}
+
+type ListJobsResponseObject interface {
+	VisitListJobsResponse(ctx *fiber.Ctx) error
+}
+
+type ListJobs200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListJobs200JSONResponse struct {
+	Body    JobList
+	Headers ListJobs200ResponseHeaders
+}
+
+func (response ListJobs200JSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobs400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListJobs400ApplicationProblemPlusJSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobs401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListJobs401ApplicationProblemPlusJSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobs403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListJobs403ApplicationProblemPlusJSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobs500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListJobs500ApplicationProblemPlusJSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListJobs503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListJobs503ApplicationProblemPlusJSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -9270,8 +10297,112 @@ func (response SettlePayment503ApplicationProblemPlusJSONResponse) VisitSettlePa
 	return ctx.JSON(&response.Body)
 }
 
+type FindPurchasesRequestObject struct {
+	Params FindPurchasesParams
+}
+
+type FindPurchasesResponseObject interface {
+	VisitFindPurchasesResponse(ctx *fiber.Ctx) error
+}
+
+type FindPurchases200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type FindPurchases200JSONResponse struct {
+	Body    PurchaseList
+	Headers FindPurchases200ResponseHeaders
+}
+
+func (response FindPurchases200JSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FindPurchases400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response FindPurchases400ApplicationProblemPlusJSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FindPurchases401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response FindPurchases401ApplicationProblemPlusJSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FindPurchases403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response FindPurchases403ApplicationProblemPlusJSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FindPurchases500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response FindPurchases500ApplicationProblemPlusJSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FindPurchases503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response FindPurchases503ApplicationProblemPlusJSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetPurchaseRequestObject struct {
 	Purchase PurchaseID `json:"purchase"`
+	Params   GetPurchaseParams
 }
 
 type GetPurchaseResponseObject interface {
@@ -9293,6 +10424,20 @@ func (response GetPurchase200JSONResponse) VisitGetPurchaseResponse(ctx *fiber.C
 	}
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPurchase400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response GetPurchase400ApplicationProblemPlusJSONResponse) VisitGetPurchaseResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
 
 	return ctx.JSON(&response.Body)
 }
@@ -10765,6 +11910,124 @@ type Transfer503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response Transfer503ApplicationProblemPlusJSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHoldsRequestObject struct {
+	User   UserParam `json:"user"`
+	Params ListUserHoldsParams
+}
+
+type ListUserHoldsResponseObject interface {
+	VisitListUserHoldsResponse(ctx *fiber.Ctx) error
+}
+
+type ListUserHolds200ResponseHeaders struct {
+	XRequestID *string
+}
+
+type ListUserHolds200JSONResponse struct {
+	Body    HoldList
+	Headers ListUserHolds200ResponseHeaders
+}
+
+func (response ListUserHolds200JSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds400ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds401ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds403ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds404ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds500ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListUserHolds503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListUserHolds503ApplicationProblemPlusJSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
 	if response.Headers.RetryAfter != nil {
 		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
 	}
@@ -12670,6 +13933,9 @@ type StrictServerInterface interface {
 	// PublishCampaign Publish a campaign
 	// (POST /v1/campaigns/{campaign}/publish)
 	PublishCampaign(ctx context.Context, request PublishCampaignRequestObject) (PublishCampaignResponseObject, error)
+	// ListCampaignPurchases List the purchases of a campaign, newest first
+	// (GET /v1/campaigns/{campaign}/purchases)
+	ListCampaignPurchases(ctx context.Context, request ListCampaignPurchasesRequestObject) (ListCampaignPurchasesResponseObject, error)
 	// RequestPurchase Buy positions
 	// (POST /v1/campaigns/{campaign}/purchases)
 	RequestPurchase(ctx context.Context, request RequestPurchaseRequestObject) (RequestPurchaseResponseObject, error)
@@ -12679,6 +13945,9 @@ type StrictServerInterface interface {
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (ResumeCampaignResponseObject, error)
+	// ListHolds List the holds of a campaign, newest first
+	// (GET /v1/holds)
+	ListHolds(ctx context.Context, request ListHoldsRequestObject) (ListHoldsResponseObject, error)
 	// ReleaseHold Release a hold
 	// (DELETE /v1/holds/{hold})
 	ReleaseHold(ctx context.Context, request ReleaseHoldRequestObject) (ReleaseHoldResponseObject, error)
@@ -12688,6 +13957,9 @@ type StrictServerInterface interface {
 	// ExtendHold Extend a hold
 	// (POST /v1/holds/{hold}/extend)
 	ExtendHold(ctx context.Context, request ExtendHoldRequestObject) (ExtendHoldResponseObject, error)
+	// ListJobs Find jobs, newest first
+	// (GET /v1/jobs)
+	ListJobs(ctx context.Context, request ListJobsRequestObject) (ListJobsResponseObject, error)
 	// GetJob Read a job
 	// (GET /v1/jobs/{job})
 	GetJob(ctx context.Context, request GetJobRequestObject) (GetJobResponseObject, error)
@@ -12703,6 +13975,9 @@ type StrictServerInterface interface {
 	// SettlePayment End a payment by hand
 	// (POST /v1/payments/{purchase}/settle)
 	SettlePayment(ctx context.Context, request SettlePaymentRequestObject) (SettlePaymentResponseObject, error)
+	// FindPurchases Find purchases by their reference, newest first
+	// (GET /v1/purchases)
+	FindPurchases(ctx context.Context, request FindPurchasesRequestObject) (FindPurchasesResponseObject, error)
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
 	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (GetPurchaseResponseObject, error)
@@ -12733,6 +14008,9 @@ type StrictServerInterface interface {
 	// Transfer Transfer money
 	// (POST /v1/transfers)
 	Transfer(ctx context.Context, request TransferRequestObject) (TransferResponseObject, error)
+	// ListUserHolds List a user's holds, newest first
+	// (GET /v1/users/{user}/holds)
+	ListUserHolds(ctx context.Context, request ListUserHoldsRequestObject) (ListUserHoldsResponseObject, error)
 	// ListPurchases List a user's purchases, newest first
 	// (GET /v1/users/{user}/purchases)
 	ListPurchases(ctx context.Context, request ListPurchasesRequestObject) (ListPurchasesResponseObject, error)
@@ -13232,6 +14510,34 @@ func (sh *strictHandler) PublishCampaign(ctx *fiber.Ctx, campaign CampaignID, pa
 	return nil
 }
 
+// ListCampaignPurchases operation middleware
+func (sh *strictHandler) ListCampaignPurchases(ctx *fiber.Ctx, campaign CampaignID, params ListCampaignPurchasesParams) error {
+	var request ListCampaignPurchasesRequestObject
+
+	request.Campaign = campaign
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListCampaignPurchases(ctx.UserContext(), request.(ListCampaignPurchasesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListCampaignPurchases")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListCampaignPurchasesResponseObject); ok {
+		if err := validResponse.VisitListCampaignPurchasesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // RequestPurchase operation middleware
 func (sh *strictHandler) RequestPurchase(ctx *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error {
 	var request RequestPurchaseRequestObject
@@ -13322,6 +14628,33 @@ func (sh *strictHandler) ResumeCampaign(ctx *fiber.Ctx, campaign CampaignID, par
 		return err
 	} else if validResponse, ok := response.(ResumeCampaignResponseObject); ok {
 		if err := validResponse.VisitResumeCampaignResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListHolds operation middleware
+func (sh *strictHandler) ListHolds(ctx *fiber.Ctx, params ListHoldsParams) error {
+	var request ListHoldsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListHolds(ctx.UserContext(), request.(ListHoldsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListHolds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListHoldsResponseObject); ok {
+		if err := validResponse.VisitListHoldsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -13421,6 +14754,33 @@ func (sh *strictHandler) ExtendHold(ctx *fiber.Ctx, hold HoldID, params ExtendHo
 		return err
 	} else if validResponse, ok := response.(ExtendHoldResponseObject); ok {
 		if err := validResponse.VisitExtendHoldResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListJobs operation middleware
+func (sh *strictHandler) ListJobs(ctx *fiber.Ctx, params ListJobsParams) error {
+	var request ListJobsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListJobs(ctx.UserContext(), request.(ListJobsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListJobs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListJobsResponseObject); ok {
+		if err := validResponse.VisitListJobsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -13582,11 +14942,39 @@ func (sh *strictHandler) SettlePayment(ctx *fiber.Ctx, purchase PurchaseID, para
 	return nil
 }
 
+// FindPurchases operation middleware
+func (sh *strictHandler) FindPurchases(ctx *fiber.Ctx, params FindPurchasesParams) error {
+	var request FindPurchasesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.FindPurchases(ctx.UserContext(), request.(FindPurchasesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FindPurchases")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(FindPurchasesResponseObject); ok {
+		if err := validResponse.VisitFindPurchasesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetPurchase operation middleware
-func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID) error {
+func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID, params GetPurchaseParams) error {
 	var request GetPurchaseRequestObject
 
 	request.Purchase = purchase
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetPurchase(ctx.UserContext(), request.(GetPurchaseRequestObject))
@@ -13890,6 +15278,34 @@ func (sh *strictHandler) Transfer(ctx *fiber.Ctx, params TransferParams) error {
 		return err
 	} else if validResponse, ok := response.(TransferResponseObject); ok {
 		if err := validResponse.VisitTransferResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListUserHolds operation middleware
+func (sh *strictHandler) ListUserHolds(ctx *fiber.Ctx, user UserParam, params ListUserHoldsParams) error {
+	var request ListUserHoldsRequestObject
+
+	request.User = user
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListUserHolds(ctx.UserContext(), request.(ListUserHoldsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListUserHolds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListUserHoldsResponseObject); ok {
+		if err := validResponse.VisitListUserHoldsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

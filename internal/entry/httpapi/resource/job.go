@@ -13,6 +13,9 @@ import (
 func Job(j job.Job) contract.Job {
 	d := contract.Job{ID: j.ID, Kind: string(j.Kind), State: contract.JobState(j.State), CampaignID: j.CampaignID, PurchaseID: purchaseOf(j),
 		Attempts: j.Attempts, AcceptedAt: j.AcceptedAt, FinishedAt: j.FinishedAt, Result: j.Result, Problem: problemOfJob(j.Problem)}
+	if j.UserID != nil {
+		d.UserID = *j.UserID
+	}
 	if j.Progress == nil {
 		return d
 	}

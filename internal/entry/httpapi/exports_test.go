@@ -1,0 +1,154 @@
+//go:build failpoint
+
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// asCSV reads a campaign's purchases as CSV. The error is also one of a body that breaks off.
+func asCSV(s *fleet.System, campaign uuid.UUID, query string) (head headOf, body []byte, err error) {
+	s.T.Helper()
+	return plain(s.T, http.MethodGet, s.URLs[0]+"/v1/campaigns/"+campaign.String()+"/purchases"+query,
+		map[string]string{"Authorization": "Bearer " + s.App, "Accept": "text/csv"})
+}
+
+// table reads CSV into rows by the names of their columns.
+func table(t *testing.T, body []byte) (rows []map[string]string) {
+	t.Helper()
+	lines, err := csv.NewReader(bytes.NewReader(body)).ReadAll()
+	if err != nil || len(lines) == 0 {
+		t.Fatalf("%v: %s", err, body)
+	}
+	for _, line := range lines[1:] {
+		row := make(map[string]string)
+		for i, name := range lines[0] {
+			row[name] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func TestACampaignsPurchasesAreATable(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	id := s.Campaign(4)
+	first := buyAs(s, s.App, id, `=HYPERLINK("https://evil.example")`, "external", "order, \"1\"")
+	second := s.Buy(fleet.Order{Campaign: id, User: "花子", Layer: 4, Quantity: 2, Wait: true})
+	if a := s.Cancel(s.App, second.Result.PurchaseID, "cancel", "+1\tmistake"); a.Status != http.StatusBadRequest { // no control characters come in
+		t.Fatal(a)
+	}
+	if a := s.Cancel(s.App, second.Result.PurchaseID, "cancel-2", "@SUM(A1)"); a.State != job.Succeeded {
+		t.Fatal(a)
+	}
+	head, body, err := asCSV(s, id, "")
+	if err != nil || head.StatusCode != http.StatusOK || head.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" ||
+		head.Header.Get("Vary") != "Accept" || !strings.Contains(head.Header.Get("Content-Disposition"), id.String()) {
+		t.Fatal(head, err)
+	}
+	if bytes.Count(body, []byte("\r\n")) != bytes.Count(body, []byte("\n")) || !bytes.HasSuffix(body, []byte("\r\n")) {
+		t.Errorf("lines do not end as RFC 4180 says: %q", body)
+	}
+	rows := table(t, body)
+	if len(rows) != 2 {
+		t.Fatalf("%s", body)
+	}
+	for name, want := range map[string]string{"id": second.Result.PurchaseID.String(), "state": "cancelled", "user_id": "花子", "amount": "800", "currency": "JPY",
+		"quantity": "2", "payment_method": "external", "payment_reference": "ref-花子", "cancel_reason": "'@SUM(A1)", "job_id": second.ID.String(), "failure": ""} {
+		if rows[0][name] != want {
+			t.Errorf("%s is %q, want %q", name, rows[0][name], want)
+		}
+	}
+	if rows[0]["cancelled_at"] == "" || !strings.HasSuffix(rows[0]["created_at"], "Z") || !strings.HasPrefix(rows[0]["positions"], "L4C") || strings.Count(rows[0]["positions"], " ") != 1 {
+		t.Errorf("%v", rows[0])
+	}
+	if rows[1]["id"] != first.Result.PurchaseID.String() || rows[1]["user_id"] != `'=HYPERLINK("https://evil.example")` || rows[1]["payment_reference"] != `order, "1"` {
+		t.Errorf("%v", rows[1])
+	}
+	if _, body, err := asCSV(s, id, "?state=completed"); err != nil || len(table(t, body)) != 1 {
+		t.Errorf("of a state: %s, %v", body, err)
+	}
+	if head, body, err := asCSV(s, id, "?limit=1"); err != nil || head.StatusCode != http.StatusBadRequest {
+		t.Errorf("a page of it: %v %s, %v", head, body, err)
+	}
+	if a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Accept": "text/csv;q=0.5, application/json"}, nil); a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("who prefers JSON: %v", a.Header)
+	}
+	if head, body, err := plain(t, http.MethodHead, s.URLs[0]+"/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Authorization": "Bearer " + s.App, "Accept": "text/csv"}); err != nil || head.StatusCode != http.StatusOK || len(body) > 0 {
+		t.Errorf("HEAD: %v %s, %v", head, body, err)
+	}
+	s.AwaitMetric(0, `triprize_exports_total{outcome="sent"}`, 2)
+}
+
+// A table of several pages: when Postgres fails before the last one, the answer breaks off.
+func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the failpoint is of all apis
+	s := fleet.Start(t, fleet.Options{Workers: -1})
+	id := s.Campaign(21)
+	const purchases = 215 // more than a page
+	fixture.Sell(t, s.DB, id, purchases)
+	if _, body, err := asCSV(s, id, ""); err != nil || len(table(t, body)) != purchases {
+		t.Fatalf("%d bytes, %v", len(body), err)
+	}
+	pages := 0
+	remove := failpoint.Set("httpapi.export", "", func() {
+		if pages++; pages == 2 {
+			if _, err := s.DB.Exec(context.Background(), `ALTER TABLE purchase_items RENAME TO away`); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	defer remove()
+	if head, body, err := asCSV(s, id, ""); err == nil || head.StatusCode != http.StatusOK {
+		t.Errorf("a whole answer: %v, %d bytes, %v", head, len(body), err)
+	}
+	s.AwaitMetric(0, `triprize_exports_total{outcome="failed"}`, 1)
+	if _, err := s.DB.Exec(t.Context(), `ALTER TABLE away RENAME TO purchase_items`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTablesHaveFewPlaces(t *testing.T) { // not parallel: the failpoint is of all apis
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{"TRIPRIZE_EXPORTS_MAX_OPEN=2", "TRIPRIZE_EXPORTS_MAX_PER_CALLER=1"}})
+	id := s.Campaign(3)
+	path := s.URLs[0] + "/v1/campaigns/" + id.String() + "/purchases"
+	at, goOn := make(chan struct{}, 9), make(chan struct{})
+	remove := failpoint.Set("httpapi.export", "", func() { at <- struct{}{}; <-goOn })
+	defer remove()
+	keys := []string{s.App, s.NewKey("kiosk"), s.NewKey("third")}
+	ask := func(key string) (headOf, []byte, error) {
+		return plain(t, http.MethodGet, path, map[string]string{"Authorization": "Bearer " + key, "Accept": "text/csv"})
+	}
+	done := make(chan error, 2)
+	for _, key := range keys[:2] {
+		go func() { _, _, err := ask(key); done <- err }()
+		<-at
+	}
+	if head, body, err := ask(keys[0]); err != nil || head.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a second one of a client: %v %s %v", head, body, err)
+	}
+	if head, body, err := ask(keys[2]); err != nil || head.StatusCode != http.StatusServiceUnavailable || !fleet.Contains(body, "overloaded") {
+		t.Errorf("a third one: %v %s %v", head, body, err)
+	}
+	close(goOn)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if head, _, err := ask(keys[2]); err != nil || head.StatusCode != http.StatusOK {
+		t.Errorf("when there is a place: %v %v", head, err)
+	}
+}

@@ -1,0 +1,128 @@
+package httpapi
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"triprize/internal/entry/httpapi/contract"
+)
+
+// purchaseTable writes purchases as CSV (RFC 4180), a line for each.
+type purchaseTable struct{ lines *csv.Writer }
+
+func newPurchaseTable(w io.Writer) purchaseTable {
+	lines := csv.NewWriter(w)
+	lines.UseCRLF = true
+	return purchaseTable{lines}
+}
+
+// purchaseColumns are the columns of the table. New ones come at the end.
+var purchaseColumns = []struct {
+	name  string
+	value func(p *contract.Purchase) string
+}{
+	{"id", func(p *contract.Purchase) string { return p.ID.String() }},
+	{"created_at", func(p *contract.Purchase) string { return cellTime(happened(p, contract.TimelineEntryEventCreated)) }},
+	{"completed_at", func(p *contract.Purchase) string { return cellTime(happened(p, contract.TimelineEntryEventCompleted)) }},
+	{"state", func(p *contract.Purchase) string { return string(p.State) }},
+	{"user_id", func(p *contract.Purchase) string { return cellText(p.UserID) }},
+	{"amount", func(p *contract.Purchase) string { return strconv.FormatInt(p.Amount, 10) }},
+	{"currency", func(p *contract.Purchase) string { return p.Currency }},
+	{"quantity", func(p *contract.Purchase) string { return strconv.Itoa(len(p.Items)) }},
+	{"positions", positionCells},
+	{"payment_method", func(p *contract.Purchase) string { return string(p.Payment.Method) }},
+	{"payment_reference", func(p *contract.Purchase) string { return cellText(valueOf(p.Payment.Reference)) }},
+	{"failure", func(p *contract.Purchase) string { return valueOf(p.Failure) }},
+	{"cancelled_at", func(p *contract.Purchase) string {
+		if p.Cancellation == nil {
+			return ""
+		}
+		return cellTime(&p.Cancellation.At)
+	}},
+	{"cancel_reason", func(p *contract.Purchase) string {
+		if p.Cancellation == nil {
+			return ""
+		}
+		return cellText(valueOf(p.Cancellation.Reason))
+	}},
+	{"refund_state", func(p *contract.Purchase) string {
+		if p.Refund == nil {
+			return ""
+		}
+		return string(p.Refund.State)
+	}},
+	{"refund_amount", func(p *contract.Purchase) string {
+		if p.Refund == nil {
+			return ""
+		}
+		return strconv.FormatInt(p.Refund.Amount, 10)
+	}},
+	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
+}
+
+// positionCells writes the positions of a purchase so that no spreadsheet takes them for
+// dates or numbers: L3C1 is column 1 of layer 3.
+func positionCells(p *contract.Purchase) string {
+	places := make([]string, len(p.Items))
+	for i, item := range p.Items {
+		places[i] = fmt.Sprintf("L%dC%d", item.Layer, item.Column)
+	}
+	return strings.Join(places, " ")
+}
+
+// happened returns when a step of a purchase was, or nil.
+func happened(p *contract.Purchase, event contract.TimelineEntryEvent) *time.Time {
+	for i := range p.Timeline {
+		if p.Timeline[i].Event == event {
+			return &p.Timeline[i].At
+		}
+	}
+	return nil
+}
+
+func cellTime(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
+}
+
+// cellText writes a text of somebody else. A spreadsheet would take one that begins like a
+// formula for one, and carry it out: it gets an apostrophe in front.
+func cellText(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r\n|%'＝＋－＠", []rune(text)[0]) {
+		return "'" + text
+	}
+	return text
+}
+
+func (t purchaseTable) header() error {
+	names := make([]string, len(purchaseColumns))
+	for i, c := range purchaseColumns {
+		names[i] = c.name
+	}
+	return t.write([][]string{names})
+}
+
+// add writes purchases, and passes them on.
+func (t purchaseTable) add(purchases []contract.Purchase) error {
+	rows := make([][]string, len(purchases))
+	for i := range purchases {
+		rows[i] = make([]string, len(purchaseColumns))
+		for n, c := range purchaseColumns {
+			rows[i][n] = c.value(&purchases[i])
+		}
+	}
+	return t.write(rows)
+}
+
+func (t purchaseTable) write(rows [][]string) error {
+	if err := t.lines.WriteAll(rows); err != nil { // it flushes
+		return err
+	}
+	return t.lines.Error()
+}
