@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,7 @@ type request struct {
 	untilFinal bool         // an action that the buyer owes is no reason to answer
 	seen       string       // Last-Event-ID
 	version    *int64       // If-Match
+	accept     string       // media types; empty: those of documents and streams
 	etag       *string      // If-None-Match, and where the ETag of the answer goes; nil: none
 	headers    *http.Header // receives the headers of the answer; nil: not wanted
 	wrong      error        // of an option
@@ -172,7 +174,7 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	h := sent.Header
 	h.Set("Authorization", "Bearer "+c.credential)
 	h.Set("User-Agent", c.userAgent)
-	h.Set("Accept", "application/json, application/problem+json, text/event-stream")
+	h.Set("Accept", cmp.Or(r.accept, "application/json, application/problem+json, text/event-stream"))
 	if r.body != nil {
 		h.Set("Content-Type", "application/json")
 	}

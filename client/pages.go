@@ -26,6 +26,62 @@ func (c *Client) Purchases(ctx context.Context, user UserID, params ListPurchase
 	})
 }
 
+// CampaignPurchases iterates over the purchases of a campaign, newest first, as Campaigns
+// does. For a table of all of them, see PurchasesCSV.
+func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams) iter.Seq2[Purchase, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Purchase, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListCampaignPurchases(ctx, campaign, params)
+		return page.Purchases, page.NextCursor, err
+	})
+}
+
+// PurchasesOf iterates over the purchases that have a reference, newest first, as Campaigns
+// does.
+func (c *Client) PurchasesOf(ctx context.Context, params FindPurchasesParams) iter.Seq2[Purchase, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Purchase, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.FindPurchases(ctx, params)
+		return page.Purchases, page.NextCursor, err
+	})
+}
+
+// Jobs iterates over accepted requests, newest first, as Campaigns does.
+func (c *Client) Jobs(ctx context.Context, params ListJobsParams) iter.Seq2[Job, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Job, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListJobs(ctx, params)
+		return page.Jobs, page.NextCursor, err
+	})
+}
+
+// Holds iterates over holds, newest first, as Campaigns does.
+func (c *Client) Holds(ctx context.Context, params ListHoldsParams) iter.Seq2[Hold, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Hold, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListHolds(ctx, params)
+		return page.Holds, page.NextCursor, err
+	})
+}
+
+// UserHolds iterates over a user's holds, newest first, as Campaigns does.
+func (c *Client) UserHolds(ctx context.Context, user UserID, params ListUserHoldsParams) iter.Seq2[Hold, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Hold, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListUserHolds(ctx, user, params)
+		return page.Holds, page.NextCursor, err
+	})
+}
+
+// Wallets iterates over the wallets of an owner, as Campaigns does.
+func (c *Client) Wallets(ctx context.Context, params ListWalletsParams) iter.Seq2[Wallet, error] {
+	return pages(params.Cursor, func(cursor Currency) ([]Wallet, Currency, error) {
+		params.Cursor = cursor
+		page, err := c.ListWallets(ctx, params)
+		return page.Wallets, page.NextCursor, err
+	})
+}
+
 // Refunds iterates over the refunds of a campaign, the oldest first, as Campaigns does.
 func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRefundsParams) iter.Seq2[Refund, error] {
 	return pages(params.Cursor, func(cursor Cursor) ([]Refund, Cursor, error) {

@@ -121,7 +121,10 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
 		"304 Not Modified", "6\n", // six are sold
-		`"next_cursor"`, `"since":null,"positions":[`, // followed,
+		`"next_cursor"`,
+		`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
+		`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
+		`"since":null,"positions":[`, // followed,
 		"event: campaign", `"state":"active"`, `"board":{"board_version":`)
 }
 

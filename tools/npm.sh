@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what only tests need from npm (tools/npm/package.json): newman, which
 # runs the Postman collection, spectral, which lints the contract, axe-core, which looks at
-# the page /verify, and what that page is built from (web/verify/build.mjs). It needs
+# the page /verify, what that page is built from (web/verify/build.mjs), and what the TypeScript
+# client is generated, built and tested with (clients/typescript). It needs
 # Node.js 18 or newer and npm, and installs them on Debian and Ubuntu.
 set -eu
 cd "$(dirname "$0")/npm"

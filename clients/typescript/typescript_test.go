@@ -63,7 +63,7 @@ func tested(t *testing.T, env []string, pattern string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there is no %s: %v", pattern, err)
 	}
-	out := run(t, dir, env, "node", append([]string{"--test", "--test-reporter=tap"}, files...)...)
+	out := run(t, dir, append(fleet.NodeEnv(t), env...), "node", append([]string{"--test", "--test-reporter=tap"}, files...)...)
 	for _, want := range []string{"# fail 0\n", "# cancelled 0\n", "# skipped 0\n", "# todo 0\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)

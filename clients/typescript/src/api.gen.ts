@@ -315,7 +315,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List the purchases of a campaign, newest first
+         * @description All of them, or those of a state, user, reference and payment method. With `Accept: text/csv` all pages at once, streamed: one
+         *     line for each purchase, as RFC 4180 says, with a header line. An answer that breaks off is cut on its connection, and is no
+         *     whole list. One server sends a few of them at a time only.
+         */
+        get: operations["listCampaignPurchases"];
         put?: never;
         /**
          * Buy positions
@@ -876,6 +882,87 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find jobs, newest first
+         * @description Those of your client; operators find those of all. Commands leave jobs, too: their `kind` is a noun and a verb. A job is here as long as
+         *     its idempotency key is kept.
+         */
+        get: operations["listJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/purchases": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find purchases by their reference, newest first
+         * @description Those whose `payment.reference` is this, in all campaigns: your own reference of an external payment, or the id of a card payment at the provider. A user finds its own.
+         */
+        get: operations["findPurchases"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the holds of a campaign, newest first
+         * @description As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for as long as the operator keeps it (`retention.holds`).
+         */
+        get: operations["listHolds"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{user}/holds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List a user's holds, newest first
+         * @description In all campaigns, as they are now. A user sees its own.
+         */
+        get: operations["listUserHolds"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sweeps": {
         parameters: {
             query?: never;
@@ -1258,11 +1345,7 @@ export interface components {
             id: components["schemas"]["ID"];
             campaign_id: components["schemas"]["ID"];
             user_id: string;
-            /**
-             * @description active until it is used, released or its time is over.
-             * @enum {string}
-             */
-            state: "active" | "used" | "released" | "expired";
+            state: components["schemas"]["HoldState"];
             positions: components["schemas"]["PurchaseItem"][];
             amount: components["schemas"]["Money"];
             /**
@@ -1335,11 +1418,7 @@ export interface components {
             campaign_id: components["schemas"]["ID"];
             user_id: string;
             job_id: components["schemas"]["ID"];
-            /**
-             * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
-             * @enum {string}
-             */
-            state: "pending" | "awaiting_action" | "completed" | "failed" | "cancelled" | "refunding" | "refunded";
+            state: components["schemas"]["PurchaseState"];
             /** @description The code of the problem that ended it. */
             failure: string | null;
             /** @description When it was cancelled, by whom and why; null if it was not. */
@@ -1356,10 +1435,11 @@ export interface components {
             nonce: string;
             /** @description The steps of the purchase, the oldest first. */
             timeline: components["schemas"]["TimelineEntry"][];
+            /** @description Only with `include=campaign`. */
+            campaign?: components["schemas"]["CampaignSummary"];
         };
         Payment: {
-            /** @enum {string} */
-            method: "external" | "wallet" | "card";
+            method: components["schemas"]["PaymentMethod"];
             /** @description External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one. */
             reference: string | null;
             /** @description Card: the id of the payment method at the provider. */
@@ -1536,6 +1616,60 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * @description 1 to 255 characters, no control characters.
+         * @example order-4711
+         */
+        PaymentReference: string;
+        /**
+         * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+         * @enum {string}
+         */
+        PurchaseState: "pending" | "awaiting_action" | "completed" | "failed" | "cancelled" | "refunding" | "refunded";
+        /**
+         * @description How a purchase is paid.
+         * @enum {string}
+         */
+        PaymentMethod: "external" | "wallet" | "card";
+        /**
+         * @description active until it is used, released or its time is over.
+         * @enum {string}
+         */
+        HoldState: "active" | "used" | "released" | "expired";
+        /**
+         * @description queued → awaiting_action → succeeded or failed, which are final.
+         * @enum {string}
+         */
+        JobState: "queued" | "awaiting_action" | "succeeded" | "failed";
+        /**
+         * @description A noun is work for workers; a noun and a verb is a command, which was answered at once.
+         * @enum {string}
+         */
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle";
+        /**
+         * @description What is shown with a job.
+         * @enum {string}
+         */
+        WithJob: "purchase";
+        /**
+         * @description What is shown with a purchase.
+         * @enum {string}
+         */
+        WithPurchase: "campaign";
+        /** @description Where the next page begins; null on the last one. */
+        NextCursor: string | null;
+        PurchaseList: {
+            purchases: components["schemas"]["Purchase"][];
+            next_cursor: components["schemas"]["NextCursor"];
+        };
+        HoldList: {
+            holds: components["schemas"]["Hold"][];
+            next_cursor: components["schemas"]["NextCursor"];
+        };
+        JobList: {
+            jobs: components["schemas"]["Job"][];
+            next_cursor: components["schemas"]["NextCursor"];
+        };
+        /**
          * Format: int64
          * @description In minor units of the currency (cents; yen).
          * @example 500
@@ -1585,6 +1719,7 @@ export interface components {
         };
         WalletList: {
             wallets: components["schemas"]["Wallet"][];
+            next_cursor: components["schemas"]["NextCursor"];
         };
         /** @description Money to be moved. */
         Movement: {
@@ -1694,10 +1829,11 @@ export interface components {
             id: components["schemas"]["ID"];
             /** @description purchase, cancellation, campaign-cancellation, draw, or the name of a command. */
             kind: string;
-            /** @enum {string} */
-            state: "queued" | "awaiting_action" | "succeeded" | "failed";
+            state: components["schemas"]["JobState"];
             /** Format: uuid */
             campaign_id: string | null;
+            /** @description For which user it was asked for; left out if for none. */
+            user_id?: string;
             /**
              * Format: uuid
              * @description Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
@@ -1723,6 +1859,8 @@ export interface components {
             waiting: components["schemas"]["Waiting"] | null;
             /** @description Of a campaign-cancellation that has begun, how far it is. */
             refunds: components["schemas"]["RefundProgress"] | null;
+            /** @description Only with `include=purchase`, and only when there is one. */
+            purchase?: components["schemas"]["Purchase"];
         };
         /** @description What the buyer has to do. */
         NextAction: {
@@ -1774,6 +1912,8 @@ export interface components {
             /** Format: uuid */
             purchase_id: string | null;
             name: string;
+            /** @description Who has won it: for apps and operators, and for the user itself. */
+            user_id?: string;
         };
         Draw: {
             state: components["schemas"]["CampaignState"];
@@ -2287,6 +2427,14 @@ export interface components {
         Cursor: string;
         /** @description The most elements of a page. */
         Limit: number;
+        /** @description The `next_cursor` of an earlier page of the same list. */
+        ListCursor: string;
+        /** @description Only those of this user. */
+        OfUser: components["schemas"]["UserID"];
+        /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+        IncludePurchase: components["schemas"]["WithJob"];
+        /** @description `campaign`: each purchase has its campaign. */
+        IncludeCampaign: components["schemas"]["WithPurchase"];
     };
     requestBodies: never;
     headers: {
@@ -2345,6 +2493,11 @@ export interface components {
          * @example "user";q=20;w=2
          */
         RateLimitPolicy: string;
+        /**
+         * @description What of the request the answer depends on.
+         * @example Accept
+         */
+        Vary: string;
         /**
          * @description How to authenticate.
          * @example Bearer realm="Triprize"
@@ -2408,6 +2561,18 @@ export type PaymentSettlement = components['schemas']['PaymentSettlement'];
 export type CardPaymentPage = components['schemas']['CardPaymentPage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
 export type PurchasePage = components['schemas']['PurchasePage'];
+export type PaymentReference = components['schemas']['PaymentReference'];
+export type PurchaseState = components['schemas']['PurchaseState'];
+export type PaymentMethod = components['schemas']['PaymentMethod'];
+export type HoldState = components['schemas']['HoldState'];
+export type JobState = components['schemas']['JobState'];
+export type JobKind = components['schemas']['JobKind'];
+export type WithJob = components['schemas']['WithJob'];
+export type WithPurchase = components['schemas']['WithPurchase'];
+export type NextCursor = components['schemas']['NextCursor'];
+export type PurchaseList = components['schemas']['PurchaseList'];
+export type HoldList = components['schemas']['HoldList'];
+export type JobList = components['schemas']['JobList'];
 export type Amount = components['schemas']['Amount'];
 export type Description = components['schemas']['Description'];
 export type Reference = components['schemas']['Reference'];
@@ -2489,6 +2654,10 @@ export type ParameterIfNoneMatch = components['parameters']['IfNoneMatch'];
 export type ParameterLastEventId = components['parameters']['LastEventID'];
 export type ParameterCursor = components['parameters']['Cursor'];
 export type ParameterLimit = components['parameters']['Limit'];
+export type ParameterListCursor = components['parameters']['ListCursor'];
+export type ParameterOfUser = components['parameters']['OfUser'];
+export type ParameterIncludePurchase = components['parameters']['IncludePurchase'];
+export type ParameterIncludeCampaign = components['parameters']['IncludeCampaign'];
 export type HeaderRequestId = components['headers']['RequestID'];
 export type HeaderLocation = components['headers']['Location'];
 export type HeaderRetryAfter = components['headers']['RetryAfter'];
@@ -2500,6 +2669,7 @@ export type HeaderVersionTag = components['headers']['VersionTag'];
 export type HeaderCacheControl = components['headers']['CacheControl'];
 export type HeaderRateLimit = components['headers']['RateLimit'];
 export type HeaderRateLimitPolicy = components['headers']['RateLimitPolicy'];
+export type HeaderVary = components['headers']['Vary'];
 export type HeaderWwwAuthenticate = components['headers']['WWWAuthenticate'];
 export type $defs = Record<string, never>;
 export interface operations {
@@ -3153,6 +3323,52 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listCampaignPurchases: {
+        parameters: {
+            query?: {
+                /** @description Only purchases in this state. */
+                state?: components["schemas"]["PurchaseState"];
+                /** @description Only those of this user. */
+                user_id?: components["parameters"]["OfUser"];
+                /** @description Only purchases with this `payment.reference`. */
+                reference?: components["schemas"]["PaymentReference"];
+                /** @description Only purchases that are paid so. */
+                method?: components["schemas"]["PaymentMethod"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. With a state or a method a page may be short, or empty, and not be the last: it looks at 10,000 purchases at most. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Vary: components["headers"]["Vary"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PurchaseList"];
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     requestPurchase: {
         parameters: {
             query?: never;
@@ -3385,10 +3601,12 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The draw in its present state. */
+            /** @description The draw in its present state. Apps and operators see who has won (`winners[].user_id`), a user whether it has. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
+                    Vary: components["headers"]["Vary"];
+                    "Cache-Control": components["headers"]["CacheControl"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -3641,7 +3859,10 @@ export interface operations {
     };
     getPurchase: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `campaign`: each purchase has its campaign. */
+                include?: components["parameters"]["IncludeCampaign"];
+            };
             header?: never;
             path: {
                 /** @description The id of a purchase. */
@@ -3661,6 +3882,7 @@ export interface operations {
                     "application/json": components["schemas"]["Purchase"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -3772,6 +3994,10 @@ export interface operations {
                 owner_id: components["schemas"]["UserID"];
                 /** @description Only the one in this currency. */
                 currency?: components["schemas"]["Currency"];
+                /** @description The `next_cursor` of an earlier page. */
+                cursor?: components["schemas"]["Currency"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path?: never;
@@ -3779,7 +4005,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The wallets, by currency; an empty list if there are none. */
+            /** @description One page of the wallets, by currency; an empty list if there are none. `next_cursor` is null on the last one. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4257,6 +4483,8 @@ export interface operations {
     listPurchases: {
         parameters: {
             query?: {
+                /** @description `campaign`: each purchase has its campaign. */
+                include?: components["parameters"]["IncludeCampaign"];
                 /** @description The `next_cursor` of an earlier page. */
                 cursor?: components["parameters"]["Cursor"];
                 /** @description The most elements of a page. */
@@ -4291,7 +4519,10 @@ export interface operations {
     };
     getJob: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+                include?: components["parameters"]["IncludePurchase"];
+            };
             header?: {
                 /**
                  * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
@@ -4390,6 +4621,157 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs in this state. */
+                state?: components["schemas"]["JobState"];
+                /** @description Only jobs of this kind. */
+                kind?: components["schemas"]["JobKind"];
+                /** @description Only jobs about this campaign. */
+                campaign_id?: components["schemas"]["ID"];
+                /** @description Only those of this user. */
+                user_id?: components["parameters"]["OfUser"];
+                /** @description Only jobs that have failed with this code of a problem. */
+                code?: string;
+                /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+                include?: components["parameters"]["IncludePurchase"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. With a state, a code or a kind a page may be short, or empty, and not be the last: it looks at 10,000 jobs at most. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    findPurchases: {
+        parameters: {
+            query: {
+                /** @description The `payment.reference`. */
+                reference: components["schemas"]["PaymentReference"];
+                /** @description `campaign`: each purchase has its campaign. */
+                include?: components["parameters"]["IncludeCampaign"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PurchaseList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listHolds: {
+        parameters: {
+            query: {
+                /** @description Of this campaign. */
+                campaign_id: components["schemas"]["ID"];
+                /** @description Only holds that are so now. */
+                state?: components["schemas"]["HoldState"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. With a state other than `active` a page may be short, or empty, and not be the last: it looks at 10,000 holds at most. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HoldList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUserHolds: {
+        parameters: {
+            query?: {
+                /** @description Only holds that are so now. */
+                state?: components["schemas"]["HoldState"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path: {
+                /** @description The app's own id of a user. */
+                user: components["parameters"]["UserParam"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. With a state a page may be short, or empty, and not be the last: it looks at 10,000 holds at most. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HoldList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,4 +63,29 @@ func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 func isRefusal(err error, code string) bool {
 	refused, ok := asError(err)
 	return ok && refused.Code == code
+}
+
+func TestATableOfPurchasesIsAskedForAsCSV(t *testing.T) {
+	t.Parallel()
+	campaign := uuid.New()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() != "/v1/campaigns/"+campaign.String()+"/purchases?method=wallet&state=completed" || !strings.HasPrefix(r.Header.Get("Accept"), "text/csv") {
+			http.Error(w, r.URL.RequestURI(), http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, "id,user_id\r\n")
+	}))
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := c.PurchasesCSV(t.Context(), campaign, client.ListCampaignPurchasesParams{State: client.PurchaseStateCompleted, Method: client.PaymentMethodWallet, Limit: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = body.Close() }()
+	if text, err := io.ReadAll(body); err != nil || string(text) != "id,user_id\r\n" {
+		t.Errorf("%q, %v", text, err)
+	}
 }

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Proof opens the proof document of a draw, as it is: canonical JSON, for triprize verify
+// or for DrawProof. It may be long, so it is a stream. Close it. A read that fails, also
+// with io.ErrUnexpectedEOF, means that the document is not complete: what was read before is
+// no proof. ctx bounds the whole reading. Before the draw the error has CodeStateConflict.
+func (c *Client) Proof(ctx context.Context, campaign CampaignID) (io.ReadCloser, error) {
+	return c.long(ctx, getDrawProof(campaign))
+}
+
+// PurchasesCSV opens a table of the purchases of a campaign that params select, without
+// Cursor and Limit: a header and a line for each, for package encoding/csv. As with Proof,
+// a read that fails means that the table is not complete. Close it.
+func (c *Client) PurchasesCSV(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams) (io.ReadCloser, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "user_id", params.UserID)
+	put(query, "reference", params.Reference)
+	put(query, "method", params.Method)
+	return c.long(ctx, request{method: http.MethodGet, path: path("/v1/campaigns/%s/purchases", campaign), query: query, accept: "text/csv, application/problem+json"})
+}
+
+// long opens an answer that may be long, and is read by the caller.
+func (c *Client) long(ctx context.Context, r request) (io.ReadCloser, error) {
+	body, err := retried(ctx, c.retry, r, func() (io.ReadCloser, error) { return c.openLong(ctx, r) })
+	if err != nil {
+		return nil, fmt.Errorf("client: %s: %w", r, err)
+	}
+	return body, nil
+}
+
+// openLong sends the request once. The time limit of calls is for the head of the answer.
+func (c *Client) openLong(ctx context.Context, r request) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
+	response, err := c.open(ctx, r, nil)
+	if !late.Stop() && err == nil {
+		err = errSilent
+		_ = response.Body.Close()
+	}
+	if err != nil {
+		cancel(err)
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return &longBody{ReadCloser: response.Body, end: func() { cancel(context.Canceled) }}, nil
+	}
+	defer cancel(nil)
+	defer func() { _ = response.Body.Close() }()
+	answer, err := c.read(response)
+	if err != nil {
+		return nil, err
+	}
+	return nil, problemOf(response, answer)
+}
+
+// errSilent means that a server has not begun to answer within the time limit of a call.
+var errSilent = errors.New("no answer in time")
+
+// longBody is the body of an answer that is read by the caller.
+type longBody struct {
+	io.ReadCloser
+	end func()
+}
+
+// Close ends the request.
+func (b *longBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}

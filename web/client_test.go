@@ -1,0 +1,76 @@
+package web_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"triprize/internal/testkit/fleet"
+)
+
+// A page with the TypeScript client, bundled as a shop would do it, sells to its user: with the
+// user's token, a stream that is read as it comes, and no API key.
+func TestAPageSellsWithTheTypeScriptClient(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Trusting)
+	campaign := s.Campaign(3)
+	wallet := s.Wallet("mina", 100_000)
+	bundle := filepath.Join(t.TempDir(), "client.js")
+	if out, err := exec.CommandContext(t.Context(), "../tools/npm/node_modules/.bin/esbuild", "../clients/typescript/src/index.ts",
+		"--bundle", "--platform=browser", "--format=iife", "--global-name=triprize", "--outfile="+bundle).CombinedOutput(); err != nil {
+		t.Fatalf("esbuild (make npm installs it): %v\n%s", err, out)
+	}
+	script, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := url.Parse(s.URLs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(api) }, FlushInterval: -1})
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprintf(w, "<!doctype html><title>Shop</title><link rel=icon href=data:,><script>%s</script>", script)
+	})
+	shop := httptest.NewServer(mux)
+	t.Cleanup(shop.Close)
+
+	p := open(t, shop.URL+"/")
+	var told struct {
+		Amount int64
+		States []string
+		Code   string
+		Ended  string
+		Same   bool
+	}
+	p.eval(fmt.Sprintf(`(async () => {
+		const { Triprize, TriprizeError, purchased } = triprize;
+		const client = new Triprize({ baseUrl: location.origin, credential: () => Promise.resolve(%s), timeoutMs: 600_000, retry: { elapsedMs: 600_000 } });
+		const campaign = %s, at = { path: { campaign } };
+		const order = (quantity) => ({ user_id: "mina", selection: { quantity }, payment: { method: "wallet" } });
+		const job = await client.post("/v1/campaigns/{campaign}/purchases", { ...at, body: order(1) });
+		const states = [];
+		for await (const now of client.followJob(job.id)) states.push(now.state);
+		const first = purchased(await client.wait(job.id));
+		const tag = await client.getIfChanged("/v1/campaigns/{campaign}/draw/proof", undefined, at).catch((e) => e);
+		let ended = "";
+		const followed = (async () => { for await (const event of client.followCampaign(campaign)) ended = event.state; })();
+		const rest = purchased(await client.buy(campaign, order(5)));
+		await followed;
+		const again = await client.getIfChanged("/v1/campaigns/{campaign}", (await client.getIfChanged("/v1/campaigns/{campaign}", undefined, at)).etag, at);
+		return { amount: first.amount + rest.amount, states, code: tag instanceof TriprizeError ? tag.code : "", ended, same: again === undefined };
+	})()`, quote(fleet.TokenFor(t, "mina", "")), quote(campaign.String())), &told)
+	if !slices.Contains(told.States, "succeeded") || told.Code != "state-conflict" || told.Ended != "completed" || !told.Same {
+		t.Errorf("%+v", told)
+	}
+	s.ExpectWallet(wallet, 100_000-told.Amount, 0)
+}
