@@ -141,6 +141,7 @@ type call struct {
 	key         string            // the idempotency key, without quotes
 	fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	prefer      string            // the Prefer header
+	trace       string            // the trace that the request is in (W3C Trace Context), as an id; empty: none
 	connection  net.Conn
 }
 

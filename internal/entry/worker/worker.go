@@ -43,6 +43,7 @@ type Worker struct {
 	claims      *claims
 	dispatcher  *outbox.Dispatcher
 	afterCommit *afterCommit
+	traces      *traces
 	payments    *payments.Dispatcher
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
@@ -72,6 +73,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		draining: make(chan struct{}),
+		traces:   newTraces(),
 	}
 	draws.EndSale = w.endSale
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
