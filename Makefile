@@ -72,6 +72,10 @@ soak: deps go ## Run what takes long by nature, about 9 minutes (see tools/soak.
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
+.PHONY: contract
+contract: go ## Refuse what breaks the contract of the last release (api/released.yaml)
+	go test -count=1 -run 'TestNothingBreaksTheReleasedContract|TestABreakingChangeIsSeen' ./api
+
 .PHONY: generate
 generate: go ## Generate code from the contract (api/openapi.yaml)
 	go generate ./...
