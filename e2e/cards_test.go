@@ -178,6 +178,9 @@ func finishSlow(s *fleet.System, id uuid.UUID, success bool) {
 	fixture.Eventually(s.T, "the slow payment is processing", func() bool {
 		for _, p := range s.Sandbox.PaymentsOf(viewJob(s, id).PurchaseID.String()) {
 			if p.Status == "processing" {
+				if state := viewPurchase(s, viewJob(s, id).PurchaseID).State; state != "pending" {
+					s.T.Errorf("while its payment is processing a purchase is %s", state)
+				}
 				return s.Sandbox.Finish(p.ID, success) == nil
 			}
 		}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -30,6 +31,15 @@ func TestEveryPropertyOfARequestHasATestOfItsEffect(t *testing.T) {
 	t.Parallel()
 	checkPromises(t, "testdata/properties.txt", requestProperties(contractDocument(t)), func(promise string) string {
 		return promise[strings.LastIndex(promise, ".")+1:]
+	})
+}
+
+// TestEveryCodeAndStateIsReached holds testdata/values.txt against the contract: the codes of
+// problems, and the states of what clients follow.
+func TestEveryCodeAndStateIsReached(t *testing.T) {
+	t.Parallel()
+	checkPromises(t, "testdata/values.txt", valuesOf(contractDocument(t)), func(promise string) string {
+		return promise[strings.LastIndex(promise, "=")+1:]
 	})
 }
 
@@ -117,6 +127,27 @@ func addProperties(all map[string]bool, owner string, schema *openapi3.SchemaRef
 		}
 	}
 	addProperties(all, owner, schema.Value.Items)
+}
+
+// followed are the enums whose values are all reached in some test: schemas, and properties
+// of schemas.
+var followed = []string{"ProblemCode", "CampaignState", "PositionState", "RefundState", "Hold.state", "Job.state", "Purchase.state", "Authorization.state",
+	"StreamEnd.reason", "WalletEvent.kind"}
+
+// valuesOf lists the values of what is followed: Schema=value, and Schema.property=value.
+func valuesOf(document *openapi3.T) map[string]bool {
+	all := make(map[string]bool)
+	for _, name := range followed {
+		schema, property, _ := strings.Cut(name, ".")
+		found := document.Components.Schemas[schema].Value
+		if property != "" {
+			found = found.Properties[property].Value
+		}
+		for _, value := range found.Enum {
+			all[fmt.Sprintf("%s=%v", name, value)] = true
+		}
+	}
+	return all
 }
 
 // source is a function or a variable of a package of tests: the strings in it, and the

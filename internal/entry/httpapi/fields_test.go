@@ -277,3 +277,15 @@ func TestALastEventIDSaysWhatWasSeen(t *testing.T) {
 		t.Errorf("after the last event: %v", a)
 	}
 }
+
+func TestAnOldStreamEndsAndSaysThatItIsItsAge(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms"}})
+	path, _ := sells(s, nil)
+	l := s.Listen(0, s.App, path+"/events", "")
+	l.WantEvent()
+	l.WantEnd()
+	if l.Reason() != "age" {
+		t.Errorf("it ends because of %s", l.Reason())
+	}
+}
