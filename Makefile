@@ -76,6 +76,10 @@ soak: deps go ## Run what takes long by nature, about 9 minutes (see tools/soak.
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
+.PHONY: contract
+contract: go ## Refuse what breaks the contract of the last release (api/released.yaml)
+	go test -count=1 -run 'TestNothingBreaksTheReleasedContract|TestABreakingChangeIsSeen' ./api
+
 .PHONY: generate
 generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done

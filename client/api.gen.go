@@ -22,6 +22,11 @@ const (
 	AuthorizationStateVoided   AuthorizationState = "voided"
 )
 
+// Defines values for CampaignCancellationResultState.
+const (
+	CampaignCancellationResultStateCancelled CampaignCancellationResultState = "cancelled"
+)
+
 // Defines values for CampaignState.
 const (
 	CampaignStateActive    CampaignState = "active"
@@ -29,6 +34,12 @@ const (
 	CampaignStateCompleted CampaignState = "completed"
 	CampaignStateDrawing   CampaignState = "drawing"
 	CampaignStatePending   CampaignState = "pending"
+)
+
+// Defines values for CancellationResultState.
+const (
+	CancellationResultStateCancelled CancellationResultState = "cancelled"
+	CancellationResultStateRefunding CancellationResultState = "refunding"
 )
 
 // Defines values for CardPaymentPhase.
@@ -59,37 +70,18 @@ const (
 	DrawProofVersionTriprizeDraw1 DrawProofVersion = "triprize-draw/1"
 )
 
+// Defines values for DrawResultTrust.
+const (
+	DrawResultTrustBeacon   DrawResultTrust = "beacon"
+	DrawResultTrustOperator DrawResultTrust = "operator"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
 	HoldStateExpired  HoldState = "expired"
 	HoldStateReleased HoldState = "released"
 	HoldStateUsed     HoldState = "used"
-)
-
-// Defines values for JobKind.
-const (
-	JobKindAuthorizationCapture JobKind = "authorization-capture"
-	JobKindAuthorizationCreate  JobKind = "authorization-create"
-	JobKindAuthorizationVoid    JobKind = "authorization-void"
-	JobKindCampaignCancellation JobKind = "campaign-cancellation"
-	JobKindCampaignCreate       JobKind = "campaign-create"
-	JobKindCampaignPause        JobKind = "campaign-pause"
-	JobKindCampaignPublish      JobKind = "campaign-publish"
-	JobKindCampaignResume       JobKind = "campaign-resume"
-	JobKindCancellation         JobKind = "cancellation"
-	JobKindDraw                 JobKind = "draw"
-	JobKindHoldCreate           JobKind = "hold-create"
-	JobKindHoldExtend           JobKind = "hold-extend"
-	JobKindPaymentRetry         JobKind = "payment-retry"
-	JobKindPaymentSettle        JobKind = "payment-settle"
-	JobKindPurchase             JobKind = "purchase"
-	JobKindRefundRetry          JobKind = "refund-retry"
-	JobKindRefundSettle         JobKind = "refund-settle"
-	JobKindTransferCreate       JobKind = "transfer-create"
-	JobKindWalletCredit         JobKind = "wallet-credit"
-	JobKindWalletDebit          JobKind = "wallet-debit"
-	JobKindWalletOpen           JobKind = "wallet-open"
 )
 
 // Defines values for JobState.
@@ -366,6 +358,30 @@ type CampaignCancellation struct {
 	Reason string `json:"reason"`
 }
 
+// CampaignCancellationResult What the cancellation of a campaign has given back, in purchases.
+type CampaignCancellationResult struct {
+	// CampaignID A UUID.
+	CampaignID ID                              `json:"campaign_id"`
+	State      CampaignCancellationResultState `json:"state"`
+
+	// Refunded Given back, by the way they were paid.
+	Refunded struct {
+		Wallet int `json:"wallet"`
+
+		// Card Without those in `waiting`.
+		Card int `json:"card"`
+
+		// External Listed for an app to give back.
+		External int `json:"external"`
+	} `json:"refunded"`
+
+	// Waiting Whose card refund waits for an operator, or needs an action from its buyer.
+	Waiting int `json:"waiting"`
+}
+
+// CampaignCancellationResultState defines model for CampaignCancellationResult.State.
+type CampaignCancellationResultState string
+
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {
 	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
@@ -492,6 +508,25 @@ type CancellationRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
+
+// CancellationResult What the cancellation of a purchase has freed, and what is to be refunded.
+type CancellationResult struct {
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// State Of the purchase: `refunding` by card, until the provider has refunded it.
+	State     CancellationResultState `json:"state"`
+	Positions []PurchaseItem          `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+}
+
+// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it.
+type CancellationResultState string
 
 // Capture How much of it to pay out.
 type Capture struct {
@@ -695,6 +730,26 @@ type DrawProofTrust string
 // DrawProofVersion defines model for DrawProof.Version.
 type DrawProofVersion string
 
+// DrawResult What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it.
+type DrawResult struct {
+	// CampaignID A UUID.
+	CampaignID ID              `json:"campaign_id"`
+	Trust      DrawResultTrust `json:"trust"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
+
+	// Secret 32 bytes in lower-case hex.
+	Secret  Hash     `json:"secret"`
+	Winners []Winner `json:"winners"`
+
+	// ExecutedAt RFC 3339.
+	ExecutedAt Time `json:"executed_at"`
+}
+
+// DrawResultTrust defines model for DrawResult.Trust.
+type DrawResultTrust string
+
 // DrawWait What a draw waits for.
 type DrawWait struct {
 	// Reason For people.
@@ -798,8 +853,8 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
-	Kind string `json:"kind"`
+	// Kind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState  `json:"state"`
@@ -826,7 +881,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator, or needs an action from its buyer, are not in it), waiting (these). Of a draw: the draw.
+	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -836,8 +891,8 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind A noun is work for workers; a noun and a verb is a command, which was answered at once.
-type JobKind string
+// JobKind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+type JobKind = string
 
 // JobList defines model for JobList.
 type JobList struct {
@@ -1103,9 +1158,9 @@ type Problem struct {
 	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty,omitzero"`
 
-	// Code Stable; act on this.
-	Code      string `json:"code"`
-	RequestID string `json:"request_id,omitempty,omitzero"`
+	// Code What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+	Code      ProblemCode `json:"code"`
+	RequestID string      `json:"request_id,omitempty,omitzero"`
 
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
@@ -1122,6 +1177,9 @@ type Problem struct {
 	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
 	Advice string `json:"advice,omitempty,omitzero"`
 }
+
+// ProblemCode What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+type ProblemCode = string
 
 // ProofBeacon The round of the beacon, and the chain that it belongs to.
 type ProofBeacon struct {
@@ -1211,8 +1269,8 @@ type Purchase struct {
 	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
 	Dispute *Dispute `json:"dispute"`
 
-	// Failure The code of the problem that ended it.
-	Failure string         `json:"failure"`
+	// Failure The code of the problem that ended it; null if none did.
+	Failure *string        `json:"failure"`
 	Items   []PurchaseItem `json:"items"`
 
 	// JobID A UUID.
@@ -1281,6 +1339,19 @@ type PurchaseRequest struct {
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
+}
+
+// PurchaseResult What a purchase has bought.
+type PurchaseResult struct {
+	// PurchaseID A UUID.
+	PurchaseID ID             `json:"purchase_id"`
+	Positions  []PurchaseItem `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
 }
 
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
@@ -1425,7 +1496,8 @@ type StripeReceipt struct {
 
 // Sweep defines model for Sweep.
 type Sweep struct {
-	Name            string       `json:"name"`
+	// Name Sweeps may be added.
+	Name            SweepName    `json:"name"`
 	IntervalSeconds float32      `json:"interval_seconds"`
 	LastReport      *SweepReport `json:"last_report"`
 }
@@ -1435,9 +1507,13 @@ type SweepList struct {
 	Sweeps []Sweep `json:"sweeps"`
 }
 
+// SweepName Sweeps may be added.
+type SweepName = string
+
 // SweepReport defines model for SweepReport.
 type SweepReport struct {
-	Sweep string `json:"sweep"`
+	// Sweep Sweeps may be added.
+	Sweep SweepName `json:"sweep"`
 
 	// StartedAt RFC 3339.
 	StartedAt  Time  `json:"started_at"`
@@ -1716,8 +1792,8 @@ type PurchaseID = ID
 // RefundID A UUID.
 type RefundID = ID
 
-// SweepName defines model for SweepName.
-type SweepName = string
+// SweepPath defines model for SweepPath.
+type SweepPath = string
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
@@ -2361,7 +2437,7 @@ func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepLi
 // A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set. A run ends before the time limit of a request; with `more` it has left something to do.
 //
 // For operator.
-func (c *Client) RunSweep(ctx context.Context, sweep SweepName, options ...CallOption) (SweepReport, error) {
+func (c *Client) RunSweep(ctx context.Context, sweep SweepPath, options ...CallOption) (SweepReport, error) {
 	return send[SweepReport](ctx, c, request{method: http.MethodPost, path: path("/v1/sweeps/%s", sweep)}, options)
 }
 

@@ -190,9 +190,10 @@ func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 		campaign uuid.UUID
 		state    string
 		step     string
+		code     string // of the job
 	}{
-		"refund":   {s.Campaign(3), "refunded", "payment-late"},
-		"reassign": {lenient(s, 3), "completed", "reassigned"},
+		"refund":   {s.Campaign(3), "refunded", "payment-late", "reservation-expired"},
+		"reassign": {lenient(s, 3), "completed", "reassigned", ""},
 	} {
 		id := buyByCard(s, policy.campaign, "alice", "pm_sandbox_processing")
 		var purchase uuid.UUID
@@ -209,7 +210,9 @@ func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 		if p := awaitPurchase(s, purchase, policy.state); !p.happened(policy.step) {
 			t.Errorf("%s: %+v", name, p.Timeline)
 		}
-		s.AwaitJob(0, id)
+		if a := s.AwaitJob(0, id); a.Refusal() != policy.code {
+			t.Errorf("%s: the job ends as %v", name, a)
+		}
 	}
 	expectLedgersAgree(s)
 }

@@ -95,8 +95,9 @@ func buyByCard(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UU
 	return a.ID
 }
 
-// authenticate does what the buyer does at the page of an action.
-func authenticate(t *testing.T, page, outcome string) {
+// authenticate does what the buyer does at the page of an action, and returns where the
+// browser is sent then.
+func authenticate(t *testing.T, page, outcome string) (back string) {
 	t.Helper()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
 	response, err := client.PostForm(page, url.Values{"outcome": {outcome}})
@@ -104,9 +105,11 @@ func authenticate(t *testing.T, page, outcome string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	if back := response.Header.Get("Location"); response.StatusCode != http.StatusSeeOther || !strings.Contains(back, "payment_intent=") {
+	back = response.Header.Get("Location")
+	if response.StatusCode != http.StatusSeeOther || !strings.Contains(back, "payment_intent=") {
 		t.Errorf("the page of the action: %s, back to %q", response.Status, back)
 	}
+	return back
 }
 
 // awaitAction waits until a job asks for its buyer.
@@ -175,6 +178,9 @@ func finishSlow(s *fleet.System, id uuid.UUID, success bool) {
 	fixture.Eventually(s.T, "the slow payment is processing", func() bool {
 		for _, p := range s.Sandbox.PaymentsOf(viewJob(s, id).PurchaseID.String()) {
 			if p.Status == "processing" {
+				if state := viewPurchase(s, viewJob(s, id).PurchaseID).State; state != "pending" {
+					s.T.Errorf("while its payment is processing a purchase is %s", state)
+				}
 				return s.Sandbox.Finish(p.ID, success) == nil
 			}
 		}
@@ -202,7 +208,19 @@ func TestEveryTestCardEndsAsTheGuideSays(t *testing.T) {
 	if n := s.Sandbox.Totals().RateLimited; n != 0 {
 		t.Errorf("%d calls were refused as too many", n)
 	}
+	expectReturn(s, campaign)
 	expectLedgersAgree(s)
+}
+
+// expectReturn wants the browser of a buyer to come back where its order says.
+func expectReturn(s *fleet.System, campaign uuid.UUID) {
+	s.T.Helper()
+	a := s.Execute("/v1/campaigns/"+campaign.String()+"/purchases", fleet.Fields{"user_id": "who-returns", "selection": fleet.Fields{"quantity": 1},
+		"payment": fleet.Fields{"method": "card", "payment_method": "pm_card_authenticationRequired", "return_url": "https://shop.test/thanks?order=7"}})
+	if back := authenticate(s.T, awaitAction(s, a.ID).NextAction.URL, "succeed"); !strings.HasPrefix(back, "https://shop.test/thanks?order=7&") {
+		s.T.Errorf("the buyer is sent back to %q", back)
+	}
+	s.AwaitJob(0, a.ID)
 }
 
 // expectCard compares what the buyer sees, and what the provider has, with the case.

@@ -87,9 +87,14 @@ func tortureWith(t *testing.T, seed uint64) {
 
 // lenient makes a campaign that gives late money other positions.
 func lenient(s *fleet.System, base int) uuid.UUID {
-	draft := fixture.Draft(base)
-	draft.Policies.LatePayment = "reassign"
-	return fixture.Campaign(s.T, s.DB, draft)
+	s.T.Helper()
+	draft := fleet.CampaignBody(base)
+	draft["policies"] = map[string]any{"late_payment": "reassign"}
+	made := s.Post("/v1/campaigns", draft)
+	if a := s.Post("/v1/campaigns/"+made.ID.String()+"/publish", nil); a.Status != http.StatusOK {
+		s.T.Fatal(made, a)
+	}
+	return made.ID
 }
 
 // buy buys, retries until it is promised, does what the buyer does, and perhaps cancels.

@@ -3,7 +3,7 @@ package cli
 import (
 	"fmt"
 
-	"triprize/client"
+	"triprize.example/client"
 	"triprize/internal/domain/shape"
 )
 

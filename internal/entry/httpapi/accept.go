@@ -147,7 +147,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	if err != nil {
 		return jobAnswer{}, err
 	}
-	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.client, c.key, c.fingerprint
+	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.client, c.key, c.fingerprint, c.trace
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return jobAnswer{}, err

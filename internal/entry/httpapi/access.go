@@ -142,6 +142,7 @@ type call struct {
 	fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	prefer      string            // the Prefer header
 	wantsCSV    bool              // it accepts text/csv rather than JSON
+	trace       string            // the trace that the request is in (W3C Trace Context), as an id; empty: none
 	connection  net.Conn
 }
 

@@ -125,9 +125,7 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 func TestAfterTheDeadlineAnOperatorCancelsAndAnAppDoesNot(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{})
-	draft, until := fixture.Draft(3), time.Now().Add(-time.Minute)
-	draft.Policies.CancellationUntil = &until
-	id := fixture.Campaign(t, s.DB, draft)
+	_, id := sells(s, fleet.Fields{"policies": fleet.Fields{"cancellation_until": time.Now().Add(-time.Minute)}})
 	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
 	if a := s.Cancel(s.App, bought.Result.PurchaseID, "k", ""); a.Refusal() != "state-conflict" || !strings.Contains(a.Problem.Detail, "until") {
 		t.Errorf("an app: %v", a)

@@ -174,9 +174,11 @@ func TestTheRefundsThatWaitForAnOperatorAreListedTogether(t *testing.T) {
 		}
 	}
 	var got []uuid.UUID
+	pages := 0
 	for cursor := ""; ; {
 		a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator&limit=3"+cursor, nil, nil)
 		page := decoded[refundPage](s, a)
+		pages++
 		for _, r := range page.Refunds {
 			got = append(got, r.ID)
 			if r.WaitingFor == nil || *r.WaitingFor != "operator" {
@@ -188,8 +190,8 @@ func TestTheRefundsThatWaitForAnOperatorAreListedTogether(t *testing.T) {
 		}
 		cursor = "&cursor=" + page.NextCursor.String()
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	if !slices.Equal(got, want) || pages != 2 {
+		t.Errorf("%v on %d pages, want %v", got, pages, want)
 	}
 	for _, query := range []string{"", "?waiting_for=provider"} {
 		if a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds"+query, nil, nil); a.Status != http.StatusBadRequest {

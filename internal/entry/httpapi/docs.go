@@ -120,6 +120,6 @@ func sendPage(c *fiber.Ctx, page []byte) error {
 		c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 	}
 	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	c.Set(fiber.HeaderVary, fiber.HeaderAccept)
+	c.Vary(fiber.HeaderAccept)
 	return c.Status(http.StatusOK).Send(page)
 }

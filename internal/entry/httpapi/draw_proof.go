@@ -89,7 +89,7 @@ func (a proofAnswer) VisitGetDrawProofResponse(c *fiber.Ctx) error {
 	}
 	c.Set(fiber.HeaderETag, tag)
 	c.Set(fiber.HeaderCacheControl, forever)
-	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	c.Vary(fiber.HeaderAcceptEncoding)
 	if a.tagged.unchanged {
 		return c.SendStatus(http.StatusNotModified)
 	}

@@ -13,7 +13,7 @@ import (
 // onlyOnce are the header fields that a request may have only once: those that say
 // for whom it is, who sends it and what it is. Package httpconn has refused what is
 // no HTTP, and what could have two lengths.
-var onlyOnce = [...]string{theHost: fiber.HeaderHost, 1: fiber.HeaderAuthorization, 2: fiber.HeaderContentType, 3: "Idempotency-Key"}
+var onlyOnce = [...]string{theHost: fiber.HeaderHost, 1: fiber.HeaderAuthorization, 2: fiber.HeaderContentType, 3: idempotencyKeyHeader}
 
 const theHost = 0
 

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
+	"triprize/internal/platform/telemetry"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -25,10 +26,13 @@ func (s *Server) mount(router fiber.Router) {
 		if len(o.Roles) == 0 {
 			continue // open to anybody: mountOperations and mountDocs register these
 		}
-		path := strings.NewReplacer("{", ":", "}", "").Replace(o.Path)
-		router.Add(o.Method, path, s.guard(o))
+		path, before := strings.NewReplacer("{", ":", "}", "").Replace(o.Path), []fiber.Handler{s.guard(o)}
+		if !o.DeprecatedAt.IsZero() {
+			before = []fiber.Handler{tellDeprecation(o), s.guard(o)}
+		}
+		router.Add(o.Method, path, before...)
 		if o.Method == http.MethodGet { // Fiber also sends HEAD requests to the handlers of GET
-			router.Add(http.MethodHead, path, s.guard(o))
+			router.Add(http.MethodHead, path, before...)
 		}
 	}
 	contract.RegisterHandlers(router, contract.NewStrictHandler(handlers{s}, nil))
@@ -63,7 +67,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		request := &call{caller: who, prefer: c.Get("Prefer"), wantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV, connection: c.Context().Conn()}
+		request := &call{caller: who, prefer: c.Get("Prefer"), wantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
+			trace: telemetry.TraceID(c.Get(traceParentHeader)), connection: c.Context().Conn()}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
@@ -111,7 +116,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	case noSuchPath:
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
 	case o.NeedsKey:
-		if request.key, err = idempotencyKey(c.Get("Idempotency-Key")); err != nil {
+		if request.key, err = idempotencyKey(c.Get(idempotencyKeyHeader)); err != nil {
 			return "", err
 		}
 	}

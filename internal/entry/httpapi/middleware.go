@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"log/slog"
+	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -9,20 +10,43 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/telemetry"
 )
 
-const requestIDHeader = "X-Request-ID"
+const (
+	requestIDHeader      = "X-Request-ID"
+	idempotencyKeyHeader = "Idempotency-Key"
+	traceParentHeader    = "traceparent"
+)
 
-// requestID returns the id of a request, which is also in the log. The first call
-// creates it: in observe, or when a request is refused before that.
+// keptRequestID is what the id of a request may be that its sender has chosen: it is in
+// logs, so it has nothing that could be taken for more than an id.
+var keptRequestID = regexp.MustCompile(`^[A-Za-z0-9._~:/+=@-]{1,128}$`)
+
+// requestID returns the id of a request, which is also in the log: the one that its sender
+// has chosen, or a new one. The first call decides: in observe, or when a request is
+// refused before that.
 func requestID(c *fiber.Ctx) string {
 	if id, ok := c.Locals(requestIDHeader).(string); ok {
 		return id
 	}
-	id := uuid.NewString()
+	id := c.Get(requestIDHeader)
+	if !keptRequestID.MatchString(id) {
+		id = uuid.NewString()
+	}
 	c.Locals(requestIDHeader, id)
 	c.Set(requestIDHeader, id)
 	return id
+}
+
+// identified returns what identifies a request in the log: its id and, if it has one, its trace.
+func identified(c *fiber.Ctx, more ...any) []any {
+	attributes := []any{"method", c.Method(), "path", c.Path(), "request_id", requestID(c)}
+	if trace := telemetry.TraceID(c.Get(traceParentHeader)); trace != "" {
+		attributes = append(attributes, "trace_id", trace)
+	}
+	return append(attributes, more...)
 }
 
 // httpMetrics counts requests by route, not by path: clients choose paths, and their
@@ -49,7 +73,7 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 // observe gives every request an id, counts it and logs it.
 func (s *Server) observe(c *fiber.Ctx) error {
 	start := time.Now()
-	id := requestID(c)
+	requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	if err := c.Next(); err != nil {
@@ -60,7 +84,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
 	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
 	if s.logger.Enabled(c.Context(), slog.LevelDebug) {
-		s.logger.Debug("request", "method", c.Method(), "path", c.Path(), "status", status, "took", took, "request_id", id)
+		s.logger.Debug("request", identified(c, "status", status, "took", took)...)
 	}
 	return nil
 }

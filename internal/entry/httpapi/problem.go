@@ -21,9 +21,9 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	p.Instance, p.RequestID = c.Path(), requestID(c)
 	switch p.Status {
 	case http.StatusInternalServerError:
-		s.logger.Error("request failed", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+		s.logger.Error("request failed", identified(c, "error", err)...)
 	case http.StatusServiceUnavailable:
-		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", "method", c.Method(), "path", c.Path(), "request_id", p.RequestID, "error", err)
+		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", identified(c, "error", err)...)
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfterError(err)))
 	case http.StatusTooManyRequests:
 		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends

@@ -165,7 +165,11 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	})
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
-	s.app.Use(s.observe, protect, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.app.Use(s.observe, protect)
+	if origins := settings.API.CORSOrigins; origins != "" {
+		s.app.Use("/v1", shareAcrossOrigins(origins))
+	}
+	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 	s.mountOperations(s.app)
 	if err := s.mountDocs(s.app); err != nil {
 		return nil, err
@@ -268,5 +272,5 @@ func (s *Server) context() (context.Context, context.CancelFunc) {
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.logger.Error("handler panicked", "method", c.Method(), "path", c.Path(), "request_id", requestID(c), "panic", e)
+	s.logger.Error("handler panicked", identified(c, "panic", e)...)
 }

@@ -72,7 +72,7 @@ func unzip(content []byte) []byte {
 func (a *asset) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, a.tagged.tag)
 	c.Set(fiber.HeaderCacheControl, "no-cache") // kept, and asked for each time: another release has other files
-	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	c.Vary(fiber.HeaderAcceptEncoding)
 	if a.policy != "" {
 		c.Set(fiber.HeaderContentSecurityPolicy, a.policy)
 	}

@@ -23,6 +23,9 @@ func TestOperatorsSeeSweepsAndRunThem(t *testing.T) {
 	if !slices.Contains(names, "lost-jobs") || !slices.Contains(names, "old-records") {
 		t.Fatalf("there are %v", names)
 	}
+	if promised := enumOf(t, "SweepName"); !slices.Equal(slices.Sorted(slices.Values(names)), promised) {
+		t.Errorf("there are %v; the contract has %v", names, promised)
+	}
 	before := time.Now().Add(-time.Minute)
 	for _, name := range names {
 		a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/"+name, nil, nil)

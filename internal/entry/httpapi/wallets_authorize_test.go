@@ -103,6 +103,9 @@ func TestMoneyWhoseHoldIsOverIsSpentAtOnce(t *testing.T) {
 	}
 	s.ExpectWallet(otto, 1000, 0)
 	expectAuthorization(s, "by the sweep", s.Read(tidied), "expired", 0)
+	if events := history(s, otto, "limit=1", func() {}); events[0].Kind != "expire" || events[0].DeltaHeld != -600 {
+		t.Errorf("its wallet was told of %+v", events[0])
+	}
 	refused(t, "too late", s.Execute(tidied+"/capture", nil), 409, "state-conflict")
 	if again := fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-authorizations", nil, nil)); again.Counts["expired"] != 0 {
 		t.Errorf("once more: %+v", again)

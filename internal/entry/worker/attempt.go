@@ -136,11 +136,12 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 	}
 	outcomes := make([]job.Outcome, len(given))
 	for i, id := range given {
-		w.logger.Error("job given up: every worker that tried it failed", "job", id, "kind", kind, "attempts", w.settings.MaxDeliveries)
+		w.logger.Error("job given up: every worker that tried it failed", append(w.traces.of(id), "job", id, "kind", kind, "attempts", w.settings.MaxDeliveries)...)
 		outcomes[i] = job.Outcome{ID: id, Problem: &problem}
 	}
 	w.metrics.givenUp.Add(float64(len(given)))
 	w.metrics.settled(kind, outcomes)
+	w.logSettled(kind, outcomes)
 	w.afterCommit.settled(outcomes)
 	return nil
 }

@@ -30,6 +30,7 @@ func (w *Worker) handle(settle settle) queue.Handler {
 		if err != nil {
 			return err
 		}
+		defer w.traces.begin(message.Traces)()
 		w.started(ctx, message.ID)
 		defer w.finished(ctx, message.ID)
 		jobs, leftOut := w.claims.take(ctx, message)

@@ -73,6 +73,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do sett
 	}
 	outcomes := []job.Outcome{outcome}
 	w.metrics.settled(kind, outcomes)
+	w.logSettled(kind, outcomes)
 	w.afterCommit.settled(outcomes)
 	return nil
 }

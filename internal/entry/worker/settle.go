@@ -138,6 +138,7 @@ func (w *Worker) run(ctx context.Context, s *settler, refs []job.Ref, wait sale.
 	w.dispatchRefunds(report.Refunds)
 	w.afterCommit.settled(report.Settled)
 	w.metrics.settled(s.kind, report.Settled)
+	w.logSettled(s.kind, report.Settled)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

@@ -43,6 +43,7 @@ type Worker struct {
 	claims      *claims
 	dispatcher  *outbox.Dispatcher
 	afterCommit *afterCommit
+	traces      *traces
 	payments    *payments.Dispatcher
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
@@ -75,6 +76,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:     gate,
 		draining: make(chan struct{}),
+		traces:   newTraces(),
 	}
 	draws.EndSale = w.endSale
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws

@@ -104,6 +104,7 @@ type API struct {
 	ShutdownTimeout          time.Duration `mapstructure:"shutdown_timeout"   validate:"min=100ms,max=10m"`
 	KeyCacheTTL              time.Duration `mapstructure:"key_cache_ttl"      validate:"min=0,max=5s"`
 	AsynqmonReadOnly         bool          `mapstructure:"asynqmon_read_only"`
+	CORSOrigins              string        `mapstructure:"cors_origins"`
 }
 
 // Proofs are the proof documents that are sent.

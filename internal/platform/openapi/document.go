@@ -15,7 +15,7 @@ import (
 
 // Document is an OpenAPI document, ready to check requests.
 type Document struct {
-	JSON       []byte // the document as it is served
+	JSON       []byte // the document as it is served: see Public
 	Operations []Operation
 }
 
@@ -30,6 +30,9 @@ type Operation struct {
 	BodyOptional bool // the body may be left out; it is then {}
 	MaxBody      int  // the most bytes of the body (x-max-body-bytes)
 	NeedsKey     bool // an Idempotency-Key is required
+
+	DeprecatedAt time.Time // x-deprecated-at; zero: it is not deprecated
+	Sunset       time.Time // x-sunset: from when on it will be gone; zero: not decided
 
 	body       *jsonschema.Schema
 	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
@@ -75,8 +78,12 @@ func Load(source []byte, patterns map[string]string) (*Document, error) {
 	if err := compiler.AddResource(address, plain); err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
+	public, err := Public(source)
+	if err != nil {
+		return nil, err
+	}
 	r := reader{root: root, compiler: compiler, patterns: patterns}
-	d := &Document{JSON: text}
+	d := &Document{JSON: public}
 	for path, item := range child(root, "paths") {
 		item, _ := item.(node)
 		for _, method := range methods {
@@ -122,6 +129,9 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	for _, role := range roles {
 		name, _ := role.(string)
 		o.Roles = append(o.Roles, name)
+	}
+	if err := o.readDeprecation(operation); err != nil {
+		return o, err
 	}
 	security, _ := operation["security"].([]any)
 	for _, scheme := range security {

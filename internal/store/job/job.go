@@ -158,6 +158,7 @@ type Request struct {
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
+	Trace      string        // the trace that the request is in, as an id; empty: none. It is not stored
 }
 
 // Ref is a job and the campaign it concerns.

@@ -60,7 +60,7 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 	}
 	for _, r := range intake.Candidates() {
 		if intake.Made(r) {
-			messages[r.Kind].Jobs = append(messages[r.Kind].Jobs, job.Ref{ID: r.ID, CampaignID: r.CampaignID})
+			messages[r.Kind].add(r)
 		}
 	}
 	var made []Message
@@ -70,6 +70,18 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 		}
 	}
 	return made, nil
+}
+
+// add adds the job of a request to the message.
+func (m *Message) add(r job.Request) {
+	m.Jobs = append(m.Jobs, job.Ref{ID: r.ID, CampaignID: r.CampaignID})
+	if r.Trace == "" {
+		return
+	}
+	if m.Traces == nil {
+		m.Traces = make(map[uuid.UUID]string)
+	}
+	m.Traces[r.ID] = r.Trace
 }
 
 // queueInsert writes a message of each kind for the jobs that the statement before

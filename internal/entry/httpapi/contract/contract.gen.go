@@ -28,6 +28,11 @@ const (
 	AuthorizationStateVoided   AuthorizationState = "voided"
 )
 
+// Defines values for CampaignCancellationResultState.
+const (
+	CampaignCancellationResultStateCancelled CampaignCancellationResultState = "cancelled"
+)
+
 // Defines values for CampaignState.
 const (
 	CampaignStateActive    CampaignState = "active"
@@ -35,6 +40,12 @@ const (
 	CampaignStateCompleted CampaignState = "completed"
 	CampaignStateDrawing   CampaignState = "drawing"
 	CampaignStatePending   CampaignState = "pending"
+)
+
+// Defines values for CancellationResultState.
+const (
+	CancellationResultStateCancelled CancellationResultState = "cancelled"
+	CancellationResultStateRefunding CancellationResultState = "refunding"
 )
 
 // Defines values for CardPaymentPhase.
@@ -65,37 +76,23 @@ const (
 	TriprizeDraw1 DrawProofVersion = "triprize-draw/1"
 )
 
+// Defines values for DrawResultTrust.
+const (
+	DrawResultTrustBeacon   DrawResultTrust = "beacon"
+	DrawResultTrustOperator DrawResultTrust = "operator"
+)
+
+// Defines values for HealthStatus.
+const (
+	HealthStatusOk HealthStatus = "ok"
+)
+
 // Defines values for HoldState.
 const (
 	HoldStateActive   HoldState = "active"
 	HoldStateExpired  HoldState = "expired"
 	HoldStateReleased HoldState = "released"
 	HoldStateUsed     HoldState = "used"
-)
-
-// Defines values for JobKind.
-const (
-	JobKindAuthorizationCapture JobKind = "authorization-capture"
-	JobKindAuthorizationCreate  JobKind = "authorization-create"
-	JobKindAuthorizationVoid    JobKind = "authorization-void"
-	JobKindCampaignCancellation JobKind = "campaign-cancellation"
-	JobKindCampaignCreate       JobKind = "campaign-create"
-	JobKindCampaignPause        JobKind = "campaign-pause"
-	JobKindCampaignPublish      JobKind = "campaign-publish"
-	JobKindCampaignResume       JobKind = "campaign-resume"
-	JobKindCancellation         JobKind = "cancellation"
-	JobKindDraw                 JobKind = "draw"
-	JobKindHoldCreate           JobKind = "hold-create"
-	JobKindHoldExtend           JobKind = "hold-extend"
-	JobKindPaymentRetry         JobKind = "payment-retry"
-	JobKindPaymentSettle        JobKind = "payment-settle"
-	JobKindPurchase             JobKind = "purchase"
-	JobKindRefundRetry          JobKind = "refund-retry"
-	JobKindRefundSettle         JobKind = "refund-settle"
-	JobKindTransferCreate       JobKind = "transfer-create"
-	JobKindWalletCredit         JobKind = "wallet-credit"
-	JobKindWalletDebit          JobKind = "wallet-debit"
-	JobKindWalletOpen           JobKind = "wallet-open"
 )
 
 // Defines values for JobState.
@@ -392,6 +389,30 @@ type CampaignCancellation struct {
 	Reason string `json:"reason"`
 }
 
+// CampaignCancellationResult What the cancellation of a campaign has given back, in purchases.
+type CampaignCancellationResult struct {
+	// CampaignID A UUID.
+	CampaignID ID                              `json:"campaign_id"`
+	State      CampaignCancellationResultState `json:"state"`
+
+	// Refunded Given back, by the way they were paid.
+	Refunded struct {
+		Wallet int `json:"wallet"`
+
+		// Card Without those in `waiting`.
+		Card int `json:"card"`
+
+		// External Listed for an app to give back.
+		External int `json:"external"`
+	} `json:"refunded"`
+
+	// Waiting Whose card refund waits for an operator, or needs an action from its buyer.
+	Waiting int `json:"waiting"`
+}
+
+// CampaignCancellationResultState defines model for CampaignCancellationResult.State.
+type CampaignCancellationResultState string
+
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {
 	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
@@ -518,6 +539,25 @@ type CancellationRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty"`
 }
+
+// CancellationResult What the cancellation of a purchase has freed, and what is to be refunded.
+type CancellationResult struct {
+	// PurchaseID A UUID.
+	PurchaseID ID `json:"purchase_id"`
+
+	// State Of the purchase: `refunding` by card, until the provider has refunded it.
+	State     CancellationResultState `json:"state"`
+	Positions []PurchaseItem          `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+}
+
+// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it.
+type CancellationResultState string
 
 // Capture How much of it to pay out.
 type Capture struct {
@@ -721,6 +761,26 @@ type DrawProofTrust string
 // DrawProofVersion defines model for DrawProof.Version.
 type DrawProofVersion string
 
+// DrawResult What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it.
+type DrawResult struct {
+	// CampaignID A UUID.
+	CampaignID ID              `json:"campaign_id"`
+	Trust      DrawResultTrust `json:"trust"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
+
+	// Secret 32 bytes in lower-case hex.
+	Secret  Hash     `json:"secret"`
+	Winners []Winner `json:"winners"`
+
+	// ExecutedAt RFC 3339.
+	ExecutedAt Time `json:"executed_at"`
+}
+
+// DrawResultTrust defines model for DrawResult.Trust.
+type DrawResultTrust string
+
 // DrawWait What a draw waits for.
 type DrawWait struct {
 	// Reason For people.
@@ -751,8 +811,11 @@ type Hash = string
 
 // Health defines model for Health.
 type Health struct {
-	Status string `json:"status"`
+	Status HealthStatus `json:"status"`
 }
+
+// HealthStatus defines model for Health.Status.
+type HealthStatus string
 
 // Hold Positions that are kept for a user.
 type Hold struct {
@@ -829,8 +892,8 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind purchase, cancellation, campaign-cancellation, draw, or the name of a command.
-	Kind string `json:"kind"`
+	// Kind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState            `json:"state"`
@@ -857,7 +920,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator, or needs an action from its buyer, are not in it), waiting (these). Of a draw: the draw.
+	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -867,8 +930,8 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind A noun is work for workers; a noun and a verb is a command, which was answered at once.
-type JobKind string
+// JobKind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+type JobKind = string
 
 // JobList defines model for JobList.
 type JobList struct {
@@ -1134,9 +1197,9 @@ type Problem struct {
 	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty"`
 
-	// Code Stable; act on this.
-	Code      string `json:"code"`
-	RequestID string `json:"request_id,omitempty"`
+	// Code What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+	Code      ProblemCode `json:"code"`
+	RequestID string      `json:"request_id,omitempty"`
 
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty"`
@@ -1153,6 +1216,9 @@ type Problem struct {
 	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
 	Advice string `json:"advice,omitempty"`
 }
+
+// ProblemCode What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+type ProblemCode = string
 
 // ProofBeacon The round of the beacon, and the chain that it belongs to.
 type ProofBeacon struct {
@@ -1242,7 +1308,7 @@ type Purchase struct {
 	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
 	Dispute *Dispute `json:"dispute"`
 
-	// Failure The code of the problem that ended it.
+	// Failure The code of the problem that ended it; null if none did.
 	Failure *string        `json:"failure"`
 	Items   []PurchaseItem `json:"items"`
 
@@ -1312,6 +1378,19 @@ type PurchaseRequest struct {
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
 	UserID UserID `json:"user_id"`
+}
+
+// PurchaseResult What a purchase has bought.
+type PurchaseResult struct {
+	// PurchaseID A UUID.
+	PurchaseID ID             `json:"purchase_id"`
+	Positions  []PurchaseItem `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
 }
 
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
@@ -1474,7 +1553,8 @@ type StripeReceipt struct {
 
 // Sweep defines model for Sweep.
 type Sweep struct {
-	Name            string       `json:"name"`
+	// Name Sweeps may be added.
+	Name            SweepName    `json:"name"`
 	IntervalSeconds float32      `json:"interval_seconds"`
 	LastReport      *SweepReport `json:"last_report"`
 }
@@ -1484,9 +1564,13 @@ type SweepList struct {
 	Sweeps []Sweep `json:"sweeps"`
 }
 
+// SweepName Sweeps may be added.
+type SweepName = string
+
 // SweepReport defines model for SweepReport.
 type SweepReport struct {
-	Sweep string `json:"sweep"`
+	// Sweep Sweeps may be added.
+	Sweep SweepName `json:"sweep"`
 
 	// StartedAt RFC 3339.
 	StartedAt  Time  `json:"started_at"`
@@ -1765,8 +1849,8 @@ type PurchaseID = ID
 // RefundID A UUID.
 type RefundID = ID
 
-// SweepName defines model for SweepName.
-type SweepName = string
+// SweepPath defines model for SweepPath.
+type SweepPath = string
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
@@ -2478,7 +2562,7 @@ type ServerInterface interface {
 	ListSweeps(c *fiber.Ctx) error
 	// RunSweep Run a sweep now
 	// (POST /v1/sweeps/{sweep})
-	RunSweep(c *fiber.Ctx, sweep SweepName) error
+	RunSweep(c *fiber.Ctx, sweep SweepPath) error
 	// Transfer Transfer money
 	// (POST /v1/transfers)
 	Transfer(c *fiber.Ctx, params TransferParams) error
@@ -4507,7 +4591,7 @@ func (siw *ServerInterfaceWrapper) RunSweep(c *fiber.Ctx) error {
 	_ = err
 
 	// ------------- Path parameter "sweep" -------------
-	var sweep SweepName
+	var sweep SweepPath
 
 	err = runtime.BindStyledParameterWithOptions("simple", "sweep", c.Params("sweep"), &sweep, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
 	if err != nil {
@@ -11599,7 +11683,7 @@ func (response ListSweeps503ApplicationProblemPlusJSONResponse) VisitListSweepsR
 }
 
 type RunSweepRequestObject struct {
-	Sweep SweepName `json:"sweep"`
+	Sweep SweepPath `json:"sweep"`
 }
 
 type RunSweepResponseObject interface {
@@ -15264,7 +15348,7 @@ func (sh *strictHandler) ListSweeps(ctx *fiber.Ctx) error {
 }
 
 // RunSweep operation middleware
-func (sh *strictHandler) RunSweep(ctx *fiber.Ctx, sweep SweepName) error {
+func (sh *strictHandler) RunSweep(ctx *fiber.Ctx, sweep SweepPath) error {
 	var request RunSweepRequestObject
 
 	request.Sweep = sweep
