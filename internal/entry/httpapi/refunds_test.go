@@ -211,7 +211,8 @@ func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T)
 	if f := boards.WantEvent(); !strings.Contains(f.Data, `"refunds":{"total":3,"done":1,"waiting":0}`) {
 		t.Errorf("with the board: %+v", f)
 	}
-	exec(s, `UPDATE jobs SET state = 'succeeded', finished_at = clock_timestamp(), result = '{}', progress = '{"refunds":{"total":3,"done":3,"waiting":1}}' WHERE id = $1`, j.ID)
+	result := `{"campaign_id":"` + id.String() + `","state":"cancelled","refunded":{"wallet":1,"card":1,"external":0},"waiting":1}`
+	exec(s, `UPDATE jobs SET state = 'succeeded', finished_at = clock_timestamp(), result = $2, progress = '{"refunds":{"total":3,"done":3,"waiting":1}}' WHERE id = $1`, j.ID, result)
 	for _, l := range []*fleet.Listener{back, boards} {
 		last := l.WantEvent()
 		if !strings.Contains(last.Data, `"refunds":{"total":3,"done":3,"waiting":1}`) {
