@@ -25,7 +25,7 @@ import (
 // The steps of the lock order, as docs/architecture.md has them.
 const (
 	newJobs = iota + 1
-	events  // of the provider
+	events  // of the provider; and what else has transactions of its own
 	campaigns
 	payments
 	refunds
@@ -38,7 +38,7 @@ const (
 )
 
 var stepOf = map[string]int{
-	"payment_events": events, "campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"payment_events": events, "api_keys": events, "campaigns": campaigns, "payments": payments, "refunds": refunds,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "witness_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign,

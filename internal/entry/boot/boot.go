@@ -52,7 +52,7 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	version := flags.Bool("version", false, "print the version and exit")
 	_ = flags.Parse(os.Args[1:]) // exits by itself
 	if *version {
-		fmt.Println(release.Line(name))
+		fmt.Fprintln(os.Stdout, release.Line(name))
 		os.Exit(0)
 	}
 	if flags.NArg() > 0 {

@@ -110,9 +110,10 @@ func (m *Migrator) count(ctx context.Context, d deletion) (n int64, err error) {
 }
 
 var (
-	dropsTables  = regexp.MustCompile(`(?is)^DROP TABLE (?:IF EXISTS )?(.+?)(?: CASCADE| RESTRICT)?$`)
+	dropsTables  = regexp.MustCompile(`(?is)^DROP TABLE (?:IF EXISTS )?(\w+(?:, ?\w+)*)(?: CASCADE| RESTRICT)?$`)
 	altersTable  = regexp.MustCompile(`(?is)^ALTER TABLE (?:IF EXISTS )?(?:ONLY )?(\w+) (.+)$`)
-	dropsColumn  = regexp.MustCompile(`(?is)\bDROP COLUMN (?:IF EXISTS )?(\w+)`)
+	dropsColumn  = regexp.MustCompile(`(?is)\bDROP (?:COLUMN )?(?:IF EXISTS )?(\w+)`)
+	dropsNoRows  = regexp.MustCompile(`(?i)^(?:CONSTRAINT|DEFAULT|NOT|IDENTITY|EXPRESSION)$`) // DROP of these drops no column
 	changesType  = regexp.MustCompile(`(?is)\bALTER (?:COLUMN )?\w+ (?:SET DATA )?TYPE\b`)
 	deletesRows  = regexp.MustCompile(`(?is)^DELETE FROM (\w+)(?: WHERE (.+))?$`)
 	losesNothing = regexp.MustCompile(`(?is)^(?:CREATE|LOCK TABLE|COMMENT ON|SET|` +
@@ -133,14 +134,18 @@ func deletions(file string) (all []deletion) {
 		if s.keeps || losesNothing.MatchString(s.text) {
 			continue
 		}
-		if found := dropsTables.FindStringSubmatch(s.text); found != nil {
+		if strings.Contains(s.text, ";") && !strings.HasPrefix(s.text, "DO ") { // several in one
+			all = append(all, deletion{Loss: Loss{Unknown: s.text}})
+		} else if found := dropsTables.FindStringSubmatch(s.text); found != nil {
 			for table := range strings.SplitSeq(found[1], ",") {
 				dropped[strings.TrimSpace(table)] = true
 				all = append(all, deletion{Loss: Loss{Table: strings.TrimSpace(table)}})
 			}
 		} else if found := altersTable.FindStringSubmatch(s.text); found != nil && !changesType.MatchString(found[2]) {
 			for _, column := range dropsColumn.FindAllStringSubmatch(found[2], -1) {
-				all = append(all, deletion{Loss: Loss{Table: found[1], Column: column[1]}})
+				if !dropsNoRows.MatchString(column[1]) {
+					all = append(all, deletion{Loss: Loss{Table: found[1], Column: column[1]}})
+				}
 			}
 		} else if found := deletesRows.FindStringSubmatch(s.text); found != nil {
 			all = append(all, deletion{Loss: Loss{Table: found[1]}, where: found[2]})
@@ -163,8 +168,8 @@ type statement struct {
 	keeps bool // it has the note
 }
 
-// downStatements splits as goose does: at lines that end in a semicolon, and never between
-// StatementBegin and StatementEnd.
+// downStatements splits at semicolons, and never between StatementBegin and StatementEnd. A
+// semicolon in a text makes pieces that are unknown at worst.
 func downStatements(file string) (all []statement) {
 	_, down, _ := strings.Cut(file, "-- +goose Down")
 	var s statement
@@ -188,10 +193,13 @@ func downStatements(file string) (all []statement) {
 			s.keeps = true
 		default:
 			code, _, _ := strings.Cut(line, "--")
-			words = append(words, strings.Fields(code)...)
-			if !whole && strings.HasSuffix(strings.TrimSpace(code), ";") {
+			for !whole && strings.Contains(code, ";") {
+				var before string
+				before, code, _ = strings.Cut(code, ";")
+				words = append(words, strings.Fields(before)...)
 				end()
 			}
+			words = append(words, strings.Fields(code)...)
 		}
 	}
 	end()

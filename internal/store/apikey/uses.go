@@ -135,7 +135,7 @@ func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) er
 	_, err := db.Exec(ctx, `
 		WITH used AS (
 			SELECT k.prefix, clock_timestamp() - u.age * interval '1 second' AS at
-			FROM unnest($1::text[], $2::float8[]) AS u (prefix, age) JOIN api_keys k ON k.prefix = u.prefix
+			FROM api_keys k JOIN unnest($1::text[], $2::float8[]) AS u (prefix, age) ON k.prefix = u.prefix
 			WHERE k.last_used_at IS NULL OR k.last_used_at <= clock_timestamp() - (u.age + $3) * interval '1 second'
 			FOR NO KEY UPDATE OF k SKIP LOCKED)
 		UPDATE api_keys k SET last_used_at = used.at FROM used WHERE k.prefix = used.prefix`, prefixes, ages, (usesEvery / 2).Seconds())
