@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
@@ -28,11 +29,11 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if !c.mayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := s.checkSelection(body.Positions, body.Quantity, body.Layer, "", s.settings.Holds.MaxPositions); err != nil {
+	if err := s.checkSelection(body.Positions, body.Quantity, "", s.settings.Holds.MaxPositions); err != nil {
 		return nil, err
 	}
-	if (len(body.Positions) > 0) == (body.Quantity > 0) {
-		return nil, fault.Invalid(fault.Field{Pointer: "", Detail: "must have exactly one of positions and quantity"})
+	if err := c.mayWrite(body.Metadata); err != nil {
+		return nil, err
 	}
 	ttl, err := s.holdTTL(body.TTLSeconds)
 	if err != nil {
@@ -46,7 +47,7 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 		return nil, err
 	}
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
-	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl,
+	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Metadata: metadata.Map(body.Metadata), Viewer: string(c.role),
 		Selection: inventory.Selection{Layer: body.Layer, Quantity: body.Quantity, Positions: positionsOf(body.Positions)}})
 	if err == nil {
 		err = done.Err
@@ -70,14 +71,12 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 }
 
 // checkSelection makes the checks of a selection that the contract cannot express.
-func (s *Server) checkSelection(positions []contract.PlaceDraft, quantity, layer int, at string, most int) error {
+func (s *Server) checkSelection(positions []contract.PlaceDraft, quantity int, at string, most int) error {
 	switch {
 	case quantity > most:
 		return fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
 	case len(positions) > most:
 		return fault.Invalid(fault.Field{Pointer: at + "/positions", Detail: fmt.Sprintf("must have at most %d elements", most)})
-	case layer > 0 && quantity == 0:
-		return fault.Invalid(fault.Field{Pointer: at + "/layer", Detail: "goes with quantity only"})
 	}
 	for i, p := range positions {
 		if p.Column > p.Layer {
@@ -110,11 +109,15 @@ func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold,
 
 // GetHold answers with a hold as it is now.
 func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) (contract.GetHoldResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetHold200JSONResponse{Body: resource.Hold(h)}, nil
+	return contract.GetHold200JSONResponse{Body: resource.Hold(h, who.role)}, nil
 }
 
 // ReleaseHold releases the positions of a hold.
@@ -139,6 +142,10 @@ func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
 
 // ExtendHold moves the end of a hold.
 func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestObject) (contract.ExtendHoldResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
@@ -152,6 +159,6 @@ func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestOb
 		return nil, err
 	}
 	request.CampaignID = h.CampaignID
-	done, err := s.holds.Extend(ctx, request, r.Hold, ttl)
+	done, err := s.holds.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.role)}, r.Hold)
 	return s.commandDone(done, err, holdsPath)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/sale"
@@ -28,6 +29,9 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err := who.mayPayBy(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
+	if err := who.mayWrite(body.Metadata); err != nil {
+		return nil, err
+	}
 	selection, err := s.selectionOf(body.Selection)
 	if err != nil {
 		return nil, err
@@ -46,7 +50,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment})
+	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment, Metadata: metadata.Map(body.Metadata)})
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +58,9 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		Keep: s.settings.Retention.Purchases}, also...)
 }
 
-// selectionOf checks the selection of a purchase. The sale checks what depends on
-// the campaign.
+// selectionOf checks the selection of a purchase, of which the contract has let exactly one
+// way through. The sale checks what depends on the campaign.
 func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection, err error) {
-	ways := 0
-	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {
-		if way {
-			ways++
-		}
-	}
-	if ways != 1 {
-		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
-	}
 	selection = sale.Selection{Selection: inventory.Selection{Quantity: body.Quantity, Positions: positionsOf(body.Positions)}}
 	if body.Layer != nil {
 		selection.Layer = *body.Layer
@@ -73,7 +68,7 @@ func (s *Server) selectionOf(body contract.Selection) (selection sale.Selection,
 	if body.HoldID != nil {
 		selection.HoldID = *body.HoldID
 	}
-	return selection, s.checkSelection(body.Positions, body.Quantity, selection.Layer, "/selection", s.settings.Campaigns.MaxQuantity)
+	return selection, s.checkSelection(body.Positions, body.Quantity, "/selection", s.settings.Campaigns.MaxQuantity)
 }
 
 // GetPurchase answers with a purchase that the caller may see.

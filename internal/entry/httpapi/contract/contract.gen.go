@@ -276,6 +276,9 @@ type Authorization struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // AuthorizationState defines model for Authorization.State.
@@ -291,6 +294,9 @@ type AuthorizationDraft struct {
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -347,6 +353,9 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
@@ -365,6 +374,9 @@ type CampaignDraft struct {
 
 	// Layers Every layer from 1 to base_length once.
 	Layers []LayerDraft `json:"layers"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
@@ -414,6 +426,9 @@ type CampaignPatch struct {
 	Currency *Currency     `json:"currency,omitempty"`
 	Layers   *[]LayerDraft `json:"layers,omitempty"`
 
+	// Metadata Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata.
+	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty"`
+
 	// Name 1 to 200 characters, no control characters.
 	Name *Name `json:"name,omitempty"`
 
@@ -461,6 +476,9 @@ type CampaignSummary struct {
 	PurchaseLimit *int       `json:"purchase_limit"`
 	SaleEndsAt    *time.Time `json:"sale_ends_at"`
 	SaleStartsAt  *time.Time `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // Cancellation defines model for Cancellation.
@@ -486,6 +504,9 @@ type Capture struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -744,21 +765,27 @@ type Hold struct {
 
 	// EndedAt When it was used or released, or found to be over.
 	EndedAt *time.Time `json:"ended_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // HoldState active until it is used, released or its time is over.
 type HoldState string
 
-// HoldExtension How long to hold from now.
+// HoldExtension How much time to add to what is left.
 type HoldExtension struct {
-	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
-	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty"`
+	// TTLSeconds How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds int `json:"ttl_seconds,omitempty"`
 }
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle.
 type HoldRequest struct {
 	// Layer With quantity; left out for the whole triangle.
 	Layer int `json:"layer,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Positions Distinct; the server allows 20 by default.
 	Positions []PlaceDraft `json:"positions,omitempty"`
@@ -835,6 +862,9 @@ type LayerDraft struct {
 	Prizes []PrizeGroup `json:"prizes,omitempty"`
 }
 
+// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+type Metadata map[string]string
+
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
@@ -845,6 +875,9 @@ type Movement struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1039,7 +1072,7 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// About The id of the resource in the way, such as a wallet that exists already.
+	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
 	About string `json:"about,omitempty"`
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
@@ -1153,6 +1186,9 @@ type Purchase struct {
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
@@ -1188,6 +1224,9 @@ type PurchaseProof struct {
 
 // PurchaseRequest defines model for PurchaseRequest.
 type PurchaseRequest struct {
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
+
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
@@ -1425,6 +1464,9 @@ type Transfer struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // TransferDraft Money to be moved between two wallets.
@@ -1437,6 +1479,9 @@ type TransferDraft struct {
 
 	// From A UUID.
 	From ID `json:"from"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1452,6 +1497,9 @@ type UserID = string
 type Voiding struct {
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1489,6 +1537,9 @@ type Wallet struct {
 
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletDraft A wallet to be opened.
@@ -1501,6 +1552,9 @@ type WalletDraft struct {
 
 	// InitialBalance A first credit, in minor units.
 	InitialBalance int64 `json:"initial_balance,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
 	OwnerID UserID `json:"owner_id"`
@@ -1536,6 +1590,9 @@ type WalletEvent struct {
 
 	// At RFC 3339.
 	At Time `json:"at"`
+
+	// Metadata Of the movement.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletEventKind defines model for WalletEvent.Kind.
