@@ -26,6 +26,8 @@ var claims = []claim{
 	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http", ""},
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
+	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
+	{"events told a second, afterwards", "at least 1,000", "webhooks", "", toldAfterwards},
 	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr", ""},
 	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http", ""},
 	{"by wallet, beside cards / beside nothing", "at least 0.9", "wallet-beside-cards", "wallet-beside-nothing", ""},

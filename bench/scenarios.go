@@ -24,6 +24,7 @@ var throughput = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot, workers: 1}.run},
+	{"webhooks", toldSale},
 	{"triprize-http-wallet", crowdedSale{offer: hot, workers: 1, payers: 5000}.run},
 	{"cards-alone", besideCards{cardBuyers: enoughCardBuyers}.run},
 	{"wallet-beside-nothing", besideCards{walletBuyers: connections}.run},

@@ -277,6 +277,9 @@ type Authorization struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // AuthorizationState defines model for Authorization.State.
@@ -292,6 +295,9 @@ type AuthorizationDraft struct {
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
@@ -350,6 +356,9 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   time.Time       `json:"sale_ends_at"`
 	SaleStartsAt time.Time       `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
@@ -392,6 +401,9 @@ type CampaignDraft struct {
 
 	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
 	Layers []LayerDraft `json:"layers"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
@@ -442,6 +454,9 @@ type CampaignPatch struct {
 	Currency Currency     `json:"currency,omitempty,omitzero"`
 	Layers   []LayerDraft `json:"layers,omitempty,omitzero"`
 
+	// Metadata Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata.
+	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty,omitzero"`
+
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name,omitempty,omitzero"`
 
@@ -491,6 +506,9 @@ type CampaignSummary struct {
 	PurchaseLimit int       `json:"purchase_limit"`
 	SaleEndsAt    time.Time `json:"sale_ends_at"`
 	SaleStartsAt  time.Time `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // Cancellation defines model for Cancellation.
@@ -535,6 +553,9 @@ type Capture struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
@@ -808,12 +829,15 @@ type Hold struct {
 
 	// EndedAt When it was used or released, or found to be over.
 	EndedAt time.Time `json:"ended_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
-// HoldExtension How long to hold from now.
+// HoldExtension How much time to add to what is left.
 type HoldExtension struct {
-	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
-	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty,omitzero"`
+	// TTLSeconds How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds int `json:"ttl_seconds,omitempty,omitzero"`
 }
 
 // HoldList defines model for HoldList.
@@ -828,6 +852,9 @@ type HoldList struct {
 type HoldRequest struct {
 	// Layer With quantity; left out for the whole campaign.
 	Layer int `json:"layer,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Positions Distinct; the server allows 20 by default.
 	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
@@ -933,6 +960,9 @@ type LayerDraft struct {
 	Prizes []PrizeGroup `json:"prizes,omitempty,omitzero"`
 }
 
+// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+type Metadata map[string]string
+
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
@@ -943,6 +973,9 @@ type Movement struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
@@ -1165,7 +1198,7 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// About The id of the resource in the way, such as a wallet that exists already.
+	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
 	About string `json:"about,omitempty,omitzero"`
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
@@ -1285,6 +1318,9 @@ type Purchase struct {
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // PurchaseItem defines model for PurchaseItem.
@@ -1331,6 +1367,9 @@ type PurchaseProof struct {
 
 // PurchaseRequest defines model for PurchaseRequest.
 type PurchaseRequest struct {
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
@@ -1571,6 +1610,9 @@ type Transfer struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // TransferDraft Money to be moved between two wallets.
@@ -1583,6 +1625,9 @@ type TransferDraft struct {
 
 	// From A UUID.
 	From ID `json:"from"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
@@ -1598,6 +1643,9 @@ type UserID = string
 type Voiding struct {
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
@@ -1635,6 +1683,9 @@ type Wallet struct {
 
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // WalletDraft A wallet to be opened.
@@ -1647,6 +1698,9 @@ type WalletDraft struct {
 
 	// InitialBalance A first credit, in minor units.
 	InitialBalance int64 `json:"initial_balance,omitempty,omitzero"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
 	OwnerID UserID `json:"owner_id"`
@@ -1682,6 +1736,9 @@ type WalletEvent struct {
 
 	// At RFC 3339.
 	At Time `json:"at"`
+
+	// Metadata Of the movement.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // WalletEventKind defines model for WalletEvent.Kind.
@@ -1792,8 +1849,8 @@ type PurchaseID = ID
 // RefundID A UUID.
 type RefundID = ID
 
-// SweepPath defines model for SweepPath.
-type SweepPath = string
+// SweepPath Sweeps may be added.
+type SweepPath = SweepName
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
@@ -2246,7 +2303,7 @@ func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption
 
 // ExtendHold is POST /v1/holds/{hold}/extend: extend a hold.
 //
-// It then ends `ttl_seconds` from now, if that is later. Only while it is active, and only as often as the server allows: once by default.
+// It then ends `ttl_seconds` later than before, but never more than `holds.max_ttl` (10 minutes by default) from now, and never earlier than it would have: an extension adds to what is left. Where less can be added, by that bound, by the end of a sale that is drawn then, or because the user has held these positions before, the hold gets what can be had; `expires_at` says when it ends. When nothing can be added, it is refused with `hold-limit-exceeded`. Only while it is active, and only as often as the server allows: once by default.
 //
 // For app, user, operator.
 func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension, options ...CallOption) (Hold, error) {
@@ -2492,7 +2549,7 @@ func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, opti
 
 // OpenWallet is POST /v1/wallets: open a wallet.
 //
-// An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `state-conflict` has the id of an existing wallet in `about`.
+// An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
 //
 // For app, operator.
 func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...CallOption) (Wallet, error) {

@@ -35,6 +35,7 @@ const (
 	ofAWallet
 	settledJobs
 	outboxMessages
+	webhooks // one endpoint at a time
 )
 
 var stepOf = map[string]int{
@@ -44,6 +45,7 @@ var stepOf = map[string]int{
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "witness_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign,
 	"wallets": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
 	"jobs": settledJobs, "refused_jobs": settledJobs, "outbox_messages": outboxMessages,
+	"webhook_endpoints": webhooks, "webhook_secrets": webhooks, "webhook_events": webhooks, "webhook_deliveries": webhooks, "webhook_attempts": webhooks,
 }
 
 var (

@@ -10,6 +10,7 @@
 ALTER TABLE purchases ADD COLUMN IF NOT EXISTS client text, ADD COLUMN IF NOT EXISTS metadata jsonb;
 ALTER TABLE holds ADD COLUMN IF NOT EXISTS client text, ADD COLUMN IF NOT EXISTS metadata jsonb;
 ALTER TABLE ledger_entries ADD COLUMN IF NOT EXISTS metadata jsonb;
+ALTER TABLE authorizations ADD COLUMN IF NOT EXISTS metadata jsonb;
 ALTER TABLE wallets ADD COLUMN IF NOT EXISTS client text;
 
 ALTER TABLE purchases DROP CONSTRAINT IF EXISTS purchases_metadata;
@@ -24,6 +25,10 @@ ALTER TABLE ledger_entries DROP CONSTRAINT IF EXISTS ledger_entries_metadata;
 ALTER TABLE ledger_entries ADD CONSTRAINT ledger_entries_metadata
     CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608) NOT VALID;
 ALTER TABLE ledger_entries VALIDATE CONSTRAINT ledger_entries_metadata;
+ALTER TABLE authorizations DROP CONSTRAINT IF EXISTS authorizations_metadata;
+ALTER TABLE authorizations ADD CONSTRAINT authorizations_metadata
+    CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608) NOT VALID;
+ALTER TABLE authorizations VALIDATE CONSTRAINT authorizations_metadata;
 
 -- Beside the rows of campaigns and wallets, not in them: those are written with every sale
 -- and movement, and kept narrow. No row here: none.
@@ -72,6 +77,7 @@ $$;
 -- +goose Down
 DROP TABLE IF EXISTS campaign_metadata, wallet_metadata;
 ALTER TABLE wallets DROP COLUMN IF EXISTS client;
+ALTER TABLE authorizations DROP COLUMN IF EXISTS metadata;
 ALTER TABLE ledger_entries DROP COLUMN IF EXISTS metadata;
 ALTER TABLE holds DROP COLUMN IF EXISTS metadata, DROP COLUMN IF EXISTS client;
 ALTER TABLE purchases DROP COLUMN IF EXISTS metadata, DROP COLUMN IF EXISTS client;

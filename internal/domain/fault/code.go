@@ -64,6 +64,7 @@ const (
 	PurchaseCancelled     Code = "purchase-cancelled"
 	PurchaseDisputed      Code = "purchase-disputed"
 	CardsNotAccepted      Code = "cards-not-accepted"
+	WalletExists          Code = "wallet-exists"
 	InternalError         Code = "internal-error"
 )
 
@@ -109,6 +110,7 @@ var catalogue = map[Code]entry{
 	PurchaseCancelled:     {KindConflict, "The purchase was cancelled before it was paid"},
 	PurchaseDisputed:      {KindConflict, "The payment of the purchase is disputed"},
 	CardsNotAccepted:      {KindConflict, "This system does not accept cards"},
+	WalletExists:          {KindConflict, "The owner has a wallet in this currency"},
 	InternalError:         {KindInternal, "Something went wrong on our side"},
 }
 

@@ -171,7 +171,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		case !ok:
 			return jobAnswer{}, overloaded
 		case earlier.Reused:
-			return jobAnswer{}, errReused
+			return jobAnswer{}, reused(earlier.Job)
 		}
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
@@ -185,7 +185,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		return jobAnswer{}, err
 	}
 	if accepted.Reused {
-		return jobAnswer{}, errReused
+		return jobAnswer{}, reused(accepted.Job)
 	}
 	if accepted.Replayed {
 		waiter = nil
@@ -207,7 +207,12 @@ func (s *Server) waitOf(c *call) (wait preferredWait, done func(), err error) {
 	return wait, done, err
 }
 
-var errReused = fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
+// reused refuses a key that was used for another request, which has made a job.
+func reused(of job.Job) error {
+	refusal := fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
+	refusal.About = of.ID.String()
+	return refusal
+}
 
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be

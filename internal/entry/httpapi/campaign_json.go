@@ -3,6 +3,7 @@ package httpapi
 import (
 	"github.com/oapi-codegen/nullable"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/config"
@@ -18,14 +19,18 @@ func defaultPolicies(settings config.Settings) campaign.Policies {
 // draftOf is a requested campaign. What it does not say of its policies is as in defaults.
 func draftOf(body contract.CampaignDraft, defaults campaign.Policies) campaign.Draft {
 	return campaign.Draft{Name: body.Name, BaseLength: body.BaseLength, Currency: money.Currency(body.Currency), PurchaseLimit: body.PurchaseLimit,
-		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies, defaults), Layers: layersOf(body.Layers)}
+		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies, defaults), Layers: layersOf(body.Layers),
+		Metadata: metadata.Map(body.Metadata)}
 }
 
 // patchOf is a requested change. A member that is left out stays as it is; null
 // removes the value. Policies are changed as a whole.
 func patchOf(change contract.CampaignPatch, defaults campaign.Policies) campaign.Patch {
 	p := campaign.Patch{Name: change.Name, BaseLength: change.BaseLength, PurchaseLimit: optional(change.PurchaseLimit),
-		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt)}
+		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt), Metadata: campaign.Optional[metadata.Map]{Set: change.Metadata.IsSpecified()}}
+	if given, err := change.Metadata.Get(); err == nil {
+		p.Metadata.Value = new(metadata.Map(given))
+	}
 	if change.Currency != nil {
 		currency := money.Currency(*change.Currency)
 		p.Currency = &currency

@@ -15,6 +15,9 @@ import (
 
 // CreateCampaign creates a pending campaign.
 func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignRequestObject) (contract.CreateCampaignResponseObject, error) {
+	if err := checkMetadata(r.Body.Metadata); err != nil {
+		return nil, err
+	}
 	request, err := s.command(ctx, job.KindCampaignCreate, http.StatusCreated)
 	if err != nil {
 		return nil, err
@@ -27,12 +30,17 @@ func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignR
 
 // PatchCampaign changes what the campaign's state allows.
 func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignRequestObject) (contract.PatchCampaignResponseObject, error) {
+	if given, err := r.Body.Metadata.Get(); err == nil {
+		if err := checkMetadata(given); err != nil {
+			return nil, err
+		}
+	}
 	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(r.Campaign)
 	if err != nil {
 		return nil, err
 	}
-	return contract.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, true)}, nil
+	return contract.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, operator)}, nil
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
@@ -70,9 +78,9 @@ func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequest
 	}
 	var found taggedAnswer
 	if c.role == operator {
-		found, err = readCampaign(ctx, s.db, r.Campaign, true)
+		found, err = readCampaign(ctx, s.db, r.Campaign, operator)
 	} else {
-		found, err = s.read.campaign(ctx, r.Campaign)
+		found, err = s.read.campaign(ctx, r.Campaign, c.role)
 	}
 	if err != nil {
 		return nil, err
@@ -95,9 +103,9 @@ func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsReq
 	}
 	var found taggedAnswer
 	if c.role == operator || r.Params.Cursor != nil { // only the first page is read by crowds
-		found, err = readCampaigns(ctx, s.db, page, c.role == operator)
+		found, err = readCampaigns(ctx, s.db, page, c.role)
 	} else {
-		found, err = s.read.list(ctx, page)
+		found, err = s.read.list(ctx, page, c.role)
 	}
 	if err != nil {
 		return nil, err

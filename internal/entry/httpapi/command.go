@@ -41,7 +41,7 @@ func (s *Server) commandDone(done job.Accepted, err error, path string) (command
 	}
 	switch {
 	case done.Reused:
-		return commandAnswer{}, errReused
+		return commandAnswer{}, reused(done.Job)
 	case done.Job.Problem != nil && done.Replayed:
 		return commandAnswer{}, &replayedRefusal{done.Job.Problem.Err()}
 	case done.Job.Problem != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/holds"
@@ -27,8 +28,8 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 	if !c.mayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if (len(body.Positions) > 0) == (body.Quantity > 0) {
-		return nil, fault.Invalid(fault.Field{Pointer: "", Detail: "must have exactly one of positions and quantity"})
+	if err := c.mayWrite(body.Metadata); err != nil {
+		return nil, err
 	}
 	ttl, err := s.holdTTL(body.TTLSeconds)
 	if err != nil {
@@ -43,7 +44,8 @@ func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestOb
 		return nil, err
 	}
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
-	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection})
+	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
+		Metadata: metadata.Map(body.Metadata), Viewer: string(c.role)})
 	if err == nil {
 		err = done.Err
 	}
@@ -80,11 +82,15 @@ func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold,
 
 // GetHold answers with a hold as it is now.
 func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) (contract.GetHoldResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetHold200JSONResponse{Body: resource.Hold(h)}, nil
+	return contract.GetHold200JSONResponse{Body: resource.Hold(h, who.role)}, nil
 }
 
 // ReleaseHold releases the positions of a hold.
@@ -109,6 +115,10 @@ func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
 
 // ExtendHold moves the end of a hold.
 func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestObject) (contract.ExtendHoldResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
@@ -122,6 +132,6 @@ func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestOb
 		return nil, err
 	}
 	request.CampaignID = h.CampaignID
-	done, err := s.holds.Extend(ctx, request, r.Hold, ttl)
+	done, err := s.holds.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.role)}, r.Hold)
 	return s.commandDone(done, err, holdsPath)
 }

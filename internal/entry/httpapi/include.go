@@ -56,7 +56,7 @@ func (s *Server) includeCampaigns(ctx context.Context, who caller, purchases []c
 	}
 	byID := make(map[uuid.UUID]*contract.CampaignSummary, len(found))
 	for _, c := range found {
-		summary := resource.CampaignSummary(c, who.role == operator)
+		summary := resource.CampaignSummary(c, who.role)
 		byID[c.ID] = &summary
 	}
 	for i, p := range purchases {

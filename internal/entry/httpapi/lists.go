@@ -227,6 +227,10 @@ func (s handlers) ListUserHolds(ctx context.Context, r contract.ListUserHoldsReq
 }
 
 func (s *Server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return answer, err
+	}
 	page, err := listPage(cursor, limit)
 	if err != nil {
 		return answer, err
@@ -237,7 +241,7 @@ func (s *Server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *c
 	}
 	answer = contract.HoldList{Holds: make([]contract.Hold, len(list)), NextCursor: listCursor(next)}
 	for i, h := range list {
-		answer.Holds[i] = resource.Hold(h)
+		answer.Holds[i] = resource.Hold(h, who.role)
 	}
 	return answer, nil
 }

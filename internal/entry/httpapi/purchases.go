@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -26,6 +27,9 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 	if err := who.mayPayBy(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
+	if err := who.mayWrite(body.Metadata); err != nil {
+		return nil, err
+	}
 	selection, err := s.selectionOf(ctx, r.Campaign, body.Selection)
 	if err != nil {
 		return nil, err
@@ -41,7 +45,7 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		}
 		also = []job.Kind{job.KindPayment}
 	}
-	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment})
+	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment, Metadata: metadata.Map(body.Metadata)})
 	if err != nil {
 		return nil, err
 	}
@@ -49,17 +53,9 @@ func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchas
 		Keep: s.settings.Retention.Purchases}, also...)
 }
 
-// selectionOf checks the selection of a purchase. The sale checks what can change.
+// selectionOf checks the selection of a purchase, of which the contract has let exactly one
+// way through. The sale checks what can change.
 func (s *Server) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
-	ways := 0
-	for _, way := range []bool{body.Quantity > 0, len(body.Positions) > 0, body.HoldID != nil} {
-		if way {
-			ways++
-		}
-	}
-	if ways != 1 {
-		return selection, fault.Invalid(fault.Field{Pointer: "/selection", Detail: "must have exactly one of quantity, positions and hold_id"})
-	}
 	want := wanted{positions: body.Positions, quantity: body.Quantity, at: "/selection", most: s.settings.Campaigns.MaxQuantity}
 	if body.Layer != nil {
 		want.layer = *body.Layer

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
@@ -75,61 +76,84 @@ func (s *Server) executeOn(ctx context.Context, kind job.Kind, action wallets.Ac
 
 // OpenWallet opens a wallet for an owner.
 func (s handlers) OpenWallet(ctx context.Context, r contract.OpenWalletRequestObject) (contract.OpenWalletResponseObject, error) {
+	if err := checkMetadata(r.Body.Metadata); err != nil {
+		return nil, err
+	}
 	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
-		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description}, walletsPath)
+		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s handlers) CreditWallet(ctx context.Context, r contract.CreditWalletRequestObject) (contract.CreditWalletResponseObject, error) {
+	if err := checkMetadata(r.Body.Metadata); err != nil {
+		return nil, err
+	}
 	return s.executeOn(ctx, job.KindWalletCredit, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s handlers) DebitWallet(ctx context.Context, r contract.DebitWalletRequestObject) (contract.DebitWalletResponseObject, error) {
+	if err := checkMetadata(r.Body.Metadata); err != nil {
+		return nil, err
+	}
 	return s.executeOn(ctx, job.KindWalletDebit, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 func details(m contract.Movement, ifMatch *string) wallets.Details {
-	return wallets.Details{Amount: money.Amount(m.Amount), Description: m.Description, Reference: m.Reference, IfVersion: versionOf(ifMatch)}
+	return wallets.Details{Amount: money.Amount(m.Amount), Description: m.Description, Reference: m.Reference, Metadata: metadata.Map(m.Metadata),
+		IfVersion: versionOf(ifMatch)}
 }
 
 // Transfer moves money between two wallets.
 func (s handlers) Transfer(ctx context.Context, r contract.TransferRequestObject) (contract.TransferResponseObject, error) {
 	b := r.Body
+	if err := checkMetadata(b.Metadata); err != nil {
+		return nil, err
+	}
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
-		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // Authorize holds money in a wallet.
 func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObject) (contract.AuthorizeResponseObject, error) {
 	b := r.Body
+	if err := checkMetadata(b.Metadata); err != nil {
+		return nil, err
+	}
 	ttl := s.settings.Wallets.AuthorizationTTL
 	if b.ExpiresInSeconds > 0 {
 		ttl = time.Duration(b.ExpiresInSeconds) * time.Second
 	}
 	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
-		Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
+		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAuthorizationRequestObject) (contract.CaptureAuthorizationResponseObject, error) {
 	b := r.Body
+	if err := checkMetadata(b.Metadata); err != nil {
+		return nil, err
+	}
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthorizationRequestObject) (contract.VoidAuthorizationResponseObject, error) {
 	b := r.Body
+	if err := checkMetadata(b.Metadata); err != nil {
+		return nil, err
+	}
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: wallets.Details{Description: b.Description, Reference: b.Reference, IfVersion: versionOf(r.Params.IfMatch)}}, "")
+		Details: wallets.Details{Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
-// walletDocuments makes the bodies of the answers to wallet commands.
+// walletDocuments makes the bodies of the answers to wallet commands, which only apps and
+// operators give.
 var walletDocuments = wallets.Documents{
-	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w) },
-	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e) },
-	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a) },
+	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w, app) },
+	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e, app) },
+	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, app) },
 }
 
 // visibleWallet returns a wallet that the caller may see.
@@ -156,8 +180,12 @@ func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
 
 // GetWallet answers with a wallet as it is now.
 func (s handlers) GetWallet(ctx context.Context, r contract.GetWalletRequestObject) (contract.GetWalletResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	w, err := s.visibleWallet(ctx, r.Wallet)
-	return walletAnswer{resource.Wallet(w)}, err
+	return walletAnswer{resource.Wallet(w, who.role)}, err
 }
 
 // ListWallets answers with the wallets of an owner.
@@ -185,13 +213,17 @@ func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequest
 	}
 	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list)), NextCursor: next}
 	for i, w := range list {
-		answer.Wallets[i] = resource.Wallet(w)
+		answer.Wallets[i] = resource.Wallet(w, who.role)
 	}
 	return contract.ListWallets200JSONResponse{Body: answer}, nil
 }
 
 // GetAuthorization answers with an authorization as it is now.
 func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizationRequestObject) (contract.GetAuthorizationResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := s.visibleWallet(ctx, r.Wallet); err != nil {
 		return nil, err
 	}
@@ -199,13 +231,17 @@ func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizat
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetAuthorization200JSONResponse{Body: resource.Authorization(a)}, nil
+	return contract.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.role)}, nil
 }
 
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
 func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEventsRequestObject) (contract.ListWalletEventsResponseObject, error) {
+	who, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	w, err := s.visibleWallet(ctx, r.Wallet)
 	if err != nil {
 		return nil, err
@@ -223,7 +259,7 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 	}
 	answer := contract.WalletEventPage{Events: make([]contract.WalletEvent, len(events))}
 	for i, e := range events {
-		answer.Events[i] = resource.WalletEvent(e)
+		answer.Events[i] = resource.WalletEvent(e, who.role)
 	}
 	if n := len(events); n == page.Limit {
 		next := events[n-1].Version - 1

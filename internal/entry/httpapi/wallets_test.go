@@ -46,7 +46,7 @@ func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 	}
 	for i, replayed := range []string{"", "true"} {
 		second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "JPY"}, "Idempotency-Key", "second")
-		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "state-conflict"); p.About != w.ID.String() || second.Header.Get("Idempotent-Replayed") != replayed {
+		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "wallet-exists"); p.About != w.ID.String() || second.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("about %q, replayed %q", p.About, second.Header.Get("Idempotent-Replayed"))
 		}
 	}
@@ -76,7 +76,7 @@ func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {
 			opened = a.ID.String()
 			continue
 		}
-		abouts[refused(t, fmt.Sprint(i), a, 409, "state-conflict").About]++
+		abouts[refused(t, fmt.Sprint(i), a, 409, "wallet-exists").About]++
 	}
 	if abouts[opened] != len(answers)-1 {
 		t.Errorf("%s was opened, and named: %v", opened, abouts)

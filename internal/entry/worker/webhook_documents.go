@@ -69,7 +69,7 @@ func (d documents) read(ctx context.Context, kind string, events []webhook.Event
 		return d.purchases(ctx, events)
 	case "hold":
 		holds, err := inventory.GetHolds(ctx, d.db, subjects(events))
-		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, resource.Hold(h) }), err
+		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, resource.Hold(h, resource.App) }), err
 	case "job":
 		jobs, err := job.GetAll(ctx, d.db, subjects(events))
 		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, resource.Job(j) }), err
@@ -110,7 +110,7 @@ func (d documents) one(ctx context.Context, kind string, e webhook.Event) (any, 
 		if err != nil {
 			return nil, err
 		}
-		return resource.Campaign(details, false), nil
+		return resource.Campaign(details, resource.App), nil
 	case "wallet":
 		return d.wallet(ctx, e)
 	case "webhook-endpoint":
@@ -135,7 +135,7 @@ func (d documents) wallet(ctx context.Context, e webhook.Event) (any, error) {
 	if len(history) == 0 || history[0].Version != *e.Version {
 		return nil, fault.New(fault.NotFound, "wallet %s has no event %d", w.ID, *e.Version)
 	}
-	return walletChange{Wallet: resource.Wallet(w), Event: resource.WalletEvent(history[0])}, nil
+	return walletChange{Wallet: resource.Wallet(w, resource.App), Event: resource.WalletEvent(history[0], resource.App)}, nil
 }
 
 // subjects lists what events are about, each once.

@@ -67,7 +67,7 @@ func (w *Worker) tell(ctx context.Context, task queue.Task, _ bool) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.webhooks.sending, cancel)()
+	defer context.AfterFunc(w.webhooks.sending, cancel)() //nolint:contextcheck // it ends the turn when the worker drains
 	result, err := w.webhooks.deliverer.Run(ctx, ref.ID)
 	if err != nil {
 		if ctx.Err() == nil {

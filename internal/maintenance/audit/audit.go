@@ -34,7 +34,7 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 			return err
 		}
 		var err error
-		if found, err = check(ctx, tx, slices.Concat(cancelledCampaigns, invariants, payments, ledger), limit); err != nil {
+		if found, err = check(ctx, tx, slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks), limit); err != nil {
 			return err
 		}
 		draws, err := checkDraws(ctx, tx)
@@ -49,7 +49,7 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 
 // Invariants returns the number of invariants: the queries, and one for all draws.
 func Invariants() int {
-	return len(cancelledCampaigns) + len(invariants) + len(payments) + len(ledger) + 1
+	return len(cancelledCampaigns) + len(invariants) + len(payments) + len(ledger) + len(webhooks) + 1
 }
 
 // check runs the query of each invariant.

@@ -91,13 +91,49 @@ func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer str
 			}
 		}
 	case map[string]any:
+		faults = append(faults, o.checkFields(known, v, pointer)...)
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if !part(known.Properties[name], v[name], name) {
+			property, _ := propertyOf(known, name)
+			if !part(property, v[name], name) {
 				break
 			}
 		}
 	}
 	return faults
+}
+
+// checkFields checks which fields an object has: what its schema says of their names, and of
+// fields that need or exclude others.
+func (o *Operation) checkFields(schema *jsonschema.Schema, fields map[string]any, pointer string) (faults []fault.Field) {
+	if names := schema.PropertyNames; names != nil {
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			for _, f := range o.check(names, name, "") {
+				faults = append(faults, fault.Field{Pointer: pointer + join([]string{name}), Detail: "its name " + f.Detail})
+			}
+		}
+	}
+	if ways := ways(schema); ways != nil {
+		if n := len(ways) - len(slices.DeleteFunc(slices.Clone(ways), func(way string) bool { _, there := fields[way]; return there })); n != 1 {
+			faults = append(faults, fault.Field{Pointer: pointer, Detail: "must have exactly one of " + enumerate(ways)})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(schema.DependentRequired)) {
+		if _, there := fields[name]; !there {
+			continue
+		}
+		for _, needed := range schema.DependentRequired[name] {
+			if _, there := fields[needed]; !there {
+				faults = append(faults, fault.Field{Pointer: pointer + join([]string{name}), Detail: "goes with " + needed + " only"})
+			}
+		}
+	}
+	return faults
+}
+
+// enumerate writes names as a sentence does: a, b and c.
+func enumerate(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // CheckParameters checks the parameters in path, query and headers that were

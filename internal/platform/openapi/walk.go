@@ -7,12 +7,13 @@ import (
 )
 
 // plain follows references. It returns nil for a schema that is a combination of
-// others: nothing is known of it here.
+// others: nothing is known of it here. One that only says which of its fields exclude each
+// other is none, see [ways].
 func plain(schema *jsonschema.Schema) *jsonschema.Schema {
 	for schema != nil && schema.Ref != nil {
 		schema = schema.Ref
 	}
-	if schema == nil || schema.AllOf != nil || schema.AnyOf != nil || schema.OneOf != nil || schema.Not != nil || schema.If != nil {
+	if schema == nil || schema.AllOf != nil || schema.AnyOf != nil || schema.OneOf != nil || schema.Not != nil && ways(schema) == nil || schema.If != nil {
 		return nil
 	}
 	return schema
@@ -29,11 +30,13 @@ func shellsOf(schema *jsonschema.Schema) map[*jsonschema.Schema]*jsonschema.Sche
 		}
 		shell := *schema
 		shell.Items2020, shell.Properties, shell.AdditionalProperties = nil, nil, nil // fields that are not known are refused with the bounds
+		shell.PropertyNames, shell.DependentRequired, shell.Not = nil, nil, nil       // checkFields has words for these
 		shells[schema] = &shell
 		add(schema.Items2020)
 		for _, property := range schema.Properties {
 			add(property)
 		}
+		add(others(schema))
 	}
 	add(schema)
 	return shells
@@ -47,6 +50,28 @@ func elements(schema *jsonschema.Schema) *jsonschema.Schema {
 	return schema.Items2020
 }
 
+// ways returns the fields of which an object must have exactly one, when its schema says so
+// in the form not: {not: {oneOf: [{required: [a]}, {required: [b]}]}}. For generators of
+// types that is no combination; a bare oneOf would be.
+func ways(schema *jsonschema.Schema) (fields []string) {
+	if schema.Not == nil || schema.Not.Not == nil {
+		return nil
+	}
+	for _, way := range schema.Not.Not.OneOf {
+		if len(way.Required) != 1 {
+			return nil
+		}
+		fields = append(fields, way.Required[0])
+	}
+	return fields
+}
+
+// others returns the schema of those fields of an object that it does not name, if it has one.
+func others(schema *jsonschema.Schema) *jsonschema.Schema {
+	found, _ := schema.AdditionalProperties.(*jsonschema.Schema)
+	return found
+}
+
 // propertyOf returns the schema of an object's field, and whether it may have it.
 func propertyOf(schema *jsonschema.Schema, name string) (property *jsonschema.Schema, known bool) {
 	if schema == nil {
@@ -55,7 +80,7 @@ func propertyOf(schema *jsonschema.Schema, name string) (property *jsonschema.Sc
 	if property, known = schema.Properties[name]; known {
 		return property, true
 	}
-	return nil, schema.AdditionalProperties != false
+	return others(schema), schema.AdditionalProperties != false
 }
 
 // omitNulls takes the fields out of a value that are null and may be left out, and

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,12 +13,16 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Extend moves the deadline of an active hold to ttl from now, if that is later,
-// once per idempotency key. r has the campaign of the hold. The settings limit how
-// often a hold can be extended. It is allowed while the sale is paused or over, but no hold
-// outlasts the end of a sale that is drawn then.
-func (s *Service) Extend(ctx context.Context, r job.Request, id uuid.UUID, ttl time.Duration) (job.Accepted, error) {
-	done, err := s.campaigns.Do(ctx, r.CampaignID, task{Request: Request{Job: r, TTL: ttl}, kind: extend, hold: id})
+// Extend moves the deadline of an active hold by r.TTL, once per idempotency key: it adds to
+// what is left. r has the campaign of the hold. The settings limit how often a hold can be
+// extended. It is allowed while the sale is paused or over.
+//
+// Never more is left than holds.max_ttl, no hold outlasts the end of a sale that is drawn
+// then, nor the time that its user may keep its positions in all its holds of them. A hold
+// gets what these bounds leave, and is never shortened; where they leave nothing, the
+// extension is refused and does not count.
+func (s *Service) Extend(ctx context.Context, r Request, id uuid.UUID) (job.Accepted, error) {
+	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{Request: r, kind: extend, hold: id})
 	if err == nil {
 		err = done.Err
 	}
@@ -32,24 +37,36 @@ func (s *Service) extend(f *facts, out *effects, r task) job.Answer {
 	if most := s.settings.MaxExtensions; h.Extensions >= most {
 		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
 	}
-	deadline := f.now.Add(r.TTL)
-	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil && deadline.After(*end) {
-		if deadline = *end; !deadline.After(h.ExpiresAt) {
-			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "what is sold by %s is drawn: no hold lasts longer, and this one lasts until then", end.UTC().Format(millis))}
-		}
+	deadline, bound := s.extended(f, h, r.TTL)
+	if !deadline.After(h.ExpiresAt) {
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s, and cannot last longer now", bound, h.ExpiresAt.UTC().Format(millis))}
 	}
-	if deadline.After(h.ExpiresAt) {
-		if h.EndsBy != nil && deadline.After(*h.EndsBy) {
-			return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "this user has held these positions before: this hold can last until %s", h.EndsBy.UTC().Format(millis))}
-		}
-		h.ExpiresAt = deadline
-	}
+	h.ExpiresAt = deadline
 	h.Extensions++
 	out.extends++
 	if !slices.Contains(out.extended, h) {
 		out.extended = append(out.extended, h)
 	}
-	return job.Answer{Body: s.render(*h)}
+	return job.Answer{Body: s.render(*h, r.Viewer)}
+}
+
+// extended returns until when a hold lasts when ttl is added, within the bounds, and the
+// bound that leaves least.
+func (s *Service) extended(f *facts, h *inventory.Hold, ttl time.Duration) (deadline time.Time, bound string) {
+	deadline = h.ExpiresAt.Add(ttl)
+	within := func(end time.Time, why string) {
+		if deadline.After(end) {
+			deadline, bound = end, why
+		}
+	}
+	within(f.now.Add(s.settings.MaxTTL), fmt.Sprintf("no hold has more than %s left", s.settings.MaxTTL))
+	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil {
+		within(*end, "what is sold by "+end.UTC().Format(millis)+" is drawn: no hold outlasts that")
+	}
+	if h.EndsBy != nil {
+		within(*h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millis))
+	}
+	return deadline, bound
 }
 
 // Release ends an active hold of a campaign and frees its positions at once. When the

@@ -30,7 +30,7 @@ func extend(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ttl time.Duration, mos
 // extendAt extends a hold at a service.
 func extendAt(t *testing.T, service *holds.Service, id uuid.UUID, ttl time.Duration) (h inventory.Hold, err error) {
 	t.Helper()
-	done, err := service.Extend(t.Context(), extendRequest(t, service, id), id, ttl)
+	done, err := service.Extend(t.Context(), holds.Request{Job: extendRequest(t, service, id), TTL: ttl}, id)
 	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
 		return h, err
 	}

@@ -94,7 +94,7 @@ func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effe
 			continue
 		}
 		out.hold(made, made.ExpiresAt.Sub(made.CreatedAt))
-		answers[of[at]].Body = t.service.render(made.Hold)
+		answers[of[at]].Body = t.service.render(made.Hold, r.Viewer)
 	}
 	return nil
 }

@@ -18,12 +18,12 @@ type effects struct {
 	released []*inventory.Hold
 	made     []inventory.NewHold
 	changes  campaign.Changes
-	taken    map[inventory.PositionID]time.Duration // positions that are taken, and for how long at least
-	extends  int                                    // extensions: a hold may have several
+	taken    map[inventory.PositionID]taking // positions that are taken
+	extends  int                             // extensions: a hold may have several
 }
 
 func newEffects(f *facts) *effects {
-	return &effects{over: f.over, changes: make(campaign.Changes), taken: make(map[inventory.PositionID]time.Duration)}
+	return &effects{over: f.over, changes: make(campaign.Changes), taken: make(map[inventory.PositionID]taking)}
 }
 
 // end ends the holds that are over and those that are released, and extends others.
@@ -60,7 +60,7 @@ func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 	e.made = append(e.made, made)
 	e.changes.Add(made.CampaignID, campaign.Change{Reserved: len(made.Picked)})
 	for _, p := range made.Picked {
-		e.taken[p.PositionID] = ttl
+		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID, holdID: made.ID}
 	}
 }
 
@@ -70,9 +70,9 @@ func (e *effects) noteTaken(stock *inventory.Stock) {
 		switch p.State {
 		case inventory.Available:
 		case inventory.Sold:
-			e.taken[at] = takenFor
+			e.taken[at] = taking{remaining: takenFor}
 		default:
-			e.taken[at] = p.Remaining // not positive when its deadline passed during this transaction
+			e.taken[at] = takingOf(p) // not positive when its deadline passed during this transaction
 		}
 	}
 }
@@ -103,8 +103,8 @@ func (s *Service) remember(e *effects, began time.Time) {
 			s.taken.remove(inventory.PositionID{CampaignID: h.CampaignID, Position: p.Position})
 		}
 	}
-	for at, remaining := range e.taken {
-		s.taken.add(at, began, remaining)
+	for at, t := range e.taken {
+		s.taken.add(at, began, t)
 	}
 	s.metrics.Count(inventory.HoldsMade, len(e.made))
 	s.metrics.Count(inventory.HoldsReclaimed, len(e.over))

@@ -25,6 +25,7 @@ type Request struct {
 	inventory.Selection
 	TTL      time.Duration
 	Metadata metadata.Map
+	Viewer   string // the role of whoever reads the answer; the service passes it to render
 }
 
 // Service makes, extends and releases holds.
@@ -36,7 +37,7 @@ type Service struct {
 	settings  config.Holds
 	acquire   lock.AcquireFunc // nil: without locks, and without the cache of taken positions
 	metrics   *inventory.HoldMetrics
-	render    func(inventory.Hold) any
+	render    func(h inventory.Hold, viewer string) any
 	taken     *takenCache
 	shapes    *campaign.Shapes
 	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
@@ -69,7 +70,7 @@ const (
 
 // New returns a Service; Close closes it. acquire takes the locks of positions; nil
 // goes without. render makes the answer's body from a hold.
-func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(inventory.Hold) any) *Service {
+func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, againWait: againWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), shapes: campaign.NewShapes()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
@@ -145,7 +146,7 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 		release()
 		return nil, nil, ctx.Err()
 	}
-	if len(s.taken.among(r)) > 0 {
+	if taken, _ := s.taken.among(r); len(taken) > 0 {
 		release() // the next request need not wait for our key look-up
 		answered, err = s.refuseTaken(ctx, r)
 		return func() {}, answered, err
@@ -157,7 +158,7 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 // that it goes on. It looks up the key first: an earlier request with the same key
 // may have taken them.
 func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error) {
-	taken := s.taken.among(r)
+	taken, own := s.taken.among(r)
 	if len(taken) == 0 {
 		return nil, nil //nolint:nilnil // no answer
 	}
@@ -168,5 +169,7 @@ func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error)
 	case found.retry:
 		return &job.Done{Accepted: found.earlier}, nil
 	}
-	return &job.Done{Err: fault.Taken(taken...)}, nil
+	refusal := fault.Taken(taken...)
+	refusal.About = own
+	return &job.Done{Err: refusal}, nil
 }

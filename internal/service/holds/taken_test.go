@@ -29,9 +29,9 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 		{now.Add(-100 * time.Millisecond), 900 * time.Millisecond, true},
 	} {
 		at := shape.Position{Layer: 9, Column: column + 1}
-		m.add(inventory.PositionID{CampaignID: campaignID, Position: at}, c.since, c.remaining)
+		m.add(inventory.PositionID{CampaignID: campaignID, Position: at}, c.since, taking{remaining: c.remaining})
 		request := Request{Job: job.Request{CampaignID: campaignID}, Selection: inventory.Selection{Positions: []shape.Position{{Layer: 1, Column: 1}, at}}}
-		gone := m.among(request)
+		gone, _ := m.among(request)
 		if (len(gone) == 1) != c.known {
 			t.Errorf("case %d: %v", column, gone)
 		}
@@ -39,7 +39,7 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 			t.Errorf("it is named %+v", gone[0])
 		}
 		request.Job.CampaignID = uuid.New()
-		if gone := m.among(request); len(gone) != 0 {
+		if gone, _ := m.among(request); len(gone) != 0 {
 			t.Errorf("in another campaign: %v", gone)
 		}
 	}
@@ -53,16 +53,16 @@ func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
 	before := time.Now()
 	now := before
 	m.now = func() time.Time { return now }
-	m.add(p, before, time.Hour)
+	m.add(p, before, taking{remaining: time.Hour})
 	now = now.Add(time.Millisecond)
 	m.remove(p)
-	m.add(p, before, time.Hour)
-	if gone := m.among(request); len(gone) != 0 {
+	m.add(p, before, taking{remaining: time.Hour})
+	if gone, _ := m.among(request); len(gone) != 0 {
 		t.Errorf("an older sighting: %v", gone)
 	}
 	now = now.Add(time.Millisecond)
-	m.add(p, now, time.Hour)
-	if gone := m.among(request); len(gone) != 1 {
+	m.add(p, now, taking{remaining: time.Hour})
+	if gone, _ := m.among(request); len(gone) != 1 {
 		t.Errorf("a younger sighting: %v", gone)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
@@ -86,11 +87,11 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 	again := extendRequest(t, service, h.ID)
 	var first, retry string
 	queue(func() {
-		done, _ := service.Extend(t.Context(), again, h.ID, 20*time.Minute)
+		done, _ := service.Extend(t.Context(), holds.Request{Job: again, TTL: 20 * time.Minute}, h.ID)
 		first = string(done.Job.Result)
 	})
 	queue(func() {
-		done, _ := service.Extend(t.Context(), again, h.ID, 20*time.Minute)
+		done, _ := service.Extend(t.Context(), holds.Request{Job: again, TTL: 20 * time.Minute}, h.ID)
 		retry = string(done.Job.Result)
 	})
 	queue(func() {

@@ -31,8 +31,8 @@ type allocation struct {
 	*inputs
 	payers *payers
 	stock  *inventory.Stock
-	bought map[buyer]int      // positions, by the orders so far
-	used   map[uuid.UUID]bool // holds, by the orders so far
+	bought map[buyer]int           // positions, by the orders so far
+	used   map[uuid.UUID]uuid.UUID // holds, by the purchases of the orders so far
 }
 
 // allocate decides orders in order of arrival. Each gets all the positions it wants
@@ -42,7 +42,7 @@ func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, paye
 	if err != nil {
 		return nil, err
 	}
-	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[buyer]int), used: make(map[uuid.UUID]bool)}
+	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[buyer]int), used: make(map[uuid.UUID]uuid.UUID)}
 	decided := make([]decision, len(orders))
 	for i, o := range orders {
 		if decided[i], err = a.decide(o); err != nil {
@@ -96,7 +96,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	if o.Selection.HoldID == uuid.Nil {
 		a.bought[o.buyer()] += len(picked)
 	} else {
-		a.used[o.Selection.HoldID] = true
+		a.used[o.Selection.HoldID] = bought.ID
 	}
 	return decision{order: o, bought: bought, picked: picked}, nil
 }
@@ -114,7 +114,8 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
-	return a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, nil)
+	picked, err := a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, nil)
+	return picked, a.stock.NameOwn(err, o.campaignID, o.UserID, o.Selection.Selection)
 }
 
 // usable returns the hold that an order buys, or why it cannot. For a user who does
@@ -124,8 +125,8 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 	switch {
 	case !ok || h.UserID != o.UserID || h.CampaignID != o.campaignID:
 		return inventory.Hold{}, fault.New(fault.NotFound, "this user has no hold %s in this campaign", o.Selection.HoldID)
-	case a.used[h.ID]:
-		return inventory.Hold{}, fault.New(fault.StateConflict, "the hold was used by another purchase")
+	case a.used[h.ID] != uuid.Nil:
+		return inventory.Hold{}, inventory.UsedBy(a.used[h.ID])
 	}
 	return h, h.CheckActive()
 }

@@ -135,7 +135,7 @@ func (a Open) do(s *session, _ string) (any, error) {
 	}
 	made := s.opened[a.Owner]
 	if !made.Fresh {
-		exists := fault.New(fault.StateConflict, "the owner has a wallet in %s already: %s", a.Currency, made.ID)
+		exists := fault.New(fault.WalletExists, "the owner has a wallet in %s already: %s", a.Currency, made.ID)
 		exists.About = made.ID.String()
 		return nil, exists
 	}

@@ -56,12 +56,19 @@ func (h Hold) CheckActive() error {
 	case HoldActive:
 		return nil
 	case HoldUsed:
-		return fault.New(fault.StateConflict, "the hold was used by purchase %s", h.PurchaseID)
+		return UsedBy(*h.PurchaseID) // the table has one for each that is used
 	case HoldReleased:
 		return fault.New(fault.HoldExpired, "the hold was released")
 	default:
 		return fault.New(fault.HoldExpired, "the hold ended at %s", h.ExpiresAt.UTC().Format(millis))
 	}
+}
+
+// UsedBy returns a state-conflict Error about the purchase that has used a hold.
+func UsedBy(purchaseID uuid.UUID) error {
+	used := fault.New(fault.StateConflict, "the hold was used by purchase %s", purchaseID)
+	used.About = purchaseID.String()
+	return used
 }
 
 // millis is RFC 3339 with milliseconds.

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,14 @@ type Stock struct {
 	pools map[Pool][]*Free // by rank
 	taken map[*Free]bool
 	forms map[uuid.UUID]shape.Shape
-	sold  map[Pool]int // counted for campaigns, and for layers that may not have enough
+	kept  map[PositionID]keeper // by holds of this transaction
+	sold  map[Pool]int          // counted for campaigns, and for layers that may not have enough
+}
+
+// keeper is a hold that has a position, and whose it is.
+type keeper struct {
+	userID string
+	holdID uuid.UUID
 }
 
 // Request is a request for positions that a Stock has to serve.
@@ -98,7 +106,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), sold: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]keeper), sold: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -207,6 +215,36 @@ func (s *Stock) Kept(h Hold) ([]*Free, error) {
 		picked = append(picked, &f.Free)
 	}
 	return sorted(picked), nil
+}
+
+// NameOwn makes a position-taken Error say that it is about a hold of the same user, if one
+// has a position of the selection: the user can buy that. Other errors stay as they are.
+func (s *Stock) NameOwn(err error, campaignID uuid.UUID, userID string, sel Selection) error {
+	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.PositionTaken {
+		for _, p := range sel.Positions {
+			if own := s.keeperOf(PositionID{campaignID, p}); own.userID == userID {
+				refusal.About = own.holdID.String()
+				break
+			}
+		}
+	}
+	return err
+}
+
+// keeperOf returns the hold that has a position now, or nothing.
+func (s *Stock) keeperOf(at PositionID) keeper {
+	if f := s.named[at]; f != nil && f.State == Held && f.HoldID != nil && !s.taken[&f.Free] {
+		return keeper{f.UserID, *f.HoldID}
+	}
+	return s.kept[at]
+}
+
+// Keep takes positions out of the stock, as held by a new hold of a user.
+func (s *Stock) Keep(picked []*Free, userID string, holdID uuid.UUID) {
+	s.Hold(picked)
+	for _, f := range picked {
+		s.kept[f.PositionID] = keeper{userID, holdID}
+	}
 }
 
 // Hold takes positions out of the stock, as held.

@@ -31,7 +31,7 @@ func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authoriza
 		return Authorization{}, err
 	}
 	h := &authorization{fresh: true, Authorization: Authorization{ID: uuidv7.New(), WalletID: id, Amount: m.Amount, State: Active,
-		Description: m.Description, CreatedAt: b.now, ExpiresAt: b.now.Add(ttl)}}
+		Description: m.Description, CreatedAt: b.now, ExpiresAt: b.now.Add(ttl), Metadata: m.Metadata}}
 	b.authorizations[h.ID] = h
 	a.active++
 	b.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})

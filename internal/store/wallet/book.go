@@ -18,7 +18,7 @@ type Book struct {
 	now            time.Time // the database's, after the locks were granted
 	accounts       map[uuid.UUID]*account
 	authorizations map[uuid.UUID]*authorization
-	references     map[Reference]bool // taken
+	references     map[Reference]uuid.UUID // taken: by which entry
 	busy           []uuid.UUID
 	folded         int64 // events that Open has added up
 
@@ -188,7 +188,7 @@ func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
 
 // post adds an entry to the book, with one event for each leg.
 func (b *Book) post(e Entry, legs ...leg) {
-	b.references[e.Reference] = true
+	b.references[e.Reference] = e.ID
 	b.entries = append(b.entries, e)
 	for _, l := range legs {
 		l.Balance += l.deltaBalance

@@ -34,8 +34,10 @@ func (b *Book) admitText(a *account, m Movement) error {
 	if m.IfVersion != nil && *m.IfVersion != a.Version {
 		return fault.New(fault.VersionMismatch, "the wallet has version %d, not %d", a.Version, *m.IfVersion)
 	}
-	if b.references[m.Reference] {
-		return fault.New(fault.StateConflict, "the reference %q was used for another movement", m.Reference.Text)
+	if entry, used := b.references[m.Reference]; used {
+		taken := fault.New(fault.StateConflict, "the reference %q was used for another movement", m.Reference.Text)
+		taken.About = entry.String()
+		return taken
 	}
 	return nil
 }
@@ -47,8 +49,10 @@ func (b *Book) afford(a *account, amount money.Amount) error {
 		b.expireDue(a)
 	}
 	if a.Available() < amount {
-		return fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",
+		short := fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",
 			money.Currency(a.Currency).Format(a.Available()), money.Currency(a.Currency).Format(amount))
+		short.About = a.ID.String()
+		return short
 	}
 	return nil
 }

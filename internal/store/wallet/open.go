@@ -55,17 +55,17 @@ const authorizationsSQL = `
 	SELECT a.* FROM unnest($2::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT ` + authorizationColumns + ` FROM authorizations WHERE id = i.id) a`
 
-// takenSQL returns those of the references ($1 scopes, $2 texts) that have an entry.
+// takenSQL returns those of the references ($1 scopes, $2 texts) that have an entry, and which.
 const takenSQL = `
-	SELECT r.scope, r.reference FROM unnest($1::text[], $2::text[]) AS r (scope, reference)
-	CROSS JOIN LATERAL (SELECT FROM ledger_entries WHERE scope = r.scope AND reference = r.reference) e`
+	SELECT r.scope, r.reference, e.id FROM unnest($1::text[], $2::text[]) AS r (scope, reference)
+	CROSS JOIN LATERAL (SELECT id FROM ledger_entries WHERE scope = r.scope AND reference = r.reference) e`
 
 // Open locks wallets for the transaction, in the order of their ids, and reads what
 // commands on them need, in one round trip. With postgres.SkipLocked, wallets that
 // another transaction has locked are Busy. A transaction locks campaigns before
 // wallets, and the jobs that it settles after them.
 func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*Book, error) {
-	b := &Book{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]bool)}
+	b := &Book{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]uuid.UUID)}
 	ids := slices.Clone(want.Wallets)
 	slices.SortFunc(ids, uuidv7.Compare)
 	ids = slices.Compact(ids)
@@ -86,7 +86,8 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		}
 		p.Queue(takenSQL, scopes, texts).Query(func(rows pgx.Rows) error {
 			var r Reference
-			_, err := pgx.ForEachRow(rows, []any{&r.Scope, &r.Text}, func() error { b.references[r] = true; return nil })
+			var id uuid.UUID
+			_, err := pgx.ForEachRow(rows, []any{&r.Scope, &r.Text, &id}, func() error { b.references[r] = id; return nil })
 			return err
 		})
 	}

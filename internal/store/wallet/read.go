@@ -45,10 +45,10 @@ func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency, after strin
 	return wallets, nil
 }
 
-const authorizationColumns = `id, wallet_id, amount, captured, state, coalesce(description, '') AS description, created_at, expires_at`
+const authorizationColumns = `id, wallet_id, amount, captured, state, coalesce(description, '') AS description, created_at, expires_at, metadata`
 
 func scanAuthorization(row pgx.CollectableRow) (a Authorization, err error) {
-	err = row.Scan(&a.ID, &a.WalletID, &a.Amount, &a.Captured, &a.State, &a.Description, &a.CreatedAt, &a.ExpiresAt)
+	err = row.Scan(&a.ID, &a.WalletID, &a.Amount, &a.Captured, &a.State, &a.Description, &a.CreatedAt, &a.ExpiresAt, &a.Metadata)
 	return a, err
 }
 

@@ -135,6 +135,7 @@ type Authorization struct {
 	Description string
 	CreatedAt   time.Time
 	ExpiresAt   time.Time
+	Metadata    metadata.Map // of the movement that made it
 }
 
 // Remaining is what the authorization still holds.

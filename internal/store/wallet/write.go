@@ -107,17 +107,18 @@ func (b *Book) queueAuthorizations(p *pgx.Batch) {
 	}
 	if n := len(made); n > 0 {
 		ids, wallets, amounts, captured := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
-		states, descriptions, expiries := make([]string, n), make([]*string, n), make([]time.Time, n)
+		states, descriptions, expiries, metadata := make([]string, n), make([]*string, n), make([]time.Time, n), make([][]byte, n)
 		for i, h := range made {
 			ids[i], wallets[i], amounts[i], captured[i] = h.ID, h.WalletID, int64(h.Amount), int64(h.Captured)
 			states[i], descriptions[i], expiries[i] = string(h.State), postgres.Nullable(h.Description), h.ExpiresAt
+			metadata[i] = h.Metadata.Text()
 		}
 		p.Queue(`
-			INSERT INTO authorizations (id, wallet_id, amount, captured, state, description, expires_at, created_at, ended_at)
-			SELECT a.*, $8::timestamptz, CASE WHEN a.state <> 'active' THEN $8::timestamptz END
-			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[])
-			     AS a (id, wallet_id, amount, captured, state, description, expires_at)`,
-			ids, wallets, amounts, captured, states, descriptions, expiries, b.now).Exec(postgres.Exactly(n, "new authorizations"))
+			INSERT INTO authorizations (id, wallet_id, amount, captured, state, description, expires_at, metadata, created_at, ended_at)
+			SELECT a.*, $9::timestamptz, CASE WHEN a.state <> 'active' THEN $9::timestamptz END
+			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::jsonb[])
+			     AS a (id, wallet_id, amount, captured, state, description, expires_at, metadata)`,
+			ids, wallets, amounts, captured, states, descriptions, expiries, metadata, b.now).Exec(postgres.Exactly(n, "new authorizations"))
 	}
 	if n := len(changed); n > 0 {
 		ids, captured, was, states := make([]uuid.UUID, n), make([]int64, n), make([]int64, n), make([]string, n)

@@ -74,7 +74,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 // otherwise Replay fails with a not-found Error; for an endpoint that is disabled, with a
 // state-conflict one.
 func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error {
-	if err := checkEnabled(e); err != nil {
+	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return err
 	}
 	n, err := replay(ctx, tx, `
@@ -97,7 +97,7 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 // It takes the oldest limit of them, and returns how many it has taken, and when the last of
 // them happened: where a next call goes on.
 func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
-	if err := checkEnabled(e); err != nil {
+	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return 0, nil, err
 	}
 	rows, err := postgres.Collect(ctx, tx, pgx.RowTo[time.Time], replayed(`
@@ -132,10 +132,18 @@ func replay(ctx context.Context, tx pgx.Tx, chosen string, args ...any) (n int, 
 	return n, err
 }
 
-// checkEnabled refuses to replay to an endpoint that is disabled: nothing would be sent.
-func checkEnabled(e Endpoint) error {
-	if e.DisabledAt == nil {
-		return nil
+// lockEnabled locks an endpoint, so that a replay and the record of what was sent take turns,
+// and refuses one that is disabled: nothing would be sent.
+func lockEnabled(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	var disabled bool
+	err := tx.QueryRow(ctx, `SELECT p.disabled_at IS NOT NULL FROM webhook_endpoints p WHERE id = $1 AND `+lives+` FOR NO KEY UPDATE`, id).Scan(&disabled)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return unknown(id)
+	case err != nil:
+		return fmt.Errorf("webhook.lockEnabled(%s): %w", id, err)
+	case disabled:
+		return fault.New(fault.StateConflict, "the endpoint %s is disabled: enable it first", id)
 	}
-	return fault.New(fault.StateConflict, "the endpoint %s is disabled: enable it first", e.ID)
+	return nil
 }

@@ -308,6 +308,9 @@ type Authorization struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // AuthorizationState defines model for Authorization.State.
@@ -323,6 +326,9 @@ type AuthorizationDraft struct {
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -381,6 +387,9 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
@@ -423,6 +432,9 @@ type CampaignDraft struct {
 
 	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
 	Layers []LayerDraft `json:"layers"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
@@ -473,6 +485,9 @@ type CampaignPatch struct {
 	Currency *Currency     `json:"currency,omitempty"`
 	Layers   *[]LayerDraft `json:"layers,omitempty"`
 
+	// Metadata Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata.
+	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty"`
+
 	// Name 1 to 200 characters, no control characters.
 	Name *Name `json:"name,omitempty"`
 
@@ -522,6 +537,9 @@ type CampaignSummary struct {
 	PurchaseLimit *int       `json:"purchase_limit"`
 	SaleEndsAt    *time.Time `json:"sale_ends_at"`
 	SaleStartsAt  *time.Time `json:"sale_starts_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // Cancellation defines model for Cancellation.
@@ -566,6 +584,9 @@ type Capture struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -847,12 +868,15 @@ type Hold struct {
 
 	// EndedAt When it was used or released, or found to be over.
 	EndedAt *time.Time `json:"ended_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// HoldExtension How long to hold from now.
+// HoldExtension How much time to add to what is left.
 type HoldExtension struct {
-	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
-	TTLSeconds TTLSeconds `json:"ttl_seconds,omitempty"`
+	// TTLSeconds How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+	TTLSeconds int `json:"ttl_seconds,omitempty"`
 }
 
 // HoldList defines model for HoldList.
@@ -867,6 +891,9 @@ type HoldList struct {
 type HoldRequest struct {
 	// Layer With quantity; left out for the whole campaign.
 	Layer int `json:"layer,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Positions Distinct; the server allows 20 by default.
 	Positions []PlaceDraft `json:"positions,omitempty"`
@@ -972,6 +999,9 @@ type LayerDraft struct {
 	Prizes []PrizeGroup `json:"prizes,omitempty"`
 }
 
+// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+type Metadata map[string]string
+
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
@@ -982,6 +1012,9 @@ type Movement struct {
 
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1204,7 +1237,7 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// About The id of the resource in the way, such as a wallet that exists already.
+	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
 	About string `json:"about,omitempty"`
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
@@ -1324,6 +1357,9 @@ type Purchase struct {
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // PurchaseItem defines model for PurchaseItem.
@@ -1370,6 +1406,9 @@ type PurchaseProof struct {
 
 // PurchaseRequest defines model for PurchaseRequest.
 type PurchaseRequest struct {
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
+
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
@@ -1628,6 +1667,9 @@ type Transfer struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // TransferDraft Money to be moved between two wallets.
@@ -1640,6 +1682,9 @@ type TransferDraft struct {
 
 	// From A UUID.
 	From ID `json:"from"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1655,6 +1700,9 @@ type UserID = string
 type Voiding struct {
 	// Description What the money is for; kept with the entry.
 	Description Description `json:"description,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Reference Your own reference; a client can use each only once.
 	Reference Reference `json:"reference,omitempty"`
@@ -1692,6 +1740,9 @@ type Wallet struct {
 
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletDraft A wallet to be opened.
@@ -1704,6 +1755,9 @@ type WalletDraft struct {
 
 	// InitialBalance A first credit, in minor units.
 	InitialBalance int64 `json:"initial_balance,omitempty"`
+
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
 	OwnerID UserID `json:"owner_id"`
@@ -1739,6 +1793,9 @@ type WalletEvent struct {
 
 	// At RFC 3339.
 	At Time `json:"at"`
+
+	// Metadata Of the movement.
+	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletEventKind defines model for WalletEvent.Kind.
@@ -1849,8 +1906,8 @@ type PurchaseID = ID
 // RefundID A UUID.
 type RefundID = ID
 
-// SweepPath defines model for SweepPath.
-type SweepPath = string
+// SweepPath Sweeps may be added.
+type SweepPath = SweepName
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID

@@ -139,7 +139,7 @@ var explanations = map[fault.Code]Explanation{
 		"Not for these positions, unless a hold of them ends; then with a fresh `Idempotency-Key`.",
 		steps("Read the board again, `GET /v1/campaigns/{id}/positions`, and show the buyer what is free.",
 			"Choose others, or leave the choice to the server: `selection.quantity` instead of `selection.positions`.",
-			"If the same user holds the positions, buy them with `selection.hold_id`.",
+			"If `about` is there, it is the user's own hold that has them: buy it, `{\"selection\": {\"hold_id\": …}}`, or release it with `DELETE /v1/holds/{id}`.",
 			"If you have already collected the buyer's money, give it back."),
 	},
 	fault.HoldExpired: {
@@ -290,6 +290,13 @@ var explanations = map[fault.Code]Explanation{
 		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
 		steps("If the buyer still wants positions, send a new purchase. It may get other positions than before.",
 			"If the buyer has authenticated or paid too late, read `state` and `refund` in `GET /v1/purchases/{id}`: the campaign's `policies.late_payment` says whether late money gets other positions or goes back."),
+	},
+	fault.WalletExists: {
+		"The owner has a wallet in this currency already: there is one for each. `about` is its id. No wallet was opened, and the first credit was not made.",
+		"No: the same request gets the same answer, and with a fresh `Idempotency-Key`, too.",
+		steps("Use the wallet in `about`: `GET /v1/wallets/{id}`.",
+			"If you do not know who opened it, look at its `metadata`, and at its first events: `GET /v1/wallets/{id}/events?from_version=1`.",
+			"If the first credit is still wanted, make it: `POST /v1/wallets/{id}/credit`."),
 	},
 	fault.InternalError: {
 		"Something is broken on our side; the request may be perfectly good. The error is in the server's log. If this is the problem of a job, the job was tried " +

@@ -43,6 +43,7 @@ type example struct {
 	detail  string
 	headers []string // of the answer, besides those of every problem
 	fields  []fault.Field
+	about   string
 	decline decline
 }
 
@@ -71,11 +72,12 @@ type document struct {
 	Code      fault.Code    `json:"code"`
 	RequestID string        `json:"request_id,omitempty"`
 	Errors    []fault.Field `json:"errors,omitempty"`
+	About     string        `json:"about,omitempty"`
 	decline
 }
 
 func (e example) sample(code fault.Code, status int) (sample, error) {
-	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields, decline: e.decline}
+	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields, About: e.about, decline: e.decline}
 	var shown sample
 	if e.where != inJob { // the problem of a job belongs to no request
 		d.Instance, d.RequestID = e.path, exampleRequestID

@@ -56,6 +56,7 @@ var examples = map[fault.Code]example{
 	fault.PurchaseDisputed:   {where: inJob, detail: "the buyer has disputed the charge (du_1, needs_response): the bank decides what becomes of the money; an operator can still cancel the purchase"},
 	fault.CardsNotAccepted:   {path: purchases, detail: "cards are not accepted here: this installation has no payment provider (payments.stripe.key)"},
 	fault.ReservationExpired: {where: inJob, detail: "the payment did not arrive in time; the positions are free again"},
+	fault.WalletExists:       {path: "/v1/wallets", detail: "the owner has a wallet in JPY already: 0198c9a6-1b0e-7f3d-8c55-9a1d3e7b2f40", about: "0198c9a6-1b0e-7f3d-8c55-9a1d3e7b2f40"},
 	fault.InternalError:      {where: inEither, path: purchases, detail: "an unexpected error; it has been recorded"},
 }
 

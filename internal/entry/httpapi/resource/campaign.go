@@ -10,28 +10,28 @@ import (
 )
 
 // CampaignSummary is a campaign without its layers. Only operators see who cancelled it.
-func CampaignSummary(c campaign.Campaign, forOperator bool) contract.CampaignSummary {
+func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: c.BaseLength, Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
 		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon, Witness: c.Policies.Witness},
 		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
-		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason}
-	if forOperator && c.CancelledBy != nil {
+		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who)}
+	if who == Operator && c.CancelledBy != nil {
 		d.CancelledBy = *c.CancelledBy
 	}
 	return d
 }
 
 // Campaign is a campaign with its layers, counts and commitment.
-func Campaign(c lifecycle.Details, forOperator bool) contract.Campaign {
-	summary := CampaignSummary(c.Campaign, forOperator)
+func Campaign(c lifecycle.Details, who Role) contract.Campaign {
+	summary := CampaignSummary(c.Campaign, who)
 	document := contract.Campaign{ID: summary.ID, Name: summary.Name, BaseLength: summary.BaseLength, Currency: summary.Currency,
 		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
 		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
-		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason}
+		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata}
 	for i, l := range c.Layers {
 		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
 			Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}

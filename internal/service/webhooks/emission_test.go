@@ -1,0 +1,216 @@
+package webhooks_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/calloff"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/fixture"
+)
+
+// implied are the events that the tables imply, and told those that were written.
+const (
+	implied = `
+		SELECT 'purchase.completed' AS type, id AS subject, NULL::bigint AS version FROM purchases WHERE completed_at IS NOT NULL
+		UNION ALL SELECT 'purchase.failed', id, NULL FROM purchases WHERE failure IS NOT NULL
+		UNION ALL SELECT 'purchase.cancelled', id, NULL FROM purchases WHERE cancelled_at IS NOT NULL
+		UNION ALL SELECT 'purchase.refunded', id, NULL FROM purchases WHERE state = 'refunded'
+		UNION ALL SELECT 'hold.created', id, NULL FROM holds
+		UNION ALL SELECT 'hold.expired', id, NULL FROM holds WHERE state = 'expired'
+		UNION ALL SELECT 'campaign.sold_out', id, NULL FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold = positions_total
+		UNION ALL SELECT 'campaign.drawn', id, NULL FROM campaigns WHERE state = 'completed'
+		UNION ALL SELECT 'campaign.cancelled', id, NULL FROM campaigns WHERE state = 'cancelled'
+		UNION ALL SELECT 'job.failed', id, NULL FROM jobs WHERE state = 'failed' AND kind IN ('purchase', 'cancellation', 'draw', 'campaign-cancellation')
+		UNION ALL SELECT 'wallet.' || e.kind, v.wallet_id, v.version FROM wallet_events v JOIN ledger_entries e ON e.id = v.entry_id`
+	told = `SELECT type, subject, version FROM webhook_events`
+)
+
+// wantTold checks that exactly the implied events are told, each once and to each endpoint.
+func (w *world) wantTold(endpoints int) (types map[string]int) {
+	w.t.Helper()
+	for what, sql := range map[string]string{
+		"is missing":       `(` + implied + `) EXCEPT ALL (` + told + `)`,
+		"should not be":    `(` + told + `) EXCEPT ALL (` + implied + `)`,
+		"is not delivered": `SELECT e.type, e.subject, e.version FROM webhook_events e WHERE (SELECT count(*) FROM webhook_deliveries WHERE event_id = e.id) <> $1`,
+	} {
+		var args []any
+		if what == "is not delivered" {
+			args = []any{endpoints}
+		}
+		rows, err := w.db.Query(w.t.Context(), sql, args...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var kind string
+		var subject uuid.UUID
+		var version *int64
+		if _, err := pgx.ForEachRow(rows, []any{&kind, &subject, &version}, func() error {
+			w.t.Errorf("%s of %s %s", kind, subject, what)
+			return nil
+		}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	types = make(map[string]int)
+	rows, err := w.db.Query(w.t.Context(), `SELECT type, count(*) FROM webhook_events GROUP BY type`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var kind string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { types[kind] = n; return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	return types
+}
+
+// Whatever happens to purchases, holds, campaigns, jobs and wallets, in whatever order: the
+// events are those that the tables imply, each once.
+func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.endpoint("test", "https://one.example")
+	w.endpoint("test", "https://two.example")
+	w.endpoint("stranger", "https://three.example", "purchase.*", "hold.*", "job.*", "wallet.*")
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	shop := &shop{world: w, chance: rand.New(rand.NewPCG(seed, 0))}
+	shop.holdService(t)
+	w.fill("mina", 1_000)
+	for range 3 {
+		shop.campaigns = append(shop.campaigns, fixture.Campaign(t, w.db, fixture.Draft(6)))
+	}
+	for i := range 120 {
+		shop.acts[i%len(shop.acts)](t) // each, as often as all others
+	}
+	fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
+	shop.callOff(t, shop.campaigns[1])
+	types := w.wantTold(2)
+	for _, kind := range []string{"purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.refunded", "hold.created", "hold.expired",
+		"campaign.sold_out", "campaign.cancelled", "job.failed", "wallet.credit", "wallet.purchase"} {
+		if types[kind] == 0 {
+			t.Errorf("no %s has happened: the test does not test it", kind)
+		}
+	}
+	fixture.Sound(t, w.db)
+}
+
+// fill opens a wallet for the client of the fixtures, and credits it.
+func (w *world) fill(owner string, balance money.Amount) {
+	w.t.Helper()
+	id := fixture.Wallet(w.t, w.db, owner, 0)
+	w.tx(func(tx pgx.Tx) error {
+		if _, err := tx.Exec(w.t.Context(), `UPDATE wallets SET client = 'test' WHERE id = $1`, id); err != nil {
+			return err
+		}
+		book, err := wallet.Open(w.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
+		if err != nil {
+			return err
+		}
+		if _, err := book.Credit(id, wallet.Movement{Amount: balance}); err != nil {
+			return err
+		}
+		return book.Write(w.t.Context(), tx)
+	})
+}
+
+// shop does what happens in a shop, by chance.
+type shop struct {
+	*world
+	chance    *rand.Rand
+	campaigns []uuid.UUID
+	acts      []func(t *testing.T)
+}
+
+func (s *shop) campaign() uuid.UUID { return s.campaigns[s.chance.IntN(len(s.campaigns))] }
+
+// holdService makes the acts of a shop.
+func (s *shop) holdService(t *testing.T) {
+	service := fixture.Holds(t, s.db, nil, nil)
+	user := func() string { return "user-" + uuid.NewString() }
+	s.acts = []func(t *testing.T){
+		func(t *testing.T) { // several buyers at once; layer 6 sells out, and refuses
+			id := s.campaign()
+			fixture.Settle(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
+		},
+		func(t *testing.T) { // a purchase is cancelled, if there is one
+			if id, campaignID, ok := s.any(`state = 'completed'`); ok {
+				refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id), fixture.CancelRequest(t, campaignID, id))
+				if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		func(t *testing.T) { // a hold, which may be over at once
+			made, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(s.campaign(), user(), 0, 1))
+			if err == nil && s.chance.IntN(2) == 0 {
+				fixture.EndHold(t, s.db, made)
+			}
+		},
+		func(t *testing.T) { // a card, which pays or does not
+			id := s.campaign()
+			ref := fixture.Accept(t, s.db, fixture.CardRequest(t, id, user(), 0, 1))[0]
+			report, err := fixture.Seller(s.db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report.Payments) == 0 {
+				return // nothing was free
+			}
+			to := payment.Captured
+			if s.chance.IntN(2) == 0 {
+				to = payment.Ended
+			}
+			fixture.Advance(t, s.db, report.Payments[0].PurchaseID, to)
+			fixture.Conclude(t, s.db, ref)
+		},
+		func(t *testing.T) { // a card refund arrives
+			id, campaignID, ok := s.any(`state = 'completed' AND payment_method = 'card'`)
+			if !ok {
+				return
+			}
+			refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id))
+			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+				t.Fatal(err)
+			}
+			s.tx(func(tx pgx.Tx) error {
+				var b pgx.Batch
+				purchase.QueueRefunded(&b, id)
+				b.Queue(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id WHERE purchase_id = $1`, id)
+				return tx.SendBatch(t.Context(), &b).Close()
+			})
+		},
+	}
+}
+
+// any returns one purchase.
+func (s *shop) any(condition string) (id, campaignID uuid.UUID, ok bool) {
+	err := s.db.QueryRow(context.WithoutCancel(s.t.Context()), `SELECT id, campaign_id FROM purchases WHERE `+condition+` ORDER BY id LIMIT 1`).Scan(&id, &campaignID)
+	return id, campaignID, err == nil
+}
+
+func (s *shop) callOff(t *testing.T, campaignID uuid.UUID) {
+	t.Helper()
+	payload, err := json.Marshal(calloff.Order{By: "operator:ops", Reason: "the organiser is ill"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuidv7.New()
+	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
+		Payload: payload, Keep: time.Hour})[0]
+	_, _ = calloff.New(postgres.Pool(s.db), calloff.Observer{}, fixture.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
+}

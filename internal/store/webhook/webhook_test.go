@@ -1,0 +1,275 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/webhook"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
+	t.Helper()
+	return postgres.InTx(context.WithoutCancel(t.Context()), db, do)
+}
+
+func create(t *testing.T, db *pgxpool.Pool, client string, lasts time.Duration, most int) (e webhook.Endpoint, err error) {
+	t.Helper()
+	url := "https://shop.example/hooks"
+	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: &url, Events: []string{"*"}, Metadata: map[string]string{"a": "b"}}
+	if lasts > 0 {
+		wanted.URL = nil
+	}
+	err = inTx(t, db, func(tx pgx.Tx) (err error) {
+		e, err = webhook.Create(t.Context(), tx, wanted, lasts, []byte("sealed"), most)
+		return err
+	})
+	return e, err
+}
+
+func emit(t *testing.T, db *pgxpool.Pool, client string, n int) {
+	t.Helper()
+	events := make([]webhook.Event, n)
+	for i := range events {
+		events[i] = webhook.Event{Client: &client, Type: webhook.HoldCreated, Subject: uuidv7.New()}
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		webhook.QueueEvents(&b, events)
+		return tx.SendBatch(t.Context(), &b).Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rows(t *testing.T, db *pgxpool.Pool, table string) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const most, asked = 3, 8
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	made := 0
+	for range asked {
+		wg.Go(func() {
+			_, err := create(t, db, "shop", 0, most)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				made++
+			} else if fault.CodeOf(err) != fault.StateConflict {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made != most || rows(t, db, "webhook_endpoints") != most {
+		t.Errorf("%d were made", made)
+	}
+	if _, err := create(t, db, "other", 0, most); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+}
+
+func TestAnEndpointIsChangedFieldByField(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := func(c webhook.Change) (now webhook.Endpoint) {
+		if err := inTx(t, db, func(tx pgx.Tx) (err error) { now, err = webhook.Patch(t.Context(), tx, e.ID, c); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	text, none, url := "for the till", "", "https://other.example"
+	if now := patch(webhook.Change{Description: &text}); *now.Description != text || *now.URL != *e.URL || now.Metadata["a"] != "b" || len(now.Events) != 1 {
+		t.Errorf("got %+v", now)
+	}
+	if now := patch(webhook.Change{Events: []string{"hold.*", "purchase.failed"}, Metadata: &map[string]string{"c": "d"}}); fmt.Sprint(now.Events) != "[hold.* purchase.failed]" ||
+		fmt.Sprint(now.Metadata) != "map[c:d]" || *now.Description != text {
+		t.Errorf("got %+v", now)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`); err != nil {
+		t.Fatal(err)
+	}
+	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
+		t.Errorf("got %+v", now)
+	}
+	if now := patch(webhook.Change{URL: &url}); *now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.LeaseVersion != e.LeaseVersion+1 {
+		t.Errorf("a new URL is no new start: %+v", now)
+	}
+}
+
+func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
+	t.Parallel()
+	db, clock := fixture.DBWithClock(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := func() (texts []string) {
+		list, err := webhook.Secrets(t.Context(), db, e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			texts = append(texts, string(s.Sealed))
+		}
+		return texts
+	}
+	add := func(text string, overlap time.Duration) {
+		if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.AddSecret(t.Context(), tx, e.ID, []byte(text), overlap) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("second", time.Hour)
+	if got := fmt.Sprint(secrets()); got != "[second sealed]" {
+		t.Errorf("got %s", got)
+	}
+	clock.MoveOn(2 * time.Hour)
+	if got := fmt.Sprint(secrets()); got != "[second]" {
+		t.Errorf("got %s", got)
+	}
+	add("third", 0)
+	if got := fmt.Sprint(secrets()); got != "[third]" {
+		t.Errorf("got %s", got)
+	}
+	for i := range 6 {
+		add(fmt.Sprint(i), time.Hour)
+	}
+	if got := fmt.Sprint(secrets()); got != "[5 4 3 2]" || rows(t, db, "webhook_secrets") != webhook.MostSecrets {
+		t.Errorf("got %s", got)
+	}
+	all, err := webhook.SecretsAfter(t.Context(), db, uuid.Nil, 10)
+	if err != nil || len(all) != webhook.MostSecrets {
+		t.Fatal(all, err)
+	}
+	if done, err := webhook.Reseal(t.Context(), db, all[0].ID, []byte("another"), []byte("new")); done || err != nil {
+		t.Errorf("what is sealed otherwise by now is replaced: %v", err)
+	}
+}
+
+func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	mine, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := create(t, db, "other", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emit(t, db, "shop", 2)
+	list, err := webhook.Deliveries(t.Context(), db, mine.ID, webhook.Filter{}, uuid.Nil, 10)
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	err = inTx(t, db, func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, theirs, list[0].EventID) })
+	if fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("got %v", err)
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		n, _, err := webhook.ReplaySpan(t.Context(), tx, theirs, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, 10)
+		if n != 0 {
+			t.Errorf("%d were replayed", n)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webhook.GetEvent(t.Context(), db, "other", list[0].EventID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("got %v", err)
+	}
+	for _, client := range []string{"shop", ""} {
+		if e, err := webhook.GetEvent(t.Context(), db, client, list[0].EventID); err != nil || e.Type != webhook.HoldCreated {
+			t.Errorf("%q: %+v, %v", client, e, err)
+		}
+	}
+	first, err := webhook.StorePayloads(t.Context(), db, map[uuid.UUID]json.RawMessage{list[0].EventID: json.RawMessage(`{"n": 1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := webhook.StorePayloads(t.Context(), db, map[uuid.UUID]json.RawMessage{list[0].EventID: json.RawMessage(`{"n": 2}`)}); err != nil ||
+		string(second[list[0].EventID]) != `{"n": 1}` || string(first[list[0].EventID]) != `{"n": 1}` {
+		t.Errorf("%s, then %s, %v", first, second, err)
+	}
+}
+
+func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
+	t.Parallel()
+	db, clock := fixture.DBWithClock(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t, db, "shop", time.Hour, 16); err != nil { // a listener
+		t.Fatal(err)
+	}
+	kept, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emit(t, db, "shop", 5)
+	if n := rows(t, db, "webhook_deliveries"); n != 15 {
+		t.Errorf("%d deliveries", n)
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
+		t.Fatal(err)
+	}
+	clock.MoveOn(2 * time.Hour) // the listener is over
+	emit(t, db, "shop", 1)
+	for n := 1; n > 0; {
+		if err := inTx(t, db, func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(t.Context(), tx, 3); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if endpoints, deliveries, secrets := rows(t, db, "webhook_endpoints"), rows(t, db, "webhook_deliveries"), rows(t, db, "webhook_secrets"); endpoints != 1 || deliveries != 6 || secrets != 1 {
+		t.Errorf("%d endpoints, %d deliveries, %d secrets", endpoints, deliveries, secrets)
+	}
+	clock.MoveOn(25 * time.Hour)
+	emit(t, db, "shop", 1)
+	var from *time.Time
+	for total := 0; total < 6; {
+		n, to, err := webhook.DeleteEvents(t.Context(), db, 24*time.Hour, from, 4)
+		if err != nil || n == 0 {
+			t.Fatal(n, err)
+		}
+		total, from = total+n, to
+	}
+	if events, deliveries := rows(t, db, "webhook_events"), rows(t, db, "webhook_deliveries"); events != 1 || deliveries != 1 {
+		t.Errorf("%d events, %d deliveries", events, deliveries)
+	}
+	if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Endpoints != 1 || w.Disabled != 0 {
+		t.Errorf("%+v, %v", w, err)
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.Disable(t.Context(), tx, kept.ID, webhook.Asked); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Endpoints != 0 || w.Disabled != 1 {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
