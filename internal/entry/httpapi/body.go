@@ -32,9 +32,9 @@ const (
 	smallBody = 512
 	// nothing is the longest body of an operation that has none: {} and some blanks.
 	nothing = 1 << 10
-	// A selection is written in selectionBody and positionBody for each of its positions,
-	// with names as long as they may be and generous blanks.
-	selectionBody = 8 << 10
+	// A request with a selection is written in selectionBody and positionBody for each of its
+	// positions, with names and metadata as long as they may be and generous blanks.
+	selectionBody = 16 << 10
 	positionBody  = 64
 )
 

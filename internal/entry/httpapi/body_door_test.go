@@ -114,8 +114,8 @@ func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_BODY_LIMIT_BYTES=2097152", "TRIPRIZE_CAMPAIGNS_MAX_QUANTITY=10", "TRIPRIZE_HOLDS_MAX_POSITIONS=5", "TRIPRIZE_HOLDS_MAX_POSITIONS_PER_USER=5"}})
 	id := s.Campaign(4).String()
 	for path, most := range map[string]int{
-		"/v1/campaigns": 1 << 20, "/v1/campaigns/" + id + "/purchases": 8<<10 + 64*10, "/v1/campaigns/" + id + "/holds": 8<<10 + 64*5,
-		"/v1/wallets": 16 << 10, "/v1/transfers": 16 << 10, "/v1/campaigns/" + id + "/pause": 1 << 10,
+		"/v1/campaigns": 1 << 20, "/v1/campaigns/" + id + "/purchases": 16<<10 + 64*10, "/v1/campaigns/" + id + "/holds": 16<<10 + 64*5,
+		"/v1/wallets": 32 << 10, "/v1/transfers": 32 << 10, "/v1/campaigns/" + id + "/pause": 1 << 10,
 	} {
 		for more, status := range map[int]int{0: 400, 1: 413} {
 			a := raw(s, http.MethodPost, path, "x"+strings.Repeat(" ", most-1+more), "", "")

@@ -15,9 +15,11 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -65,13 +67,13 @@ func releaseAt(t *testing.T, service *holds.Service, id uuid.UUID) (released boo
 	return service.Release(t.Context(), campaignOf(t, service.DB(), id), id)
 }
 
-func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
+func TestAnExtensionAddsToWhatIsLeftAndIsCounted(t *testing.T) {
 	t.Parallel()
 	db := fixture.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
 	later, err := extend(t, db, h.ID, 20*time.Minute, 1)
-	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) < 10*time.Minute {
+	if err != nil || later.Extensions != 1 || later.ExpiresAt.Sub(h.ExpiresAt) != 20*time.Minute {
 		t.Fatalf("extended: %+v, %v", later, err)
 	}
 	if p, err := inventory.Get(t.Context(), db, id, at(4, 4)); err != nil || !p.ExpiresAt.Equal(later.ExpiresAt) {
@@ -81,8 +83,8 @@ func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 	expectCode(t, "a second extension", err, fault.HoldLimitExceeded)
 	_, err = extend(t, db, h.ID, time.Hour, 0)
 	expectCode(t, "where none is allowed", err, fault.HoldLimitExceeded)
-	if same, err := extend(t, db, h.ID, time.Second, 2); err != nil || !same.ExpiresAt.Equal(later.ExpiresAt) || same.Extensions != 2 {
-		t.Errorf("a shorter one: %+v, %v", same, err)
+	if later, err = extend(t, db, h.ID, time.Second, 2); err != nil || later.ExpiresAt.Sub(h.ExpiresAt) != 20*time.Minute+time.Second || later.Extensions != 2 {
+		t.Errorf("by a second: %+v, %v", later, err)
 	}
 	if stored := fixture.HoldNow(t, db, h.ID); !stored.ExpiresAt.Equal(later.ExpiresAt) || stored.Extensions != 2 || stored.State != inventory.HoldActive {
 		t.Errorf("stored is %+v", stored)
@@ -94,6 +96,71 @@ func TestAnExtensionMovesTheDeadlineOnceAndNeverCloser(t *testing.T) {
 	_, err = extend(t, db, uuid.New(), time.Hour, 9)
 	expectCode(t, "one that is not there", err, fault.NotFound)
 	expectCounts(t, db, id, 0, 0)
+}
+
+// A hold of the longest time can get nothing yet, and what is refused is not counted.
+func TestAnExtensionLeavesNoMoreThanTheLongestHold(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = time.Hour, 1 })
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	request := fixture.HoldRequest(id, "a", at(3, 1))
+	request.TTL = time.Hour
+	whole := fixture.Hold(t, service, request)
+	passes(t, db, id, 20*time.Minute)
+	before := fixture.HoldNow(t, db, whole.ID)
+	longer, err := extendAt(t, service, whole.ID, time.Hour)
+	if err != nil || !longer.ExpiresAt.After(before.ExpiresAt.Add(19*time.Minute)) {
+		t.Fatalf("it had an hour, 20 minutes ago: %+v, %v", longer, err)
+	}
+	var left time.Duration
+	if err := db.QueryRow(t.Context(), `SELECT $1::timestamptz - clock_timestamp()`, longer.ExpiresAt).Scan(&left); err != nil || left > time.Hour {
+		t.Errorf("%s are left: %v", left, err)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	remembering := fixture.Holds(t, db, open, nil)
+	own := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
+	about := func(what string, err error) string {
+		t.Helper()
+		expectCode(t, what, err, fault.PositionTaken)
+		return fault.From(err).About
+	}
+	for range 2 { // the second time the service that remembers does not ask Postgres
+		for _, s := range []*holds.Service{service, remembering} {
+			_, err := fixture.TryHold(t, s, fixture.HoldRequest(id, "a", at(2, 1), at(3, 2)))
+			if got := about("its own", err); got != own.ID.String() {
+				t.Errorf("about %q, and not its hold %s", got, own.ID)
+			}
+			_, err = fixture.TryHold(t, s, fixture.HoldRequest(id, "b", at(3, 1)))
+			if got := about("another user's", err); got != "" {
+				t.Errorf("another user hears of hold %q", got)
+			}
+		}
+	}
+	chosen := func(user string) *job.Problem {
+		return fixture.Settle(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
+	}
+	if p := chosen("a"); p == nil || p.Code != fault.PositionTaken || p.About != own.ID.String() {
+		t.Errorf("its purchase: %+v", p)
+	}
+	if p := chosen("b"); p == nil || p.Code != fault.PositionTaken || p.About != "" {
+		t.Errorf("another user's purchase: %+v", p)
+	}
+	used := fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", own.ID))[0]
+	_, err := extendAt(t, service, own.ID, time.Minute)
+	expectCode(t, "of a hold that was used", err, fault.StateConflict)
+	if h := fixture.HoldNow(t, db, own.ID); used.Problem != nil || fault.From(err).About != h.PurchaseID.String() {
+		t.Errorf("about %q, and purchase %s has used it", fault.From(err).About, h.PurchaseID)
+	}
+	if p := chosen("a"); p == nil || p.About != "" {
+		t.Errorf("of what it has bought: %+v", p)
+	}
 }
 
 func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {

@@ -119,6 +119,9 @@ func (m *model) extend() {
 	}
 	extended, err := extendAt(m.t, m.service, h.ID, 20*time.Minute)
 	if m.expect("extend", err, want); err == nil {
+		if !extended.ExpiresAt.Equal(h.ExpiresAt.Add(20 * time.Minute)) {
+			m.t.Errorf("extended from %s to %s", h.ExpiresAt, extended.ExpiresAt)
+		}
 		h.Extensions, h.ExpiresAt = extended.Extensions, extended.ExpiresAt
 	}
 }
