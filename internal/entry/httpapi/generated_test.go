@@ -20,7 +20,7 @@ import (
 // serverLimits are the bounds of this server that no schema of the contract says;
 // most stand in its descriptions.
 var serverLimits = regexp.MustCompile(`must be 3 to 50|must have every layer|every layer 1 to|minor units|has room for|ISO 4217|must be after sale_starts_at|` +
-	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how`)
+	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how|must be one of: body-too-large|goes with state failed`)
 
 // Every operation gets the same number of requests, and the same ones in every run.
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
