@@ -9,8 +9,6 @@ DROP INDEX CONCURRENTLY IF EXISTS jobs_of_client;
 CREATE INDEX CONCURRENTLY jobs_of_client ON jobs (client, id);
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_campaign;
 CREATE INDEX CONCURRENTLY jobs_of_campaign ON jobs (campaign_id, id) WHERE campaign_id IS NOT NULL;
-DROP INDEX CONCURRENTLY IF EXISTS jobs_of_client_in_campaign;
-CREATE INDEX CONCURRENTLY jobs_of_client_in_campaign ON jobs (client, campaign_id, id) WHERE campaign_id IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_user;
 CREATE INDEX CONCURRENTLY jobs_of_user ON jobs (user_id, id) WHERE user_id IS NOT NULL;
 -- The kinds that no crowd makes: see frequent in store/job, which must say the same.
@@ -39,6 +37,5 @@ DROP INDEX CONCURRENTLY IF EXISTS purchases_not_completed;
 DROP INDEX CONCURRENTLY IF EXISTS purchases_of_campaign;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_kind;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_user;
-DROP INDEX CONCURRENTLY IF EXISTS jobs_of_client_in_campaign;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_campaign;
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_client;

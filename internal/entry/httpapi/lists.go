@@ -141,9 +141,6 @@ func (s handlers) FindPurchases(ctx context.Context, r contract.FindPurchasesReq
 	if err != nil {
 		return nil, err
 	}
-	if r.Params.Reference == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "?reference", Detail: "is required"})
-	}
 	f := purchase.Filter{UserID: who.user}
 	if err := s.ofReference(ctx, &f, r.Params.Reference); err != nil {
 		return nil, err
@@ -201,9 +198,6 @@ func (s handlers) ListHolds(ctx context.Context, r contract.ListHoldsRequestObje
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if r.Params.CampaignID == uuid.Nil {
-		return nil, fault.Invalid(fault.Field{Pointer: "?campaign_id", Detail: "is required"})
 	}
 	if err := s.known.require(ctx, r.Params.CampaignID); err != nil {
 		return nil, err

@@ -205,10 +205,9 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 	if a := s.Release(s.App, released); a.Status != http.StatusNoContent {
 		t.Fatal(a)
 	}
-	if _, err := s.DB.Exec(t.Context(), `UPDATE holds SET expires_at = clock_timestamp() - interval '1 second' WHERE id = $1`, over); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.DB.Exec(t.Context(), `UPDATE positions SET expires_at = clock_timestamp() - interval '1 second' WHERE hold_id = $1`, over); err != nil {
+	if _, err := s.DB.Exec(t.Context(), `
+		WITH now AS (SELECT clock_timestamp() - interval '1 second' AS at), p AS (UPDATE positions SET expires_at = at FROM now WHERE hold_id = $1)
+		UPDATE holds SET expires_at = at FROM now WHERE id = $1`, over); err != nil {
 		t.Fatal(err)
 	}
 	mina, all := fleet.TokenFor(t, "mina", ""), "/v1/holds?campaign_id="+id.String()
@@ -244,9 +243,9 @@ func TestWhatAListDoesNotKnowIsRefusedWithWhatItKnows(t *testing.T) {
 		"/v1/jobs?cursor=" + uuid.NewString():                "must be the next_cursor of an earlier page",
 		"/v1/jobs?limit=0":                                   "must be at least 1",
 		"/v1/jobs?user_id=":                                  "must have at least 1 character",
-		"/v1/holds":                                          "campaign_id",
+		"/v1/holds":                                          "?campaign_id: is required",
 		"/v1/holds?campaign_id=" + id + "&state=held":        "must be one of: active, used, released, expired",
-		"/v1/purchases":                                      "reference",
+		"/v1/purchases":                                      "?reference: is required",
 		"/v1/campaigns/" + id + "/purchases?method=cash":     "must be one of: external, wallet, card",
 		"/v1/campaigns/" + id + "/purchases?state=sold":      "must be one of: pending",
 		"/v1/campaigns/" + id + "/purchases?reference=":      "must have at least 1 character",

@@ -143,7 +143,10 @@ func (o *Operation) CheckParameters(get func(in, name string) (text string, sent
 	for _, p := range o.parameters {
 		text, sent := get(p.in, p.name)
 		if !sent {
-			continue // a required one has an error code of its own, which others check
+			if p.required && p.in == "query" { // a header has an error code of its own, which others check
+				faults = append(faults, fault.Field{Pointer: "?" + p.name, Detail: "is required"})
+			}
+			continue
 		}
 		var value any = text
 		if n, err := strconv.ParseInt(text, 10, 64); p.integer && err == nil && strconv.FormatInt(n, 10) == text {

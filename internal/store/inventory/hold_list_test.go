@@ -33,9 +33,9 @@ func TestAPageOfHoldsReadsNoMoreThanItHas(t *testing.T) {
 		"of a campaign":           {inventory.HoldFilter{CampaignID: campaign}, limit, 2 * limit},
 		"of an old campaign":      {inventory.HoldFilter{CampaignID: old}, limit, 2 * limit},
 		"of a user":               {inventory.HoldFilter{UserID: "user-7"}, limit, 2 * limit},
-		"of a user in a campaign": {inventory.HoldFilter{UserID: "user-7", CampaignID: old}, 3, 70},
+		"of a user in a campaign": {inventory.HoldFilter{UserID: "user-7", CampaignID: old}, 3, 100},
 		"active of a campaign":    {inventory.HoldFilter{CampaignID: campaign, State: inventory.HoldActive}, 10, 2 * 10},
-		"active of a user":        {inventory.HoldFilter{UserID: "user-0", State: inventory.HoldActive}, 10, 70},
+		"active of a user":        {inventory.HoldFilter{UserID: "user-0", State: inventory.HoldActive}, 10, 100},
 		"expired of a campaign":   {inventory.HoldFilter{CampaignID: campaign, State: inventory.HoldExpired}, 0, 2*postgres.ListWindow + 10},
 	} {
 		list, _, err := inventory.ListHolds(t.Context(), reads, c.filter, postgres.ListPage{Limit: limit})

@@ -40,8 +40,8 @@ const openJobs = `(
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = o.id OFFSET 0) j)`
 
 // List returns jobs newest first, and the id before which the next page begins: zero after
-// the last one. It goes along the index of the user, of the campaign, of the client, or of a
-// kind that is rare; for open states it looks at the open jobs. What else the filter has is
+// the last one. It goes along the index of the user, of a kind that is rare, of the client,
+// or without a client of the campaign; for open states it looks at the open jobs. What else the filter has is
 // looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
 // and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Job, next uuid.UUID, err error) {
@@ -77,13 +77,8 @@ func (f Filter) along(l *postgres.List[Job]) (rest Filter) {
 	case f.UserID != "":
 		l.Along("user_id", f.UserID)
 		f.UserID = ""
-	case f.CampaignID != uuid.Nil:
-		if f.Client != "" {
-			l.Along("client", f.Client)
-			f.Client = ""
-		}
+	case f.CampaignID != uuid.Nil && f.Client == "": // others may have sold most of a campaign
 		l.Along("campaign_id", f.CampaignID)
-		l.Only(`j.campaign_id IS NOT NULL`)
 		f.CampaignID = uuid.Nil
 	case rare:
 		l.Along("kind", string(f.Kind))

@@ -36,7 +36,7 @@ func TestAPageOfPurchasesReadsNoMoreThanItHas(t *testing.T) {
 		"of a campaign":           {purchase.Filter{CampaignID: campaign}, limit, 2 * limit},
 		"of an old campaign":      {purchase.Filter{CampaignID: old}, limit, 2 * limit},
 		"of a user":               {purchase.Filter{UserID: "user-7"}, limit, 2 * limit},
-		"of a user in a campaign": {purchase.Filter{UserID: "user-8", CampaignID: old}, 3, 70},
+		"of a user in a campaign": {purchase.Filter{UserID: "user-8", CampaignID: old}, 3, 100},
 		"of a reference":          {purchase.Filter{Reference: "order-4"}, 1, 2},
 		"of a common reference":   {purchase.Filter{Reference: "cash"}, limit, 2 * limit},
 		"that are cancelled":      {purchase.Filter{CampaignID: campaign, State: purchase.Cancelled}, limit, 2 * limit},
