@@ -112,6 +112,7 @@ func TestEvidenceIsNotTakenBackBeforeAFreeze(t *testing.T) {
 	if err := downFrom(t, m, "00018"); err == nil || !strings.Contains(err.Error(), "not frozen yet") {
 		t.Fatalf("not frozen: %v", err)
 	}
+	up(t, m) // those after it were taken back
 	fixture.Sound(t, db)
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(t))
 	if _, err := drawer.Run(t.Context(), ref); err != nil {
