@@ -37,7 +37,7 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), c.sql, id); err != nil {
 			t.Fatal(err)
 		}
-		violations, err := audit.Check(t.Context(), tx, 5)
+		violations, err := audit.CheckFreezesAndDraws(t.Context(), tx)
 		if err != nil || !slices.ContainsFunc(violations, func(v audit.Violation) bool { return strings.Contains(v.Invariant, c.invariant) }) {
 			t.Errorf("%s: %+v, %v", c.sql, violations, err)
 		}
