@@ -93,7 +93,6 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
 	id := s.Campaign(4)
 	waiting, endFirst := waits(s, id, payment.Capturing, payment.WaitsForOperator)
-	defer endFirst()
 	second, endSecond := waits(s, id, payment.Capturing, "")
 	defer endSecond()
 	stuck, fine := waiting.String(), second.String()
@@ -153,6 +152,10 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	}
 	if body := timeline(fleet.TokenFor(t, "mina", "")); !strings.Contains(body, `"event":"payment-settled"`) || strings.Contains(body, "operator:ops") {
 		t.Errorf("its buyer sees %s", body)
+	}
+	endFirst()
+	if body := timeline(s.App); !strings.Contains(body, `"failure":"payment-not-received"`) {
+		t.Errorf("what became of it: %s", body)
 	}
 }
 

@@ -165,11 +165,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	})
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
-	s.app.Use(s.observe, protect)
-	if origins := settings.API.CORSOrigins; origins != "" {
-		s.app.Use("/v1", shareAcrossOrigins(origins))
-	}
-	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
+	s.mountFirst()
 	s.mountOperations(s.app)
 	if err := s.mountDocs(s.app); err != nil {
 		return nil, err
@@ -181,6 +177,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.mountWebhooks(s.app)
 	s.mount(s.app)
 	return s, nil
+}
+
+// mountFirst registers what every request passes before anything else.
+func (s *Server) mountFirst() {
+	s.app.Use(s.observe, protect)
+	if origins := s.settings.API.CORSOrigins; origins != "" {
+		s.app.Use("/v1", shareAcrossOrigins(origins))
+	}
+	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 }
 
 // openToStrangers prepares what outsiders may read.
