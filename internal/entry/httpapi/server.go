@@ -29,6 +29,7 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
+	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/payments"
@@ -73,6 +74,7 @@ type Server struct {
 	wallets    *wallets.Batcher
 	refunds    *refunds.Service
 	payments   *payments.Service
+	endpoints  *endpoints.Service
 	webhooks   *webhooks // nil, and the next two: no cards
 	provider   *stripe.Client
 	tasks      *payments.Dispatcher
@@ -142,6 +144,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	s.openWebhooks(gate, key)
 	s.openPayments(rdb, registry)
 	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = fiber.New(fiber.Config{
