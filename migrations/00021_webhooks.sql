@@ -20,6 +20,7 @@ CREATE TABLE webhook_endpoints (
     failing_since   timestamptz,                                           -- nothing has arrived since
     failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- turns in vain in a row
     paused_until    timestamptz,                                           -- nothing is sent before
+    slow            boolean     NOT NULL DEFAULT false,                    -- it makes others wait: it has slots apart from theirs
     lease_version   bigint      NOT NULL DEFAULT 0,
     lease_until     timestamptz,
     deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it

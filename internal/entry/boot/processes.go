@@ -56,6 +56,9 @@ func Worker(ctx context.Context, p *Process) error {
 	}
 	defer closeBeacon()
 	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, p.Logger, p.Registry)
+	if err := w.TakeWebhooks(p.Settings.Webhooks, key, p.Registry); err != nil {
+		return err
+	}
 	closeCards, err := p.takeCards(ctx, w)
 	if err != nil {
 		return err

@@ -49,6 +49,8 @@ type Worker struct {
 	drawer      *draw.Drawer
 	ender       *sale.Seller // ends sales for draw jobs
 	canceller   *calloff.Canceller
+	gate        *postgres.Gate
+	webhooks    *teller   // nil: this worker tells apps nothing
 	refunds     *refunder // nil: this worker makes no refunds
 
 	purchases, cancellations *settler
@@ -71,6 +73,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		gate:     gate,
 		draining: make(chan struct{}),
 	}
 	draws.EndSale = w.endSale
@@ -112,6 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		w.drawer.EndQuestions()
 		close(w.draining)
+		w.webhooks.drain()
 		server.Shutdown()
 	}
 	w.closeLanes()
@@ -119,6 +123,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.dispatcher.Close()
 	w.payments.Close()
 	w.refunds.close()
+	w.webhooks.close()
 	w.afterCommit.close()
 	end()
 	background.Wait()

@@ -81,7 +81,7 @@ func rich(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 	owners := []wallet.Owner{{ID: "alice", Currency: "JPY"}, {ID: "bob", Currency: "JPY"}}
 	var id uuid.UUID
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		created, err := wallet.Create(t.Context(), tx, owners)
+		created, err := wallet.Create(t.Context(), tx, []wallet.Opening{{Owner: owners[0]}, {Owner: owners[1]}})
 		if err != nil {
 			return err
 		}

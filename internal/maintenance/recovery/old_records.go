@@ -32,9 +32,11 @@ type prune func(ctx context.Context, limit int) (deleted int, more bool, err err
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "positions_deleted": 0, "batches": 0}
+	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "positions_deleted": 0,
+		"webhook_events_deleted": 0, "webhook_endpoints_deleted": 0, "batches": 0}
 	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes(),
-		"events_deleted": s.paymentEvents(), "positions_deleted": s.unpublishedPositions()}
+		"events_deleted": s.paymentEvents(), "positions_deleted": s.unpublishedPositions(),
+		"webhook_events_deleted": s.webhookEvents(), "webhook_endpoints_deleted": s.webhookEndpoints()}
 	over := endOfWork(ctx)
 	for len(kinds) > 0 {
 		for what, next := range kinds {

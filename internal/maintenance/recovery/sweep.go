@@ -89,6 +89,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
 		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
 		{"unsettled-payments", every.UnsettledPaymentsInterval, false, s.unsettledPayments},
+		{"due-webhooks", every.DueWebhooksInterval, false, s.dueWebhooks},
 		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
 		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
@@ -124,6 +125,9 @@ func check(settings Settings) error {
 	if err := v.RegisterValidation("draw_keys", areDrawKeys); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
+	if err := v.RegisterValidation("networks", areNetworks); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	if err := v.RegisterValidation("secret", longEnough); err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -196,6 +200,8 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("is %v, must be at most %s", f.Value(), others(f))
 	case "startswith":
 		return "must begin with " + f.Param()
+	case "networks":
+		return "must be networks like 10.0.0.0/8, separated by commas"
 	case "draw_keys":
 		return "must be at most 8 keys of 64 hex digits, separated by commas"
 	case "hexadecimal", "len":
@@ -223,6 +229,19 @@ func others(f validator.FieldError) string {
 
 // drawKeys are up to eight keys of 64 hex digits; package seal reads them.
 var drawKeys = regexp.MustCompile(`^(\s*[0-9a-fA-F]{64}\s*(,\s*[0-9a-fA-F]{64}\s*){0,7})?$`)
+
+// areNetworks is the rule networks: none, or CIDRs without bits of a host.
+func areNetworks(f validator.FieldLevel) bool {
+	for text := range strings.SplitSeq(f.Field().String(), ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if prefix, err := netip.ParsePrefix(text); err != nil || prefix != prefix.Masked() {
+			return false
+		}
+	}
+	return true
+}
 
 // areDrawKeys is the rule draw_keys. The values are never shown.
 func areDrawKeys(f validator.FieldLevel) bool { return drawKeys.MatchString(f.Field().String()) }

@@ -26,6 +26,7 @@ type Settings struct {
 	Draw        Draw        `mapstructure:"draw"`
 	Beacon      Beacon      `mapstructure:"beacon"`
 	Witness     Witness     `mapstructure:"witness"`
+	Webhooks    Webhooks    `mapstructure:"webhooks"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
 	Sweeps      Sweeps      `mapstructure:"sweeps"`
@@ -223,9 +224,21 @@ type Draw struct {
 	Timeout            time.Duration `mapstructure:"timeout"              validate:"min=100ms,max=1h"`
 }
 
+// Webhooks tell apps what has happened. AllowNetworks are CIDRs, separated by commas: private
+// networks that requests may go to, although strangers name the addresses.
+type Webhooks struct {
+	AllowNetworks          string        `mapstructure:"allow_networks"            validate:"networks"`
+	MaxEndpoints           int           `mapstructure:"max_endpoints"             validate:"min=1,max=1000"`
+	Concurrency            int           `mapstructure:"concurrency"               validate:"min=1,max=1000"`
+	ConcurrencyPerEndpoint int           `mapstructure:"concurrency_per_endpoint"  validate:"min=1,max=100"`
+	Timeout                time.Duration `mapstructure:"timeout"                   validate:"min=100ms,max=1m"`
+	GiveUpAfter            time.Duration `mapstructure:"give_up_after"             validate:"min=1h,max=720h"`
+}
+
 // Retention tells how long ended holds and final jobs are kept; Purchases is for
 // the jobs of purchases and cancellations, Refused for those of them that were
-// refused, Jobs for all others. PaymentEvents is for what the provider of payments has told.
+// refused, Jobs for all others. PaymentEvents is for what the provider of payments has told,
+// Webhooks for what apps are told.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
@@ -233,6 +246,7 @@ type Retention struct {
 	Holds     time.Duration `mapstructure:"holds"     validate:"min=24h,max=8760h"`
 
 	PaymentEvents time.Duration `mapstructure:"payment_events" validate:"min=24h,max=8760h"`
+	Webhooks      time.Duration `mapstructure:"webhooks"       validate:"min=24h,max=8760h"`
 }
 
 // Scheduler runs the sweeps at their intervals.
@@ -259,5 +273,6 @@ type Sweeps struct {
 	OldRecordsInterval            time.Duration `mapstructure:"old_records_interval"          validate:"min=10ms,max=24h"`
 	UnsettledPaymentsInterval     time.Duration `mapstructure:"unsettled_payments_interval"   validate:"min=10ms,max=24h"`
 	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval"        validate:"min=10ms,max=24h"`
+	DueWebhooksInterval           time.Duration `mapstructure:"due_webhooks_interval"         validate:"min=10ms,max=24h"`
 	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval"          validate:"min=10ms,max=24h"`
 }

@@ -64,6 +64,7 @@ func TestEvidenceIsNotTakenBackWhileADrawDependsOnIt(t *testing.T) {
 				if err := downFrom(t, m, "00018"); err == nil || !strings.Contains(err.Error(), "are not drawn yet") {
 					t.Fatalf("%s: %v", when, err)
 				}
+				up(t, m) // those after it
 				fixture.Sound(t, db)
 			}
 			refused("on sale")

@@ -20,7 +20,7 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	stock.Hold(picked)
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
+		Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), new(earlier(*made.EndsBy, *end))
 	}

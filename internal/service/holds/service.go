@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
@@ -21,7 +22,8 @@ import (
 type Request struct {
 	Job job.Request // with its campaign and user
 	inventory.Selection
-	TTL time.Duration
+	TTL      time.Duration
+	Metadata metadata.Map
 }
 
 // Service makes, extends and releases holds.

@@ -153,7 +153,7 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 			return err
 		}
 		draft := campaign.Draft{Name: now.Name, BaseLength: now.BaseLength, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
-			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers}.Apply(p)
+			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers, Metadata: now.Metadata}.Apply(p)
 		if err := draft.Check(s.bounds); err != nil {
 			return err
 		}
@@ -165,8 +165,16 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	if err := p.CheckEnd(now.DrawsAt); err != nil {
 		return err
 	}
-	if now.State == campaign.Active {
-		return campaign.Amend(ctx, tx, now.ID, p)
+	if p.Metadata.Set {
+		if err := campaign.Describe(ctx, tx, now.ID, campaign.Draft{}.Apply(p).Metadata); err != nil {
+			return err
+		}
 	}
-	return campaign.Rename(ctx, tx, now.ID, *p.Name) // not nil: a patch has at least one field, and all others are fixed
+	switch {
+	case now.State == campaign.Active:
+		return campaign.Amend(ctx, tx, now.ID, p)
+	case p.Name != nil:
+		return campaign.Rename(ctx, tx, now.ID, *p.Name)
+	}
+	return nil // all other fields are fixed
 }

@@ -131,8 +131,8 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 
 // purchaseOf makes the purchase of an order and its positions.
 func purchaseOf(o *order, picked []*inventory.Free, currency string) purchase.Purchase {
-	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID,
-		Currency: currency, PaymentMethod: o.Payment.Method, State: purchase.Completed}
+	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID, Client: o.client,
+		Currency: currency, PaymentMethod: o.Payment.Method, State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
 		p.State = purchase.Pending
 	}

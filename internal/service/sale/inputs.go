@@ -92,7 +92,7 @@ func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUI
 // queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued and have not
 // begun a purchase, in order of arrival.
 const queuedSQL = `
-	SELECT j.id, j.campaign_id, j.payload FROM unnest($1::uuid[]) AS i (id)
+	SELECT j.id, j.campaign_id, j.client, j.payload FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
@@ -109,9 +109,10 @@ const hasSQL = `
 
 func (in *inputs) scanOrders(rows pgx.Rows) error {
 	var jobID, campaignID uuid.UUID
+	var client string
 	var payload []byte
-	_, err := pgx.ForEachRow(rows, []any{&jobID, &campaignID, &payload}, func() error {
-		o, err := parseOrder(jobID, campaignID, payload)
+	_, err := pgx.ForEachRow(rows, []any{&jobID, &campaignID, &client, &payload}, func() error {
+		o, err := parseOrder(jobID, campaignID, client, payload)
 		in.orders = append(in.orders, o)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/store/inventory"
@@ -18,6 +19,8 @@ type Order struct {
 	UserID    string    `json:"user_id"`
 	Selection Selection `json:"selection"`
 	Payment   Payment   `json:"payment"`
+
+	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
 }
 
 // Selection is the positions that an order wants, all or nothing: chosen or random
@@ -78,13 +81,14 @@ func resultPositions(items []purchase.Item) []ResultPosition {
 type order struct {
 	jobID      uuid.UUID
 	campaignID uuid.UUID
+	client     string // of the job
 	Order
 }
 
 func (o *order) ref() job.Ref { return job.Ref{ID: o.jobID, CampaignID: o.campaignID} }
 
-func parseOrder(jobID, campaignID uuid.UUID, payload json.RawMessage) (*order, error) {
-	o := &order{jobID: jobID, campaignID: campaignID}
+func parseOrder(jobID, campaignID uuid.UUID, client string, payload json.RawMessage) (*order, error) {
+	o := &order{jobID: jobID, campaignID: campaignID, client: client}
 	if err := json.Unmarshal(payload, &o.Order); err != nil {
 		return nil, fmt.Errorf("the payload of job %s: %w", jobID, err)
 	}

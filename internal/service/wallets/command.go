@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
@@ -33,6 +34,7 @@ type Open struct {
 	wallet.Owner
 	InitialBalance money.Amount
 	Description    string
+	Metadata       metadata.Map // of the wallet
 }
 
 // Credit adds money from outside to a wallet.
@@ -77,11 +79,12 @@ type Details struct {
 	Amount      money.Amount
 	Reference   string // optional; unique among those of the client
 	Description string // optional
+	Metadata    metadata.Map
 	IfVersion   *int64 // refuse unless the first wallet of the action has this version
 }
 
 func (d Details) movement(scope string) wallet.Movement {
-	m := wallet.Movement{Amount: d.Amount, Description: d.Description, IfVersion: d.IfVersion}
+	m := wallet.Movement{Amount: d.Amount, Description: d.Description, Metadata: d.Metadata, IfVersion: d.IfVersion}
 	if d.Reference != "" {
 		m.Reference = wallet.Reference{Scope: scope, Text: d.Reference}
 	}

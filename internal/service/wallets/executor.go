@@ -184,17 +184,17 @@ func (s *session) wanted(commands []Command) (want wallet.Wanted) {
 // open makes the wallets that commands open. It skips commands that will be refused,
 // because a wallet that is made stays.
 func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]wallet.Created, error) {
-	var owners []wallet.Owner
+	var openings []wallet.Opening
 	for _, c := range commands {
 		a, ok := c.Action.(Open)
 		if ok && a.check() == nil && owns(c, a.Owner.ID) {
-			owners = append(owners, a.Owner)
+			openings = append(openings, wallet.Opening{Owner: a.Owner, Client: c.Request.Client, Metadata: a.Metadata})
 		}
 	}
-	if len(owners) == 0 {
+	if len(openings) == 0 {
 		return nil, nil
 	}
-	return wallet.Create(ctx, tx, owners)
+	return wallet.Create(ctx, tx, openings)
 }
 
 func owns(c Command, ownerID string) bool { return c.OwnerID == "" || c.OwnerID == ownerID }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 )
@@ -46,6 +47,7 @@ type Campaign struct {
 	CancelledBy     *string // role:client, or job.System
 	CancelReason    *string
 	BoardVersion    int64 // grows with every change of a position
+	Metadata        metadata.Map
 }
 
 // Counts is how many positions are in which state. Held ones count as reserved.
@@ -100,6 +102,7 @@ type Draft struct {
 	SaleEndsAt    *time.Time
 	Policies      Policies
 	Layers        []Layer // every layer once, in order
+	Metadata      metadata.Map
 }
 
 // Positions returns how many positions the draft's triangle has.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 )
 
@@ -17,6 +18,7 @@ type Patch struct {
 	PurchaseLimit Optional[int]
 	SaleStartsAt  Optional[time.Time]
 	SaleEndsAt    Optional[time.Time]
+	Metadata      Optional[metadata.Map] // replaced as a whole, in every state
 }
 
 // Optional is a new value for a field that may be empty: Set with a nil Value
@@ -52,12 +54,24 @@ func (d Draft) Apply(p Patch) Draft {
 	if p.SaleEndsAt.Set {
 		d.SaleEndsAt = p.SaleEndsAt.Value
 	}
+	if p.Metadata.Set {
+		d.Metadata = p.metadata()
+	}
 	return d
+}
+
+// metadata is the new metadata of a patch that has some.
+func (p Patch) metadata() metadata.Map {
+	if p.Metadata.Value == nil {
+		return nil
+	}
+	return *p.Metadata.Value
 }
 
 // CheckFixed returns a state-conflict Error when a patch changes what can no
 // longer change in a campaign that is not pending. While the campaign is active
-// the name, a higher limit and a later end can change; afterwards only the name.
+// the name, a higher limit and a later end can change; afterwards only the name. The
+// metadata can change at any time.
 func (p Patch) CheckFixed(state State) error {
 	active := state == Active
 	var fixed []string

@@ -19,6 +19,9 @@ func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	if err != nil {
 		return fmt.Errorf("campaign.Create: %w", err)
 	}
+	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
+		return err
+	}
 	return insertLayers(ctx, tx, id, d.Layers)
 }
 
@@ -31,6 +34,9 @@ func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 		WHERE id = $1 AND state = 'pending'`,
 		id, d.Name, d.BaseLength, d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, d.Positions())
 	if err := refused(tag.RowsAffected(), err, "the campaign is no longer pending"); err != nil {
+		return err
+	}
+	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM layers WHERE campaign_id = $1`, id); err != nil { // takes the prizes along

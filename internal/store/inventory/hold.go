@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 	"triprize/internal/platform/postgres"
@@ -31,6 +32,7 @@ type Hold struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
 	UserID     string
+	Client     string         // that made it; empty: it is older than this column
 	Positions  []HoldPosition // by layer and column
 	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
@@ -39,6 +41,7 @@ type Hold struct {
 	PurchaseID *uuid.UUID // the purchase that used it
 	CreatedAt  time.Time
 	EndedAt    *time.Time // also nil for an expired hold that no sweep has ended yet
+	Metadata   metadata.Map
 }
 
 // HoldPosition is one position of a hold.
@@ -64,7 +67,7 @@ func (h Hold) CheckActive() error {
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at`
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, coalesce(client, ''), metadata`
 
 var (
 	// now reads the state by the clock: an active hold is expired from its deadline on.
@@ -74,7 +77,7 @@ var (
 )
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
-	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt)
+	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata)
 	return h, err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/triangle"
 )
@@ -44,6 +45,7 @@ type Purchase struct {
 	CampaignID       uuid.UUID
 	UserID           string
 	JobID            uuid.UUID
+	Client           string // that asked for it; empty: older than this column, and its job is gone
 	Amount           money.Amount
 	Currency         string
 	PaymentMethod    PaymentMethod
@@ -55,6 +57,7 @@ type Purchase struct {
 	CompletedAt      *time.Time
 	Cancellation     *Cancellation
 	Items            []Item
+	Metadata         metadata.Map
 }
 
 // Item is one position of a purchase.

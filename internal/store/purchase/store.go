@@ -20,6 +20,7 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
 	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
+	clients, metadata := make([]*string, n), make([][]byte, n)
 	var owners []uuid.UUID
 	var layers, cols []int
 	var prices []int64
@@ -27,17 +28,20 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
 		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
 		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
+		clients[i], metadata[i] = postgres.Nullable(p.Client), p.Metadata.Text()
 		for _, item := range p.Items {
 			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
 		}
 	}
 	b.Queue(`
-		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at)
+		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at,
+		                       client, metadata)
 		SELECT id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce,
-		       CASE WHEN waits THEN 'pending' ELSE 'completed' END, CASE WHEN NOT waits THEN clock_timestamp() END
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bool[])
-		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits)`,
-		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits)
+		       CASE WHEN waits THEN 'pending' ELSE 'completed' END, CASE WHEN NOT waits THEN clock_timestamp() END, client, metadata
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bool[],
+		            $11::text[], $12::jsonb[])
+		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits, client, metadata)`,
+		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits, clients, metadata)
 	b.Queue(`
 		INSERT INTO purchase_items (purchase_id, layer, col, price)
 		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
@@ -45,6 +49,7 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 
 const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
 	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
+	coalesce(p.client, (SELECT client FROM jobs WHERE id = p.job_id), ''), p.metadata,
 	(SELECT coalesce(json_agg(json_build_object('layer', layer, 'column', col, 'price', price) ORDER BY layer, col), '[]')
 	 FROM purchase_items WHERE purchase_id = p.id)`
 
@@ -53,7 +58,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var cancelledAt *time.Time
 	var cancelledBy, reason *string
 	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
-		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Items)
+		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Client, &p.Metadata, &p.Items)
 	copy(p.Nonce[:], nonce)
 	if cancelledAt != nil && cancelledBy != nil { // the table allows both or neither
 		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}

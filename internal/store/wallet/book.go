@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 )
@@ -57,6 +58,7 @@ type Movement struct {
 	Amount      money.Amount // minor units
 	Reference   Reference    // zero: the entry's own id; any other must be in Wanted.References
 	Description string
+	Metadata    metadata.Map
 	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
 
@@ -177,7 +179,7 @@ type leg struct {
 
 // entry makes an entry of a movement; the caller sets its sides.
 func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
-	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now}
+	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now, Metadata: m.Metadata}
 	if e.Reference == (Reference{}) {
 		e.Reference.Text = e.ID.String()
 	}

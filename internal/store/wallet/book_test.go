@@ -169,9 +169,9 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	ids, fresh := make(map[wallet.Owner]uuid.UUID), 0
 	for p := range 6 {
 		wg.Go(func() {
-			var mine []wallet.Owner
+			var mine []wallet.Opening
 			for i := range owners { // another order for each
-				mine = append(mine, owners[(i*7+p*3)%len(owners)])
+				mine = append(mine, wallet.Opening{Owner: owners[(i*7+p*3)%len(owners)]})
 			}
 			err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 				created, err := wallet.Create(t.Context(), tx, mine)

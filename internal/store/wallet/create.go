@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
@@ -19,26 +20,63 @@ type Created struct {
 	Fresh bool // this call made it
 }
 
+// Opening is a wallet that is wanted.
+type Opening struct {
+	Owner
+	Client   string // that opens it
+	Metadata metadata.Map
+}
+
 // Create makes empty wallets for those of the owners that have none in their
-// currency, and returns the wallet of each. Call it before Open, with owners that
-// pass Check. It inserts in the order of owners, so that two transactions that
-// create the same wallets cannot deadlock.
-func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, error) {
-	order := slices.Clone(owners)
-	slices.SortFunc(order, compareOwners)
-	order = slices.Compact(order)
-	n := len(order)
-	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	for i, o := range order {
-		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
-	}
-	rows, err := tx.Query(ctx, `
-		INSERT INTO wallets (id, owner_id, currency)
-		SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])
-		ON CONFLICT (owner_id, currency) DO NOTHING
-		RETURNING id, owner_id, currency`, fresh, names, currencies)
+// currency, and returns the wallet of each. Of several openings for one owner the first
+// counts. Call it before Open, with owners that pass Check. It inserts in the order of
+// owners, so that two transactions that create the same wallets cannot deadlock.
+func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
+	order := slices.Clone(openings)
+	slices.SortStableFunc(order, func(x, y Opening) int { return compareOwners(x.Owner, y.Owner) })
+	order = slices.CompactFunc(order, func(x, y Opening) bool { return x.Owner == y.Owner })
+	made, err := insert(ctx, tx, order)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.Create: %w", err)
+	}
+	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
+	var others []Owner
+	for _, o := range order {
+		if !made[o.Owner].Fresh {
+			others = append(others, o.Owner)
+		}
+	}
+	old, err := Find(ctx, tx, others)
+	for o, id := range old {
+		made[o] = Created{ID: id}
+	}
+	return made, err
+}
+
+// insert makes the wallets that are not there, with their metadata.
+func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
+	n := len(openings)
+	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	clients, texts := make([]*string, n), make([][]byte, n)
+	for i, o := range openings {
+		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
+		clients[i], texts[i] = postgres.Nullable(o.Client), o.Metadata.Text()
+	}
+	rows, err := tx.Query(ctx, `
+		WITH wanted AS MATERIALIZED (
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) AS w (id, owner_id, currency, client, metadata)
+		), made AS (
+			INSERT INTO wallets (id, owner_id, currency, client)
+			SELECT id, owner_id, currency, client FROM wanted
+			ON CONFLICT (owner_id, currency) DO NOTHING
+			RETURNING id, owner_id, currency
+		), noted AS (
+			INSERT INTO wallet_metadata (wallet_id, metadata)
+			SELECT id, wanted.metadata FROM made JOIN wanted USING (id) WHERE wanted.metadata IS NOT NULL
+		)
+		SELECT id, owner_id, currency FROM made`, fresh, names, currencies, clients, texts)
+	if err != nil {
+		return nil, err
 	}
 	made := make(map[Owner]Created, n)
 	var id uuid.UUID
@@ -47,14 +85,6 @@ func Create(ctx context.Context, tx pgx.Tx, owners []Owner) (map[Owner]Created, 
 		made[o] = Created{ID: id, Fresh: true}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("wallet.Create: %w", err)
-	}
-	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
-	old, err := Find(ctx, tx, slices.DeleteFunc(order, func(o Owner) bool { return made[o].Fresh }))
-	for o, id := range old {
-		made[o] = Created{ID: id}
-	}
 	return made, err
 }
 

@@ -101,11 +101,11 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	db := fixture.DB(t)
 	create := func(_ uuid.UUID, names ...string) error {
 		return postgres.InTx(context.Background(), db, func(tx pgx.Tx) error {
-			var owners []wallet.Owner
+			var openings []wallet.Opening
 			for _, name := range names {
-				owners = append(owners, wallet.Owner{ID: name, Currency: "JPY"})
+				openings = append(openings, wallet.Opening{Owner: wallet.Owner{ID: name, Currency: "JPY"}})
 			}
-			_, err := wallet.Create(context.Background(), tx, owners)
+			_, err := wallet.Create(context.Background(), tx, openings)
 			return err
 		})
 	}

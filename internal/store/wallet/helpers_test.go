@@ -29,7 +29,7 @@ func madeIn(t *testing.T, db *pgxpool.Pool, currency string, balance money.Amoun
 	owner := wallet.Owner{ID: uuid.NewString(), Currency: currency}
 	var id uuid.UUID
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		created, err := wallet.Create(t.Context(), tx, []wallet.Owner{owner})
+		created, err := wallet.Create(t.Context(), tx, []wallet.Opening{{Owner: owner}})
 		id = created[owner].ID
 		return err
 	})

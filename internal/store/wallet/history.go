@@ -36,7 +36,7 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	events, err := postgres.Collect(ctx, db, scanEvent, `
 		SELECT v.version, v.delta_balance, v.delta_held, v.at,
 		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
-		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata
 		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
 		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
 		ORDER BY v.version`, id, from, page.Limit)
@@ -66,7 +66,7 @@ func scanEvent(row pgx.CollectableRow) (v Event, err error) {
 	var payer, payee, authorization uuid.NullUUID
 	err = row.Scan(&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
 		&e.ID, &e.Kind, &payer, &e.Debit.Account, &payee, &e.Credit.Account,
-		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &authorization, &e.CreatedAt)
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &authorization, &e.CreatedAt, &e.Metadata)
 	e.Debit.Wallet, e.Credit.Wallet, e.Authorization = payer.UUID, payee.UUID, authorization.UUID
 	return v, err
 }

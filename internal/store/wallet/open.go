@@ -30,7 +30,8 @@ const stateSQL = `
 	SELECT w.id, w.owner_id, w.currency, w.balance, w.held, w.version, w.created_at,
 	       coalesce(s.version, 0), e.events, e.last, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held,
 	       CASE WHEN w.held = 0 THEN 0
-	            ELSE (SELECT count(*) FROM authorizations a WHERE a.wallet_id = w.id AND a.state = 'active') END
+	            ELSE (SELECT count(*) FROM authorizations a WHERE a.wallet_id = w.id AND a.state = 'active') END,
+	       coalesce(w.client, ''), (SELECT metadata FROM wallet_metadata WHERE wallet_id = w.id)
 	FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM wallets WHERE id = i.id) w
 	LEFT JOIN LATERAL (
@@ -108,7 +109,7 @@ func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	var balance, held money.Amount
 	var active int
 	_, err := pgx.ForEachRow(rows, []any{&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt,
-		&snapshot, &events, &last, &balance, &held, &active}, func() error {
+		&snapshot, &events, &last, &balance, &held, &active, &w.Client, &w.Metadata}, func() error {
 		a := &account{Wallet: w, start: w.Version, snapshot: snapshot, active: active}
 		switch {
 		case !locked[w.ID]:

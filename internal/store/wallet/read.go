@@ -12,10 +12,11 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-const walletColumns = `id, owner_id, currency, balance, held, version, created_at`
+const walletColumns = `id, owner_id, currency, balance, held, version, created_at, coalesce(client, ''),
+	(SELECT metadata FROM wallet_metadata WHERE wallet_id = wallets.id)`
 
 func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {
-	err = row.Scan(&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt)
+	err = row.Scan(&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt, &w.Client, &w.Metadata)
 	return w, err
 }
 

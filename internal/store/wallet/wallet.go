@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 )
 
@@ -45,6 +46,8 @@ type Wallet struct {
 	Held      money.Amount // by active authorizations
 	Version   int64        // of its last event; 0: none yet
 	CreatedAt time.Time
+	Client    string // that opened it; empty: it is older than this column
+	Metadata  metadata.Map
 }
 
 // Available is what the wallet may spend.
@@ -98,6 +101,7 @@ type Entry struct {
 	Description   string
 	Authorization uuid.UUID // zero: none
 	CreatedAt     time.Time
+	Metadata      metadata.Map
 }
 
 // Event is the effect of an entry on one wallet.

@@ -71,8 +71,12 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 
 // Replay delivers an event to an endpoint once more, at once, with all its attempts before
 // it. The event must be one that the endpoint may hear of, and within its retention;
-// otherwise Replay fails with a not-found Error.
+// otherwise Replay fails with a not-found Error; for an endpoint that is disabled, with a
+// state-conflict one.
 func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error {
+	if err := checkEnabled(e); err != nil {
+		return err
+	}
 	n, err := replay(ctx, tx, `
 		SELECT v.id FROM webhook_events v
 		WHERE v.id = $2 AND (v.client IS NULL OR v.client = $3)
@@ -93,6 +97,9 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 // It takes the oldest limit of them, and returns how many it has taken, and when the last of
 // them happened: where a next call goes on.
 func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
+	if err := checkEnabled(e); err != nil {
+		return 0, nil, err
+	}
 	rows, err := postgres.Collect(ctx, tx, pgx.RowTo[time.Time], replayed(`
 		SELECT v.id, v.at FROM webhook_events v
 		WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
@@ -123,4 +130,12 @@ func replayed(chosen string) string {
 func replay(ctx context.Context, tx pgx.Tx, chosen string, args ...any) (n int, err error) {
 	err = tx.QueryRow(ctx, replayed(chosen)+`SELECT count(*) FROM chosen`, args...).Scan(&n)
 	return n, err
+}
+
+// checkEnabled refuses to replay to an endpoint that is disabled: nothing would be sent.
+func checkEnabled(e Endpoint) error {
+	if e.DisabledAt == nil {
+		return nil
+	}
+	return fault.New(fault.StateConflict, "the endpoint %s is disabled: enable it first", e.ID)
 }

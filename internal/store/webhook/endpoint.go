@@ -14,11 +14,11 @@ import (
 )
 
 const columns = `p.id, p.client, p.url, p.events, p.description, p.metadata, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
-	p.failing_since, p.failures, p.paused_until, p.lease_version`
+	p.failing_since, p.failures, p.paused_until, p.slow, p.lease_version`
 
 func scan(row pgx.CollectableRow) (e Endpoint, err error) {
 	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.Metadata, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
-		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.LeaseVersion)
+		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.LeaseVersion)
 	return e, err
 }
 

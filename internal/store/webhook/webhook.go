@@ -82,6 +82,7 @@ type Endpoint struct {
 	FailingSince   *time.Time // nothing has arrived since
 	Failures       int        // turns in vain in a row
 	PausedUntil    *time.Time // nothing is sent before
+	Slow           bool       // it makes others wait: it has slots apart from theirs
 	LeaseVersion   int64
 }
 

@@ -1,0 +1,84 @@
+package metadata
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The bounds of a Map.
+const (
+	MaxPairs = 20
+	MaxKey   = 40   // characters of a key
+	MaxValue = 200  // characters of a value
+	MaxBytes = 2048 // of all keys and values together, in UTF-8
+)
+
+// Map is the metadata of one resource. Nil and empty mean the same: none.
+type Map map[string]string
+
+// Flaw is what is wrong with a Map.
+type Flaw struct {
+	Key    string // of the pair at fault; with Whole: none
+	Whole  bool   // the Map as a whole is at fault
+	Detail string
+}
+
+// Check returns what is wrong, in the order of keys. Only when there is nothing wrong with any
+// pair it adds up their bytes.
+func (m Map) Check() (flaws []Flaw) {
+	if len(m) > MaxPairs {
+		return []Flaw{{Whole: true, Detail: fmt.Sprintf("must have at most %d pairs", MaxPairs)}}
+	}
+	bytes := 0
+	for _, key := range m.keys() {
+		value := m[key]
+		bytes += len(key) + len(value)
+		if detail := checkPair(key, value); detail != "" {
+			flaws = append(flaws, Flaw{Key: key, Detail: detail})
+		}
+	}
+	if len(flaws) == 0 && bytes > MaxBytes {
+		flaws = append(flaws, Flaw{Whole: true, Detail: fmt.Sprintf("must have at most %d bytes, keys and values together; it has %d", MaxBytes, bytes)})
+	}
+	return flaws
+}
+
+func checkPair(key, value string) string {
+	switch n := utf8.RuneCountInString(key); {
+	case n < 1 || n > MaxKey:
+		return fmt.Sprintf("must have a key of 1 to %d characters", MaxKey)
+	case utf8.RuneCountInString(value) > MaxValue:
+		return fmt.Sprintf("must have at most %d characters", MaxValue)
+	case !plain(key):
+		return "must have a key without control characters, in UTF-8"
+	case !plain(value):
+		return "must be without control characters, in UTF-8"
+	}
+	return ""
+}
+
+func plain(text string) bool {
+	return utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0
+}
+
+func (m Map) keys() []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Text returns the Map as JSON for the tables, or nil when it is empty.
+func (m Map) Text() []byte {
+	if len(m) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(m) // strings are always JSON
+	return text
+}

@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
+	"triprize/internal/store/webhook"
+)
+
+// documents renders what webhooks show, as GET shows it to an app.
+type documents struct{ db postgres.DB }
+
+// walletChange is what a wallet.* event shows: the wallet as it is now, and its event.
+type walletChange struct {
+	Wallet contract.Wallet      `json:"wallet"`
+	Event  contract.WalletEvent `json:"event"`
+}
+
+// endpointState is what a webhook-endpoint.* event shows.
+type endpointState struct {
+	ID             uuid.UUID       `json:"id"`
+	URL            *string         `json:"url"`
+	DisabledAt     *time.Time      `json:"disabled_at"`
+	DisabledReason *webhook.Reason `json:"disabled_reason"`
+}
+
+// Render implements webhooks.Renderer. What is not there any more is left out.
+func (d documents) Render(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
+	byKind := make(map[string][]webhook.Event)
+	for _, e := range events {
+		kind, _, _ := strings.Cut(e.Type, ".")
+		byKind[kind] = append(byKind[kind], e)
+	}
+	rendered := make(map[uuid.UUID]json.RawMessage, len(events))
+	for kind, list := range byKind {
+		found, err := d.read(ctx, kind, list)
+		if err != nil {
+			return nil, fmt.Errorf("render %s: %w", kind, err)
+		}
+		for id, document := range found {
+			if rendered[id], err = json.Marshal(document); err != nil {
+				return nil, fmt.Errorf("render event %s: %w", id, err)
+			}
+		}
+	}
+	return rendered, nil
+}
+
+// read returns the documents of events of one kind, by event.
+func (d documents) read(ctx context.Context, kind string, events []webhook.Event) (map[uuid.UUID]any, error) {
+	switch kind {
+	case "purchase":
+		return d.purchases(ctx, events)
+	case "hold":
+		holds, err := inventory.GetHolds(ctx, d.db, subjects(events))
+		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, resource.Hold(h) }), err
+	case "job":
+		jobs, err := job.GetAll(ctx, d.db, subjects(events))
+		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, resource.Job(j) }), err
+	}
+	found := make(map[uuid.UUID]any, len(events))
+	for _, e := range events { // few at a time
+		document, err := d.one(ctx, kind, e)
+		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code == fault.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found[e.ID] = document
+	}
+	return found, nil
+}
+
+func (d documents) purchases(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
+	found := make(map[uuid.UUID]*purchase.Purchase, len(events))
+	var b pgx.Batch
+	purchase.QueueGet(&b, subjects(events), found)
+	if err := d.db.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, err
+	}
+	list := make([]purchase.Purchase, 0, len(found))
+	for _, p := range found {
+		list = append(list, *p)
+	}
+	details, err := resource.ReadPurchaseDetails(ctx, d.db, list...)
+	return bySubject(events, list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, resource.App) }), err
+}
+
+func (d documents) one(ctx context.Context, kind string, e webhook.Event) (any, error) {
+	switch kind {
+	case "campaign":
+		details, err := lifecycle.Get(ctx, d.db, e.Subject)
+		if err != nil {
+			return nil, err
+		}
+		return resource.Campaign(details, false), nil
+	case "wallet":
+		return d.wallet(ctx, e)
+	case "webhook-endpoint":
+		p, err := webhook.Get(ctx, d.db, e.Subject)
+		return endpointState{ID: p.ID, URL: p.URL, DisabledAt: p.DisabledAt, DisabledReason: p.DisabledReason}, err
+	}
+	return nil, fault.New(fault.NotFound, "nobody knows what %s is about", e.Type)
+}
+
+func (d documents) wallet(ctx context.Context, e webhook.Event) (any, error) {
+	w, err := wallet.Get(ctx, d.db, e.Subject)
+	if err != nil {
+		return nil, err
+	}
+	if e.Version == nil {
+		return nil, fault.New(fault.NotFound, "event %s names no event of its wallet", e.ID)
+	}
+	history, err := wallet.History(ctx, d.db, w.ID, wallet.Page{From: *e.Version, Upward: true, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(history) == 0 || history[0].Version != *e.Version {
+		return nil, fault.New(fault.NotFound, "wallet %s has no event %d", w.ID, *e.Version)
+	}
+	return walletChange{Wallet: resource.Wallet(w), Event: resource.WalletEvent(history[0])}, nil
+}
+
+// subjects lists what events are about, each once.
+func subjects(events []webhook.Event) []uuid.UUID {
+	seen := make(map[uuid.UUID]bool, len(events))
+	ids := make([]uuid.UUID, 0, len(events))
+	for _, e := range events {
+		if !seen[e.Subject] {
+			seen[e.Subject] = true
+			ids = append(ids, e.Subject)
+		}
+	}
+	return ids
+}
+
+// bySubject gives every event the document of what it is about.
+func bySubject[T any](events []webhook.Event, list []T, render func(T) (uuid.UUID, any)) map[uuid.UUID]any {
+	of := make(map[uuid.UUID]any, len(list))
+	for _, item := range list {
+		id, document := render(item)
+		of[id] = document
+	}
+	found := make(map[uuid.UUID]any, len(events))
+	for _, e := range events {
+		if document, ok := of[e.Subject]; ok {
+			found[e.ID] = document
+		}
+	}
+	return found
+}

@@ -1,0 +1,216 @@
+package webhookhttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+const (
+	maxAnswerBytes  = 64 << 10 // of the body, which is read to use the connection again, and dropped
+	maxHeaderBytes  = 64 << 10
+	drainTime       = time.Second // for the body, once the status is known
+	idleConnections = 32          // per host
+	secretPrefix    = "whsec_"
+	secretBytes     = 32
+)
+
+// NewSecret returns a random secret, as its owner gets it.
+func NewSecret() string {
+	random := make([]byte, secretBytes)
+	_, _ = rand.Read(random) // never fails
+	return secretPrefix + base64.StdEncoding.EncodeToString(random)
+}
+
+// Message is what is sent.
+type Message struct {
+	ID      string
+	Body    []byte
+	Secrets []string // each signs it
+}
+
+// sign returns the headers of a message that is sent at a time.
+func (m Message) sign(at time.Time) (http.Header, error) {
+	signatures := make([]string, len(m.Secrets))
+	for i, secret := range m.Secrets {
+		key, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return nil, err
+		}
+		if signatures[i], err = key.Sign(m.ID, at, m.Body); err != nil {
+			return nil, err
+		}
+	}
+	return http.Header{
+		"Content-Type":      {"application/json"},
+		"User-Agent":        {"Triprize-Webhooks/1"},
+		"Webhook-Id":        {m.ID},
+		"Webhook-Timestamp": {strconv.FormatInt(at.Unix(), 10)},
+		"Webhook-Signature": {strings.Join(signatures, " ")},
+	}, nil
+}
+
+// Answer is what came of a message.
+type Answer struct {
+	Status     int           // 0: there was no answer
+	RetryAfter time.Duration // as the answer asks; 0: it does not
+	Err        error         // why there was no answer
+}
+
+// Arrived reports whether the other side has taken the message.
+func (a Answer) Arrived() bool { return a.Err == nil && a.Status >= 200 && a.Status <= 299 }
+
+// Gone reports whether the other side wants no more messages.
+func (a Answer) Gone() bool { return a.Err == nil && a.Status == http.StatusGone }
+
+// Unwell reports whether the other side as a whole could not take the message, whatever is
+// in it: no answer, or one that says so.
+func (a Answer) Unwell() bool {
+	switch a.Status {
+	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// Text says why the message has not arrived, for its sender; empty: it has arrived.
+func (a Answer) Text() string {
+	switch {
+	case a.Arrived():
+		return ""
+	case a.Err != nil:
+		return a.Err.Error()
+	case a.Status >= 300 && a.Status <= 399:
+		return fmt.Sprintf("answered %d: redirects are not followed", a.Status)
+	}
+	return fmt.Sprintf("answered %d", a.Status)
+}
+
+// Sender sends messages. Any number of goroutines may use it.
+type Sender struct {
+	guard        Guard
+	timeout      time.Duration
+	https, plain *http.Client
+}
+
+// Options are what tests replace; the zero value is right for everybody else.
+type Options struct {
+	Resolver  *net.Resolver                          // of names
+	Transport func(plain bool, made *http.Transport) // changes the transport before it is used
+}
+
+// NewSender returns a Sender whose requests end after timeout.
+func NewSender(guard Guard, timeout time.Duration, options Options) *Sender {
+	return &Sender{guard: guard, timeout: timeout, https: newClient(guard, false, timeout, options), plain: newClient(guard, true, timeout, options)}
+}
+
+func newClient(guard Guard, plain bool, timeout time.Duration, options Options) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout, KeepAlive: idleTimeout, Control: guard.control(plain), Resolver: options.Resolver}
+	transport := &http.Transport{
+		Proxy:                  nil, // a proxy would connect in our place, without the guard
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    timeout,
+		ResponseHeaderTimeout:  timeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConnsPerHost:    idleConnections,
+		MaxIdleConns:           idleConnections * idleConnections,
+		IdleConnTimeout:        idleTimeout,
+		DisableCompression:     true, // an answer is not worth the bombs
+	}
+	if options.Transport != nil {
+		options.Transport(plain, transport)
+	}
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       timeout + drainTime,
+	}
+}
+
+const idleTimeout = 30 * time.Second
+
+// Send sends a message once, and says what came of it. It ends within the timeout, and
+// drainTime.
+func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
+	if err := s.guard.CheckURL(to); err != nil { // the setting may have changed since
+		return Answer{Err: fmt.Errorf("the URL %w", err)}
+	}
+	headers, err := m.sign(time.Now())
+	if err != nil {
+		return Answer{Err: fmt.Errorf("it could not be signed: %w", err)}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := time.AfterFunc(s.timeout, func() { cancel(errTimeout) })
+	defer patience.Stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(m.Body))
+	if err != nil {
+		return Answer{Err: errors.New("the URL cannot be used")}
+	}
+	request.Header = headers
+	client := s.https
+	if request.URL.Scheme == "http" {
+		client = s.plain
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return Answer{Err: why(ctx, err)}
+	}
+	defer func() { _ = response.Body.Close() }()
+	patience.Reset(drainTime)
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)) // the status has said it
+	return Answer{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
+}
+
+var errTimeout = errors.New("no answer in time")
+
+// why shortens the error of a request: it is stored, and shown to whoever owns the endpoint.
+func why(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		return errTimeout
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
+		return errTimeout
+	}
+	if address, ok := errors.AsType[*net.AddrError](err); ok && address.Err == ErrAddress.Error() {
+		return fmt.Errorf("the name leads to %s: %w", address.Addr, ErrAddress)
+	}
+	const most = 400
+	text := strings.ToValidUTF8(err.Error(), "?")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + " …"
+	}
+	return errors.New(text)
+}
+
+// retryAfter reads both forms of Retry-After; 0: there is none.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second //nolint:gosec // 31 bits fit
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
+// Close closes idle connections.
+func (s *Sender) Close() {
+	s.https.CloseIdleConnections()
+	s.plain.CloseIdleConnections()
+}

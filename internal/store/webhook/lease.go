@@ -1,0 +1,160 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// Ref names an endpoint that something is due for, at the version of its lease.
+type Ref struct {
+	ID           uuid.UUID `json:"endpoint"`
+	LeaseVersion int64     `json:"version"`
+	Slow         bool      `json:"slow"`
+}
+
+// free is the condition of endpoints that may be sent to, and that nobody has.
+const free = `p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL
+	AND (p.lease_until IS NULL OR p.lease_until <= clock_timestamp()) AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
+
+// Due returns up to limit endpoints that something is due for and that nobody has, in the
+// order of their ids, after the given one (zero: from the start). It locks nothing.
+func Due(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Ref, error) {
+	due, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Ref], `
+		SELECT p.id, p.lease_version, p.slow FROM webhook_endpoints p
+		WHERE ($1::uuid IS NULL OR p.id > $1) AND `+free+`
+		  AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp())
+		ORDER BY p.id LIMIT $2`, postgres.Nullable(after), limit)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.Due: %w", err)
+	}
+	return due, nil
+}
+
+// Claim gives an endpoint to a worker for lease. ok is false when another worker has it, or
+// when nothing may be sent to it now.
+func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duration) (e Endpoint, ok bool, err error) {
+	e, err = postgres.CollectOne(ctx, db, scan, `
+		UPDATE webhook_endpoints p
+		SET lease_version = lease_version + 1, lease_until = clock_timestamp() + $2 * interval '1 second'
+		WHERE id = $1 AND `+free+` RETURNING `+columns, id, lease.Seconds())
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, false, nil
+	}
+	if err != nil {
+		return Endpoint{}, false, fmt.Errorf("webhook.Claim(%s): %w", id, err)
+	}
+	return e, true, nil
+}
+
+// DueEvent is an event that is due for an endpoint, and how often it was tried.
+type DueEvent struct {
+	Event
+	Attempts int
+}
+
+// DueEvents returns up to limit events that are due for an endpoint, the longest due first.
+// It locks nothing: whoever calls it has the lease.
+func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
+	due, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d DueEvent, err error) {
+		e := &d.Event
+		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts)
+		return d, err
+	}, `
+		SELECT `+eventColumns+`, d.attempts
+		FROM (SELECT * FROM webhook_deliveries
+		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
+		JOIN webhook_events e ON e.id = d.event_id ORDER BY d.next_at, d.event_id`, endpointID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.DueEvents(%s): %w", endpointID, err)
+	}
+	return due, nil
+}
+
+// Sent is what came of an attempt, and what becomes of its delivery.
+type Sent struct {
+	Attempt
+	Before int            // attempts of the delivery before this one
+	Retry  *time.Duration // nil: it has arrived, or was tried for the last time
+}
+
+// Round is what came of several attempts for one endpoint, and what becomes of it.
+type Round struct {
+	Sent    []Sent
+	Arrived bool          // one of them at least
+	Failed  bool          // all of them, and not by the fault of one event
+	Slow    bool          // it makes others wait
+	Pause   time.Duration // nothing is sent before; 0: no pause
+	Gone    bool          // the endpoint does not want any more
+	Keep    time.Duration // for how long whoever sends keeps the lease; 0: it is given back
+}
+
+// Record writes what came of a round. It fails with [ErrFenced] when the lease that e has
+// was taken over, or when the endpoint was disabled or deleted meanwhile. When nothing has
+// arrived for giveUp the endpoint is disabled, and the client's other endpoints hear of it.
+// A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
+func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
+	now, err := postgres.CollectOne(ctx, tx, scan, `
+		UPDATE webhook_endpoints p
+		SET lease_until = CASE WHEN $3::float8 > 0 THEN clock_timestamp() + $3 * interval '1 second' END,
+		    failures = CASE WHEN $4 THEN 0 WHEN $5 THEN failures + 1 ELSE failures END,
+		    failing_since = CASE WHEN $4 THEN NULL WHEN $5 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
+		    slow = $6,
+		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
+		    disabled_at = CASE WHEN $8 OR $5 AND failing_since <= clock_timestamp() - $9 * interval '1 second' THEN clock_timestamp() END,
+		    disabled_reason = CASE WHEN $8 THEN 'gone' WHEN $5 AND failing_since <= clock_timestamp() - $9 * interval '1 second' THEN 'failing' END
+		WHERE id = $1 AND lease_version = $2 AND disabled_at IS NULL AND deleted_at IS NULL RETURNING `+columns,
+		e.ID, e.LeaseVersion, r.Keep.Seconds(), r.Arrived, r.Failed && !r.Arrived, r.Slow, r.Pause.Seconds(), r.Gone, giveUp.Seconds())
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, ErrFenced)
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
+	}
+	var b pgx.Batch
+	if len(r.Sent) > 0 {
+		queueSent(&b, e.ID, r.Sent)
+	}
+	if now.DisabledAt != nil {
+		QueueEvents(&b, []Event{{Client: &e.Client, Type: EndpointDisabled, Subject: e.ID}})
+	}
+	if b.Len() == 0 {
+		return now, nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
+	}
+	return now, nil
+}
+
+func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
+	n := len(sent)
+	ids, before, retries := make([]uuid.UUID, n), make([]int, n), make([]*float64, n)
+	ats, durations, statuses, errs := make([]time.Time, n), make([]int64, n), make([]*int, n), make([]*string, n)
+	for i, s := range sent {
+		ids[i], before[i], ats[i], durations[i], statuses[i], errs[i] = s.EventID, s.Before, s.At, s.Duration.Milliseconds(), s.Status, s.Error
+		if s.Retry != nil {
+			seconds := s.Retry.Seconds()
+			retries[i] = &seconds
+		}
+	}
+	b.Queue(`
+		INSERT INTO webhook_attempts (event_id, endpoint_id, at, duration_ms, status, error)
+		SELECT id, $1, at, ms, status, error FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[]) AS s (id, at, ms, status, error)`,
+		endpointID, ids, ats, durations, statuses, errs)
+	b.Queue(`
+		UPDATE webhook_deliveries d
+		SET attempts = d.attempts + 1,
+		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
+		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
+		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
+		FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::text[]) AS s (id, before, retry, error)
+		WHERE d.event_id = s.id AND d.endpoint_id = $1 AND d.state = 'pending' AND d.attempts = s.before`,
+		endpointID, ids, before, retries, errs)
+}

@@ -1,0 +1,111 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// FailDisabled fails up to limit pending deliveries of endpoints that are disabled, and
+// returns how many. It skips what is locked.
+func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err error) {
+	tag, err := db.Exec(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
+			CROSS JOIN LATERAL (
+				SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id AND state = 'pending' LIMIT $1 FOR UPDATE SKIP LOCKED) d
+			WHERE p.disabled_at IS NOT NULL LIMIT $1)
+		UPDATE webhook_deliveries d SET state = 'failed', next_at = NULL, finished_at = clock_timestamp()
+		FROM chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id`, limit)
+	if err != nil {
+		return 0, fmt.Errorf("webhook.FailDisabled: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// DeleteEndpoints deletes up to limit deliveries, with their attempts, of endpoints that were
+// deleted or are over; and such endpoints of which none is left. It returns how many rows of
+// deliveries and endpoints it has deleted.
+func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err error) {
+	const over = `(p.deleted_at IS NOT NULL OR p.expires_at <= clock_timestamp())`
+	err = tx.QueryRow(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
+			CROSS JOIN LATERAL (SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id LIMIT $1 FOR UPDATE SKIP LOCKED) d
+			WHERE `+over+` LIMIT $1),
+		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.event_id AND a.endpoint_id = c.endpoint_id),
+		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id RETURNING 1)
+		SELECT count(*) FROM deliveries`, limit).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("webhook.DeleteEndpoints: %w", err)
+	}
+	if n > 0 { // more may be left
+		return n, nil
+	}
+	var ids int
+	err = tx.QueryRow(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT id FROM webhook_endpoints p
+			WHERE `+over+` AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
+		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
+		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
+		SELECT count(*) FROM gone`, limit).Scan(&ids)
+	if err != nil {
+		return 0, fmt.Errorf("webhook.DeleteEndpoints: %w", err)
+	}
+	return ids, nil
+}
+
+// DeleteEvents deletes up to limit events that happened longer ago than keep, with their
+// deliveries and attempts, the oldest first. It skips what is locked. from is where a call
+// before has come to, and nil at first; the next call goes on where this one says.
+func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
+	err = db.QueryRow(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT id, at FROM webhook_events
+			WHERE at < clock_timestamp() - $1 * interval '1 second' AND ($2::timestamptz IS NULL OR at >= $2)
+			ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED),
+		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.id),
+		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.id),
+		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)
+		SELECT count(*), max(at) FROM events`, keep.Seconds(), from, limit).Scan(&n, &to)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, from, fmt.Errorf("webhook.DeleteEvents: %w", err)
+	}
+	if to == nil {
+		to = from
+	}
+	return n, to, nil
+}
+
+// Waiting is how many deliveries wait, and for how long the oldest has been due.
+type Waiting struct {
+	Endpoints int // that something is due for, and that are not paused
+	Disabled  int
+	Paused    int
+	Oldest    time.Duration // of what is due for an endpoint that is not paused
+}
+
+// CountWaiting tells how far deliveries are behind. It reads one row of each endpoint.
+func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_at IS NOT NULL),
+		       count(*) FILTER (WHERE p.disabled_at IS NULL AND p.paused_until > clock_timestamp()),
+		       coalesce(extract(epoch FROM clock_timestamp() - min(d.next_at)), 0) * interval '1 second'
+		FROM webhook_endpoints p
+		LEFT JOIN LATERAL (
+			SELECT next_at FROM webhook_deliveries
+			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL
+			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
+			ORDER BY next_at LIMIT 1) d ON true
+		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest)
+	if err != nil {
+		return Waiting{}, fmt.Errorf("webhook.CountWaiting: %w", err)
+	}
+	return w, nil
+}
