@@ -302,19 +302,6 @@ const (
 	WebhookReplayStateMissed    WebhookReplayState = "missed"
 )
 
-// Defines values for WebhookWalletEventKind.
-const (
-	WebhookWalletEventKindAuthorize WebhookWalletEventKind = "authorize"
-	WebhookWalletEventKindCapture   WebhookWalletEventKind = "capture"
-	WebhookWalletEventKindCredit    WebhookWalletEventKind = "credit"
-	WebhookWalletEventKindDebit     WebhookWalletEventKind = "debit"
-	WebhookWalletEventKindExpire    WebhookWalletEventKind = "expire"
-	WebhookWalletEventKindPurchase  WebhookWalletEventKind = "purchase"
-	WebhookWalletEventKindRefund    WebhookWalletEventKind = "refund"
-	WebhookWalletEventKindTransfer  WebhookWalletEventKind = "transfer"
-	WebhookWalletEventKindVoid      WebhookWalletEventKind = "void"
-)
-
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
@@ -1739,7 +1726,7 @@ type WebhookEventType string
 // WebhookFilter A type of events, or with a star all of a family; `*` is all.
 type WebhookFilter string
 
-// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WalletEvent with its wallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 type WebhookMessage struct {
 	// Type What has happened.
 	Type WebhookEventType `json:"type"`
@@ -1799,46 +1786,25 @@ type WebhookSecret struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
+// WebhookStreamed The data of an event named webhook in the stream.
+type WebhookStreamed struct {
+	// WebhookID A UUID.
+	WebhookID ID `json:"webhook_id"`
+
+	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+	Message WebhookMessage `json:"message"`
+}
+
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
-// WebhookWalletEvent A movement with the wallet that it is of.
-type WebhookWalletEvent struct {
-	Version int64                  `json:"version"`
-	Kind    WebhookWalletEventKind `json:"kind"`
+// WebhookWallet What one entry of the ledger did to a wallet, and the wallet as it is now.
+type WebhookWallet struct {
+	Wallet Wallet `json:"wallet"`
 
-	// EntryID A UUID.
-	EntryID      ID    `json:"entry_id"`
-	DeltaBalance int64 `json:"delta_balance"`
-	DeltaHeld    int64 `json:"delta_held"`
-
-	// Balance After it.
-	Balance int64 `json:"balance"`
-
-	// Held After it.
-	Held int64 `json:"held"`
-
-	// From A wallet, or an account of the system: funding, sales, refunds.
-	From string `json:"from"`
-
-	// To As from.
-	To string `json:"to"`
-
-	// Amount In minor units of the currency (cents; yen).
-	Amount          Money     `json:"amount"`
-	Reference       string    `json:"reference"`
-	Description     string    `json:"description"`
-	AuthorizationID uuid.UUID `json:"authorization_id"`
-
-	// At RFC 3339.
-	At Time `json:"at"`
-
-	// WalletID A UUID.
-	WalletID ID `json:"wallet_id"`
+	// Event What one entry of the ledger did to a wallet.
+	Event WalletEvent `json:"event"`
 }
-
-// WebhookWalletEventKind defines model for WebhookWalletEvent.Kind.
-type WebhookWalletEventKind string
 
 // Winner defines model for Winner.
 type Winner struct {
@@ -1989,6 +1955,11 @@ type ListWebhookDeliveriesParams struct {
 	Type   WebhookEventType     // Only deliveries of events of this type.
 	Cursor Cursor               // The `next_cursor` of an earlier page.
 	Limit  Limit                // The most elements of a page.
+}
+
+// StreamWebhooksParams is the query of StreamWebhooks.
+type StreamWebhooksParams struct {
+	Events string // The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
 }
 
 // Getter for additional properties for StripeEvent. Returns the specified
@@ -2700,4 +2671,11 @@ func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, o
 // For app, operator.
 func (c *Client) GetWebhookEvent(ctx context.Context, event EventID, options ...CallOption) (WebhookEvent, error) {
 	return send[WebhookEvent](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-events/%s", event)}, options)
+}
+
+// streamWebhooks is GET /v1/webhook-stream.
+func streamWebhooks(params StreamWebhooksParams) request {
+	query := make(url.Values)
+	put(query, "events", params.Events)
+	return request{method: http.MethodGet, path: "/v1/webhook-stream", query: query}
 }

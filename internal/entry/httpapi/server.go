@@ -32,6 +32,7 @@ import (
 	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/listeners"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/refunds"
@@ -75,6 +76,7 @@ type Server struct {
 	refunds    *refunds.Service
 	payments   *payments.Service
 	endpoints  *endpoints.Service
+	listeners  *listeners.Service
 	webhooks   *webhooks // nil, and the next two: no cards
 	provider   *stripe.Client
 	tasks      *payments.Dispatcher
@@ -144,7 +146,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
-	s.openWebhooks(gate, key)
+	if err := s.openWebhooks(gate, key); err != nil {
+		return nil, err
+	}
 	s.openPayments(rdb, registry)
 	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = fiber.New(fiber.Config{

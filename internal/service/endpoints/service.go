@@ -2,9 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/store/job"
 	"triprize/internal/store/webhook"
 )
@@ -28,16 +25,16 @@ type Documents struct {
 // Service carries out commands on endpoints.
 type Service struct {
 	db        postgres.Beginner
-	keys      seal.Ring
+	seal      func(endpoint uuid.UUID, secret string) []byte
 	most      int // endpoints of a client
 	checkURL  func(url string) error
 	documents Documents
 }
 
-// New returns a Service. Secrets are sealed with keys; a client has most endpoints at most;
-// checkURL returns what is wrong with an address that events are to be sent to.
-func New(db postgres.Beginner, keys seal.Ring, most int, checkURL func(url string) error, documents Documents) *Service {
-	return &Service{db: db, keys: keys, most: most, checkURL: checkURL, documents: documents}
+// New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
+// most; checkURL returns what is wrong with an address that events are to be sent to.
+func New(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, checkURL func(url string) error, documents Documents) *Service {
+	return &Service{db: db, seal: seal, most: most, checkURL: checkURL, documents: documents}
 }
 
 // Draft is an endpoint to be made.
@@ -55,10 +52,10 @@ func (s *Service) Create(ctx context.Context, r job.Request, d Draft) (done job.
 	if err := s.check(d.URL); err != nil {
 		return job.Accepted{}, "", err
 	}
-	id, secret := uuidv7.New(), NewSecret()
+	id, secret := uuidv7.New(), webhookhttp.NewSecret()
 	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: &d.URL, Events: d.Events, Description: d.Description},
-			0, Seal(s.keys, id, secret), s.most)
+			0, s.seal(id, secret), s.most)
 		if err != nil {
 			return nil, err
 		}
@@ -139,9 +136,9 @@ func (s *Service) Disable(ctx context.Context, r job.Request, owner string, id u
 // Rotate gives an endpoint another secret, and returns it to the first request with a key.
 // The one before signs too for overlap.
 func (s *Service) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
-	secret = NewSecret()
+	secret = webhookhttp.NewSecret()
 	done, err = s.once(ctx, r, owner, id, func(tx pgx.Tx, e webhook.Endpoint) (any, error) {
-		if err := webhook.AddSecret(ctx, tx, id, Seal(s.keys, id, secret), overlap); err != nil {
+		if err := webhook.AddSecret(ctx, tx, id, s.seal(id, secret), overlap); err != nil {
 			return nil, err
 		}
 		return s.document(ctx, tx, e)
@@ -180,22 +177,4 @@ func Find(ctx context.Context, db postgres.DB, owner string, id uuid.UUID) (webh
 		return webhook.Endpoint{}, fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
 	}
 	return e, nil
-}
-
-// secretBytes is the length of a secret; Standard Webhooks asks for 24 to 64.
-const secretBytes = 32
-
-// secretPrefix begins every secret, as Standard Webhooks asks.
-const secretPrefix = "whsec_"
-
-// NewSecret returns a random secret: whsec_ and base64.
-func NewSecret() string {
-	raw := make([]byte, secretBytes)
-	_, _ = rand.Read(raw) // never fails
-	return secretPrefix + base64.StdEncoding.EncodeToString(raw)
-}
-
-// Seal encrypts a secret for the row of its endpoint.
-func Seal(keys seal.Ring, endpoint uuid.UUID, secret string) []byte {
-	return keys.Seal([]byte(secret), fmt.Appendf(nil, "webhook_endpoints/%s", endpoint))
 }

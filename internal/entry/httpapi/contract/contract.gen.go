@@ -328,19 +328,6 @@ const (
 	WebhookReplayStateMissed    WebhookReplayState = "missed"
 )
 
-// Defines values for WebhookWalletEventKind.
-const (
-	WebhookWalletEventKindAuthorize WebhookWalletEventKind = "authorize"
-	WebhookWalletEventKindCapture   WebhookWalletEventKind = "capture"
-	WebhookWalletEventKindCredit    WebhookWalletEventKind = "credit"
-	WebhookWalletEventKindDebit     WebhookWalletEventKind = "debit"
-	WebhookWalletEventKindExpire    WebhookWalletEventKind = "expire"
-	WebhookWalletEventKindPurchase  WebhookWalletEventKind = "purchase"
-	WebhookWalletEventKindRefund    WebhookWalletEventKind = "refund"
-	WebhookWalletEventKindTransfer  WebhookWalletEventKind = "transfer"
-	WebhookWalletEventKindVoid      WebhookWalletEventKind = "void"
-)
-
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
@@ -1788,7 +1775,7 @@ type WebhookEventType string
 // WebhookFilter A type of events, or with a star all of a family; `*` is all.
 type WebhookFilter string
 
-// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WalletEvent with its wallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 type WebhookMessage struct {
 	// Type What has happened.
 	Type WebhookEventType `json:"type"`
@@ -1848,46 +1835,25 @@ type WebhookSecret struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
+// WebhookStreamed The data of an event named webhook in the stream.
+type WebhookStreamed struct {
+	// WebhookID A UUID.
+	WebhookID ID `json:"webhook_id"`
+
+	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+	Message WebhookMessage `json:"message"`
+}
+
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
-// WebhookWalletEvent A movement with the wallet that it is of.
-type WebhookWalletEvent struct {
-	Version int64                  `json:"version"`
-	Kind    WebhookWalletEventKind `json:"kind"`
+// WebhookWallet What one entry of the ledger did to a wallet, and the wallet as it is now.
+type WebhookWallet struct {
+	Wallet Wallet `json:"wallet"`
 
-	// EntryID A UUID.
-	EntryID      ID    `json:"entry_id"`
-	DeltaBalance int64 `json:"delta_balance"`
-	DeltaHeld    int64 `json:"delta_held"`
-
-	// Balance After it.
-	Balance int64 `json:"balance"`
-
-	// Held After it.
-	Held int64 `json:"held"`
-
-	// From A wallet, or an account of the system: funding, sales, refunds.
-	From string `json:"from"`
-
-	// To As from.
-	To string `json:"to"`
-
-	// Amount In minor units of the currency (cents; yen).
-	Amount          Money               `json:"amount"`
-	Reference       string              `json:"reference"`
-	Description     string              `json:"description"`
-	AuthorizationID *openapi_types.UUID `json:"authorization_id"`
-
-	// At RFC 3339.
-	At Time `json:"at"`
-
-	// WalletID A UUID.
-	WalletID ID `json:"wallet_id"`
+	// Event What one entry of the ledger did to a wallet.
+	Event WalletEvent `json:"event"`
 }
-
-// WebhookWalletEventKind defines model for WebhookWalletEvent.Kind.
-type WebhookWalletEventKind string
 
 // Winner defines model for Winner.
 type Winner struct {
@@ -2388,6 +2354,15 @@ type TestWebhookEndpointParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// StreamWebhooksParams defines parameters for StreamWebhooks.
+type StreamWebhooksParams struct {
+	// Events The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
+	Events *string `form:"events,omitempty" json:"events,omitempty"`
+
+	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
+	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
+}
+
 // CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.
 type CreateCampaignJSONRequestBody = CampaignDraft
 
@@ -2709,6 +2684,9 @@ type ServerInterface interface {
 	// GetWebhookEvent Read an event
 	// (GET /v1/webhook-events/{event})
 	GetWebhookEvent(c *fiber.Ctx, event EventID) error
+	// StreamWebhooks Follow events as they would be sent
+	// (GET /v1/webhook-stream)
+	StreamWebhooks(c *fiber.Ctx, params StreamWebhooksParams) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -5737,6 +5715,62 @@ func (siw *ServerInterfaceWrapper) GetWebhookEvent(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// StreamWebhooks operation middleware
+func (siw *ServerInterfaceWrapper) StreamWebhooks(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StreamWebhooksParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "events" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "events", query, &params.Events, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter events: %w", err).Error())
+	}
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID LastEventID
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
+		}
+
+		params.LastEventID = &LastEventID
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StreamWebhooks(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -5879,6 +5913,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/test", wrapper.TestWebhookEndpoint)
 
 	router.Get(options.BaseURL+"/v1/webhook-events/:event", wrapper.GetWebhookEvent)
+
+	router.Get(options.BaseURL+"/v1/webhook-stream", wrapper.StreamWebhooks)
 
 }
 
@@ -15904,6 +15940,191 @@ func (response GetWebhookEvent503ApplicationProblemPlusJSONResponse) VisitGetWeb
 	return ctx.JSON(&response.Body)
 }
 
+type StreamWebhooksRequestObject struct {
+	Params StreamWebhooksParams
+}
+
+type StreamWebhooksResponseObject interface {
+	VisitStreamWebhooksResponse(ctx *fiber.Ctx) error
+}
+
+type StreamWebhooks200ResponseHeaders struct {
+	CacheControl *string
+	XRequestID   *string
+}
+
+type StreamWebhooks200TextEventStreamResponse struct {
+	Body          io.Reader
+	Headers       StreamWebhooks200ResponseHeaders
+	ContentLength int64
+}
+
+func (response StreamWebhooks200TextEventStreamResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.CacheControl != nil {
+		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type StreamWebhooks400ApplicationProblemPlusJSONResponse struct {
+	InvalidApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks400ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(400)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks401ApplicationProblemPlusJSONResponse struct {
+	UnauthenticatedApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks401ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.WWWAuthenticate != nil {
+		ctx.Response().Header.Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(401)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks403ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(403)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks404ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(404)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks409ApplicationProblemPlusJSONResponse struct {
+	StateConflictApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks409ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(409)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks429ApplicationProblemPlusJSONResponse struct {
+	LimitedApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks429ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RateLimit != nil {
+		ctx.Response().Header.Set("RateLimit", fmt.Sprint(*response.Headers.RateLimit))
+	}
+	if response.Headers.RateLimitPolicy != nil {
+		ctx.Response().Header.Set("RateLimit-Policy", fmt.Sprint(*response.Headers.RateLimitPolicy))
+	}
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(429)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks500ApplicationProblemPlusJSONResponse struct {
+	InternalErrorApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks500ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(500)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StreamWebhooks503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response StreamWebhooks503ApplicationProblemPlusJSONResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
+	if response.Headers.RetryAfter != nil {
+		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(503)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListCampaigns List campaigns, newest first
@@ -16086,6 +16307,9 @@ type StrictServerInterface interface {
 	// GetWebhookEvent Read an event
 	// (GET /v1/webhook-events/{event})
 	GetWebhookEvent(ctx context.Context, request GetWebhookEventRequestObject) (GetWebhookEventResponseObject, error)
+	// StreamWebhooks Follow events as they would be sent
+	// (GET /v1/webhook-stream)
+	StreamWebhooks(ctx context.Context, request StreamWebhooksRequestObject) (StreamWebhooksResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -18053,6 +18277,33 @@ func (sh *strictHandler) GetWebhookEvent(ctx *fiber.Ctx, event EventID) error {
 		return err
 	} else if validResponse, ok := response.(GetWebhookEventResponseObject); ok {
 		if err := validResponse.VisitGetWebhookEventResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StreamWebhooks operation middleware
+func (sh *strictHandler) StreamWebhooks(ctx *fiber.Ctx, params StreamWebhooksParams) error {
+	var request StreamWebhooksRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StreamWebhooks(ctx.UserContext(), request.(StreamWebhooksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StreamWebhooks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StreamWebhooksResponseObject); ok {
+		if err := validResponse.VisitStreamWebhooksResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
