@@ -158,7 +158,14 @@ func TestTheGeneratedCodeIsCurrent(t *testing.T) {
 		"internal/entry/httpapi/contract": {"oapi-codegen.yaml", "contract.gen.go"},
 		"client":                          {"client.yaml", "api.gen.go"},
 	} {
-		dir := t.TempDir()
+		root := t.TempDir()
+		dir := filepath.Join(root, folder) // as deep as it is: the settings name the overlay relatively
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(absolute(t, "api"), filepath.Join(root, "api")); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.Symlink(absolute(t, folder, "templates"), filepath.Join(dir, "templates")); err != nil { // named by the settings, relatively
 			t.Fatal(err)
 		}

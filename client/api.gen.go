@@ -243,6 +243,82 @@ const (
 	WalletEventKindVoid      WalletEventKind = "void"
 )
 
+// Defines values for WebhookDeliveryState.
+const (
+	WebhookDeliveryStateDelivered WebhookDeliveryState = "delivered"
+	WebhookDeliveryStateFailed    WebhookDeliveryState = "failed"
+	WebhookDeliveryStatePending   WebhookDeliveryState = "pending"
+)
+
+// Defines values for WebhookEndpointState.
+const (
+	WebhookEndpointStateDisabled WebhookEndpointState = "disabled"
+	WebhookEndpointStateEnabled  WebhookEndpointState = "enabled"
+)
+
+// Defines values for WebhookEventType.
+const (
+	WebhookEventTypeCampaignCancelled       WebhookEventType = "campaign.cancelled"
+	WebhookEventTypeCampaignDrawn           WebhookEventType = "campaign.drawn"
+	WebhookEventTypeCampaignSoldOut         WebhookEventType = "campaign.sold_out"
+	WebhookEventTypeHoldCreated             WebhookEventType = "hold.created"
+	WebhookEventTypeHoldExpired             WebhookEventType = "hold.expired"
+	WebhookEventTypeJobFailed               WebhookEventType = "job.failed"
+	WebhookEventTypePurchaseCancelled       WebhookEventType = "purchase.cancelled"
+	WebhookEventTypePurchaseCompleted       WebhookEventType = "purchase.completed"
+	WebhookEventTypePurchaseFailed          WebhookEventType = "purchase.failed"
+	WebhookEventTypePurchaseRefunded        WebhookEventType = "purchase.refunded"
+	WebhookEventTypeWalletAuthorize         WebhookEventType = "wallet.authorize"
+	WebhookEventTypeWalletCapture           WebhookEventType = "wallet.capture"
+	WebhookEventTypeWalletCredit            WebhookEventType = "wallet.credit"
+	WebhookEventTypeWalletDebit             WebhookEventType = "wallet.debit"
+	WebhookEventTypeWalletExpire            WebhookEventType = "wallet.expire"
+	WebhookEventTypeWalletPurchase          WebhookEventType = "wallet.purchase"
+	WebhookEventTypeWalletRefund            WebhookEventType = "wallet.refund"
+	WebhookEventTypeWalletTransfer          WebhookEventType = "wallet.transfer"
+	WebhookEventTypeWalletVoid              WebhookEventType = "wallet.void"
+	WebhookEventTypeWebhookEndpointDisabled WebhookEventType = "webhook-endpoint.disabled"
+	WebhookEventTypeWebhookEndpointTest     WebhookEventType = "webhook-endpoint.test"
+)
+
+// Defines values for WebhookFilter.
+const (
+	WebhookFilterAsterisk                WebhookFilter = "*"
+	WebhookFilterCampaign                WebhookFilter = "campaign.*"
+	WebhookFilterCampaignCancelled       WebhookFilter = "campaign.cancelled"
+	WebhookFilterCampaignDrawn           WebhookFilter = "campaign.drawn"
+	WebhookFilterCampaignSoldOut         WebhookFilter = "campaign.sold_out"
+	WebhookFilterHold                    WebhookFilter = "hold.*"
+	WebhookFilterHoldCreated             WebhookFilter = "hold.created"
+	WebhookFilterHoldExpired             WebhookFilter = "hold.expired"
+	WebhookFilterJob                     WebhookFilter = "job.*"
+	WebhookFilterJobFailed               WebhookFilter = "job.failed"
+	WebhookFilterPurchase                WebhookFilter = "purchase.*"
+	WebhookFilterPurchaseCancelled       WebhookFilter = "purchase.cancelled"
+	WebhookFilterPurchaseCompleted       WebhookFilter = "purchase.completed"
+	WebhookFilterPurchaseFailed          WebhookFilter = "purchase.failed"
+	WebhookFilterPurchaseRefunded        WebhookFilter = "purchase.refunded"
+	WebhookFilterWallet                  WebhookFilter = "wallet.*"
+	WebhookFilterWalletAuthorize         WebhookFilter = "wallet.authorize"
+	WebhookFilterWalletCapture           WebhookFilter = "wallet.capture"
+	WebhookFilterWalletCredit            WebhookFilter = "wallet.credit"
+	WebhookFilterWalletDebit             WebhookFilter = "wallet.debit"
+	WebhookFilterWalletExpire            WebhookFilter = "wallet.expire"
+	WebhookFilterWalletPurchase          WebhookFilter = "wallet.purchase"
+	WebhookFilterWalletRefund            WebhookFilter = "wallet.refund"
+	WebhookFilterWalletTransfer          WebhookFilter = "wallet.transfer"
+	WebhookFilterWalletVoid              WebhookFilter = "wallet.void"
+	WebhookFilterWebhookEndpoint         WebhookFilter = "webhook-endpoint.*"
+	WebhookFilterWebhookEndpointDisabled WebhookFilter = "webhook-endpoint.disabled"
+)
+
+// Defines values for WebhookReplayState.
+const (
+	WebhookReplayStateDelivered WebhookReplayState = "delivered"
+	WebhookReplayStateFailed    WebhookReplayState = "failed"
+	WebhookReplayStateMissed    WebhookReplayState = "missed"
+)
+
 // Defines values for WithJob.
 const (
 	WithJobPurchase WithJob = "purchase"
@@ -597,7 +673,7 @@ type CardPayment struct {
 	// NextLookAt When somebody looks at it next, if nothing happens before.
 	NextLookAt time.Time `json:"next_look_at"`
 
-	// ExpiresAt Until when its reservation lasts.
+	// ExpiresAt RFC 3339.
 	ExpiresAt Time `json:"expires_at"`
 
 	// Settlement Who ended it by hand, how and why; null if nobody did.
@@ -1504,7 +1580,7 @@ type Settlement struct {
 type SoldLine struct {
 	Column int `json:"column"`
 
-	// Holder H(nonce || user_id).
+	// Holder 32 bytes in lower-case hex.
 	Holder Hash `json:"holder"`
 	Layer  int  `json:"layer"`
 
@@ -1737,7 +1813,7 @@ type WalletEvent struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Metadata Of the movement.
+	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
@@ -1756,6 +1832,233 @@ type WalletList struct {
 
 	// NextCursor Where the next page begins; null on the last one.
 	NextCursor NextCursor `json:"next_cursor"`
+}
+
+// WebhookAttempt defines model for WebhookAttempt.
+type WebhookAttempt struct {
+	// At RFC 3339.
+	At         Time `json:"at"`
+	DurationMs int  `json:"duration_ms"`
+
+	// Status Of the answer; null if there was none.
+	Status int `json:"status"`
+
+	// Error Why it failed, for people; null if it did not.
+	Error string `json:"error"`
+}
+
+// WebhookDelivery An event on its way to an endpoint.
+type WebhookDelivery struct {
+	// EndpointID A UUID.
+	EndpointID ID `json:"endpoint_id"`
+
+	// EventID A UUID.
+	EventID ID `json:"event_id"`
+
+	// Type What has happened.
+	Type WebhookEventType `json:"type"`
+
+	// Subject The id of what the event is about; of `wallet.*` the wallet.
+	Subject    uuid.UUID `json:"subject"`
+	CampaignID uuid.UUID `json:"campaign_id"`
+
+	// State `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+	State WebhookDeliveryState `json:"state"`
+
+	// AttemptCount Since the event happened, or was replayed.
+	AttemptCount int `json:"attempt_count"`
+
+	// NextAttemptAt Not before this; null when it is not pending.
+	NextAttemptAt time.Time `json:"next_attempt_at"`
+
+	// At When the event happened.
+	At time.Time `json:"at"`
+
+	// FinishedAt When it was delivered, or given up.
+	FinishedAt time.Time `json:"finished_at"`
+
+	// Attempts The newest first, 100 at most; not in lists.
+	Attempts []WebhookAttempt `json:"attempts,omitempty,omitzero"`
+}
+
+// WebhookDeliveryPage defines model for WebhookDeliveryPage.
+type WebhookDeliveryPage struct {
+	Deliveries []WebhookDelivery `json:"deliveries"`
+	NextCursor uuid.UUID         `json:"next_cursor"`
+}
+
+// WebhookDeliveryState `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+type WebhookDeliveryState string
+
+// WebhookEndpoint An address that events are sent to.
+type WebhookEndpoint struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Client Whose purchases, holds, jobs and wallets it hears of.
+	Client      string               `json:"client"`
+	URL         string               `json:"url"`
+	Events      []WebhookFilter      `json:"events"`
+	Description string               `json:"description"`
+	State       WebhookEndpointState `json:"state"`
+	DisabledAt  time.Time            `json:"disabled_at"`
+
+	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded.
+	DisabledReason string `json:"disabled_reason"`
+
+	// FailingSince Since when every attempt has failed; null if the last one has not.
+	FailingSince time.Time `json:"failing_since"`
+
+	// Secrets Those that sign now, the newest first.
+	Secrets []WebhookSecret `json:"secrets"`
+
+	// Secret `whsec_…`: verifies signatures. Only in the answers that make one, and not when they are repeated.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+}
+
+// WebhookEndpointState defines model for WebhookEndpoint.State.
+type WebhookEndpointState string
+
+// WebhookEndpointDraft An endpoint to be made.
+type WebhookEndpointDraft struct {
+	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	URL WebhookURL `json:"url"`
+
+	// Events What is sent to it.
+	Events []WebhookFilter `json:"events"`
+
+	// Description For people.
+	Description string `json:"description,omitempty,omitzero"`
+
+	// Client Whose events it hears: for operators only. The client of the request, if it is left out. `GET` shows the client of an endpoint.
+	Client string `json:"client,omitempty,omitzero"`
+}
+
+// WebhookEndpointPage defines model for WebhookEndpointPage.
+type WebhookEndpointPage struct {
+	Endpoints  []WebhookEndpoint `json:"endpoints"`
+	NextCursor uuid.UUID         `json:"next_cursor"`
+}
+
+// WebhookEndpointPatch Changes of an endpoint.
+type WebhookEndpointPatch struct {
+	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	URL    WebhookURL      `json:"url,omitempty,omitzero"`
+	Events []WebhookFilter `json:"events,omitempty,omitzero"`
+
+	// Description For people.
+	Description nullable.Nullable[string] `json:"description,omitempty,omitzero"`
+}
+
+// WebhookEvent Something that has happened, and that endpoints are told of.
+type WebhookEvent struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Type What has happened.
+	Type WebhookEventType `json:"type"`
+
+	// Client Whose it is; null: of a campaign, which everybody hears of.
+	Client string `json:"client"`
+
+	// Subject The id of what it is about; of `wallet.*` the wallet.
+	Subject    uuid.UUID `json:"subject"`
+	CampaignID uuid.UUID `json:"campaign_id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Message What is sent, byte for byte but for white space; null until it is sent first.
+	Message json.RawMessage `json:"message"`
+}
+
+// WebhookEventType What has happened.
+type WebhookEventType string
+
+// WebhookFilter A type of events, or with a star all of a family; `*` is all.
+type WebhookFilter string
+
+// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+type WebhookMessage struct {
+	// Type What has happened.
+	Type WebhookEventType `json:"type"`
+
+	// Timestamp When it happened.
+	Timestamp time.Time `json:"timestamp"`
+
+	// Data The resource. One of more than 256 KiB is only its `id` and `truncated: true`: read it with GET.
+	Data json.RawMessage `json:"data"`
+}
+
+// WebhookReplay What is to be sent again.
+type WebhookReplay struct {
+	// From Events from this time on.
+	From time.Time `json:"from"`
+
+	// To Events before this time.
+	To time.Time `json:"to"`
+
+	// Types Only these; all that the endpoint wants, if it is left out.
+	Types []WebhookEventType `json:"types,omitempty,omitzero"`
+
+	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+	State WebhookReplayState `json:"state,omitempty,omitzero"`
+}
+
+// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+type WebhookReplayState string
+
+// WebhookReplayed defines model for WebhookReplayed.
+type WebhookReplayed struct {
+	// Replayed How many events are sent again.
+	Replayed int `json:"replayed"`
+
+	// More There are more in the span.
+	More bool `json:"more"`
+
+	// Until RFC 3339.
+	Until Time `json:"until"`
+}
+
+// WebhookRotation How secrets are changed.
+type WebhookRotation struct {
+	// OverlapSeconds How long the old secrets sign too.
+	OverlapSeconds int `json:"overlap_seconds,omitempty,omitzero"`
+}
+
+// WebhookSecret A secret that signs, without the secret.
+type WebhookSecret struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// ExpiresAt Until when it signs, beside the newest; null: it is the newest.
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// WebhookStreamed The data of an event named webhook in the stream.
+type WebhookStreamed struct {
+	// WebhookID A UUID.
+	WebhookID ID `json:"webhook_id"`
+
+	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+	Message WebhookMessage `json:"message"`
+}
+
+// WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+type WebhookURL = string
+
+// WebhookWallet What one entry of the ledger did to a wallet, and the wallet as it is now.
+type WebhookWallet struct {
+	Wallet Wallet `json:"wallet"`
+
+	// Event What one entry of the ledger did to a wallet.
+	Event WalletEvent `json:"event"`
 }
 
 // Winner defines model for Winner.
@@ -1803,6 +2106,12 @@ type ColumnNumber = int
 
 // Cursor defines model for Cursor.
 type Cursor = uuid.UUID
+
+// EndpointID A UUID.
+type EndpointID = ID
+
+// EventID A UUID.
+type EventID = ID
 
 // HoldID A UUID.
 type HoldID = ID
@@ -1972,6 +2281,25 @@ type ListWalletEventsParams struct {
 	FromVersion int64 // Oldest first, from this version on.
 	Cursor      int64 // The `next_cursor` of an earlier page.
 	Limit       Limit // The most elements of a page.
+}
+
+// ListWebhookEndpointsParams is the query of ListWebhookEndpoints.
+type ListWebhookEndpointsParams struct {
+	Cursor Cursor // The `next_cursor` of an earlier page.
+	Limit  Limit  // The most elements of a page.
+}
+
+// ListWebhookDeliveriesParams is the query of ListWebhookDeliveries.
+type ListWebhookDeliveriesParams struct {
+	State  WebhookDeliveryState // Only deliveries in this state.
+	Type   WebhookEventType     // Only deliveries of events of this type.
+	Cursor Cursor               // The `next_cursor` of an earlier page.
+	Limit  Limit                // The most elements of a page.
+}
+
+// StreamWebhooksParams is the query of StreamWebhooks.
+type StreamWebhooksParams struct {
+	Events string // The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
 }
 
 // Getter for additional properties for StripeEvent. Returns the specified
@@ -2630,4 +2958,149 @@ func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params L
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[WalletEventPage](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s/events", wallet), query: query}, options)
+}
+
+// ListWebhookEndpoints is GET /v1/webhook-endpoints: list the endpoints.
+//
+// In the order in which they were made. An app sees its own, operators those of every client.
+//
+// For app, operator.
+func (c *Client) ListWebhookEndpoints(ctx context.Context, params ListWebhookEndpointsParams, options ...CallOption) (WebhookEndpointPage, error) {
+	query := make(url.Values)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[WebhookEndpointPage](ctx, c, request{method: http.MethodGet, path: "/v1/webhook-endpoints", query: query}, options)
+}
+
+// CreateWebhookEndpoint is POST /v1/webhook-endpoints: have events sent to an address.
+//
+// From now on the events that it asks for are sent to `url`. The answer has the `secret` that signs them: keep it. It is
+// shown in this answer only, and stored nowhere else; a repeated request with the same key is answered without it
+// (`POST …/rotate-secret` makes another). An endpoint hears of its own client's purchases, holds, jobs and wallets,
+// and of every campaign. A client has 16 endpoints at most, if the operator has not changed it; any more are refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) CreateWebhookEndpoint(ctx context.Context, body WebhookEndpointDraft, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: "/v1/webhook-endpoints", body: body}, options)
+}
+
+// DeleteWebhookEndpoint is DELETE /v1/webhook-endpoints/{endpoint}: delete an endpoint.
+//
+// With its secrets, deliveries and attempts. What is not delivered yet is never sent, but for a request that is under way at this moment.
+//
+// For app, operator.
+func (c *Client) DeleteWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) error {
+	_, err := send[struct{}](ctx, c, request{method: http.MethodDelete, path: path("/v1/webhook-endpoints/%s", endpoint)}, options)
+	return err
+}
+
+// GetWebhookEndpoint is GET /v1/webhook-endpoints/{endpoint}: read an endpoint.
+//
+// As it is now: whether it is enabled, and since when it fails. Never with its secret.
+//
+// For app, operator.
+func (c *Client) GetWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s", endpoint)}, options)
+}
+
+// PatchWebhookEndpoint is PATCH /v1/webhook-endpoints/{endpoint}: change an endpoint.
+//
+// A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; what is under way already is still sent, to the new `url` if there is one.
+//
+// For app, operator.
+func (c *Client) PatchWebhookEndpoint(ctx context.Context, endpoint EndpointID, body WebhookEndpointPatch, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPatch, path: path("/v1/webhook-endpoints/%s", endpoint), body: body}, options)
+}
+
+// ListWebhookDeliveries is GET /v1/webhook-endpoints/{endpoint}/deliveries: list what is sent to an endpoint.
+//
+// The newest event first. All deliveries, those in one state, or those of one type. They are kept for 30 days, if the operator has not changed it.
+//
+// For app, operator.
+func (c *Client) ListWebhookDeliveries(ctx context.Context, endpoint EndpointID, params ListWebhookDeliveriesParams, options ...CallOption) (WebhookDeliveryPage, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "type", params.Type)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[WebhookDeliveryPage](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s/deliveries", endpoint), query: query}, options)
+}
+
+// GetWebhookDelivery is GET /v1/webhook-endpoints/{endpoint}/deliveries/{event}: read a delivery, with its attempts.
+//
+// Each attempt with its time, how long it took, and the status of the answer, or why there was none. The last 100 attempts.
+//
+// For app, operator.
+func (c *Client) GetWebhookDelivery(ctx context.Context, endpoint EndpointID, event EventID, options ...CallOption) (WebhookDelivery, error) {
+	return send[WebhookDelivery](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s/deliveries/%s", endpoint, event)}, options)
+}
+
+// ReplayWebhookDelivery is POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay: send one event again.
+//
+// With its `webhook-id` and its body as they were, also one that was delivered, and one that the endpoint was not sent because it was disabled. A disabled endpoint is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) ReplayWebhookDelivery(ctx context.Context, endpoint EndpointID, event EventID, options ...CallOption) (WebhookDelivery, error) {
+	return send[WebhookDelivery](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/deliveries/%s/replay", endpoint, event)}, options)
+}
+
+// DisableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/disable: disable an endpoint.
+//
+// Nothing is sent to it any more; deliveries that were pending are `failed`. What it would have been sent is noted, for `POST …/replay`. An endpoint that is disabled stays as it is.
+//
+// For app, operator.
+func (c *Client) DisableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/disable", endpoint)}, options)
+}
+
+// EnableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/enable: enable an endpoint again.
+//
+// It is sent events again, those from now on. What was missed meanwhile comes with `POST …/replay`. An endpoint that is enabled stays as it is.
+//
+// For app, operator.
+func (c *Client) EnableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/enable", endpoint)}, options)
+}
+
+// ReplayWebhookDeliveries is POST /v1/webhook-endpoints/{endpoint}/replay: send the events of a span again.
+//
+// Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) ReplayWebhookDeliveries(ctx context.Context, endpoint EndpointID, body WebhookReplay, options ...CallOption) (WebhookReplayed, error) {
+	return send[WebhookReplayed](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/replay", endpoint), body: body}, options)
+}
+
+// RotateWebhookSecret is POST /v1/webhook-endpoints/{endpoint}/rotate-secret: make a new secret.
+//
+// The answer has the new `secret`; it is shown in this answer only. The old ones sign too for `overlap_seconds`, so that a receiver can be changed at leisure; 0 ends them at once. A repeated request with the same key is answered without the secret and makes no other.
+//
+// For app, operator.
+func (c *Client) RotateWebhookSecret(ctx context.Context, endpoint EndpointID, body WebhookRotation, options ...CallOption) (WebhookEndpoint, error) {
+	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/rotate-secret", endpoint), body: body}, options)
+}
+
+// TestWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/test: send a test event.
+//
+// An event `webhook-endpoint.test` to this endpoint only, whatever its `events` are. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookDelivery, error) {
+	return send[WebhookDelivery](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/test", endpoint)}, options)
+}
+
+// GetWebhookEvent is GET /v1/webhook-events/{event}: read an event.
+//
+// What it is about, and what is sent of it: `message` is the body of the requests, null until it is sent first. An app sees events of its own and of campaigns. Events that no endpoint wants are not kept.
+//
+// For app, operator.
+func (c *Client) GetWebhookEvent(ctx context.Context, event EventID, options ...CallOption) (WebhookEvent, error) {
+	return send[WebhookEvent](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-events/%s", event)}, options)
+}
+
+// streamWebhooks is GET /v1/webhook-stream.
+func streamWebhooks(params StreamWebhooksParams) request {
+	query := make(url.Values)
+	put(query, "events", params.Events)
+	return request{method: http.MethodGet, path: "/v1/webhook-stream", query: query}
 }

@@ -71,6 +71,10 @@ Triprize is running. Ctrl-C stops it.
 To follow docs/walk-through.md and docs/api.md:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s SANDBOX=%[8]s SANDBOX_KEY=%[9]s
+
+To hear of what happens, on an address of your own (docs/webhooks.md):
+
+  triprize listen --api %[1]s --key %[3]s --forward-to http://127.0.0.1:3000/
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.scrape[0], e.cards.url, e.cards.key, strings.TrimSuffix(e.introduceBeacon(), "\n"))
 }
 

@@ -188,6 +188,7 @@ func (e *environment) settingsFile() string {
 		"postgres: {url: '" + e.stack.Postgres.URL(databaseName) + "'}\n" +
 		"redis: {url: '" + e.stack.Redis.URL() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
+		"webhooks: {allow_networks: '127.0.0.0/8,::1/128'}\n" + // receivers on this machine
 		e.beaconSettings() + e.cards.settings()
 	_ = os.WriteFile(file, []byte(text), 0o600) // config.Load says what is wrong with it
 	return file

@@ -24,7 +24,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), readyCommand(), verifyCommand(), withServersCommand())
+	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand(), withServersCommand())
 	root.SetVersionTemplate(release.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -29,8 +29,10 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
+	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/listeners"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/refunds"
@@ -75,6 +77,8 @@ type Server struct {
 	wallets    *wallets.Batcher
 	refunds    *refunds.Service
 	payments   *payments.Service
+	endpoints  *endpoints.Service
+	listeners  *listeners.Service
 	webhooks   *webhooks // nil, and the next two: no cards
 	provider   *stripe.Client
 	tasks      *payments.Dispatcher
@@ -145,6 +149,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	if err := s.openWebhooks(gate, key); err != nil {
+		return nil, err
+	}
 	s.openPayments(rdb, registry)
 	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = fiber.New(fiber.Config{

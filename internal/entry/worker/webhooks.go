@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
@@ -31,7 +32,7 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key seal.Ring, registry 
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sender := webhookhttp.NewSender(guard, settings.Timeout, webhookhttp.Options{})
-	t := &teller{sender: sender, deliverer: webhooks.NewDeliverer(w.gate.Brief(0), key, sender, documents{w.db},
+	t := &teller{sender: sender, deliverer: webhooks.NewDeliverer(w.gate.Brief(0), key, sender, resource.WebhookDocuments{DB: w.db},
 		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter}, w.logger, registry)}
 	t.sending, t.end = context.WithCancel(context.Background())
 	w.webhooks = t

@@ -65,6 +65,14 @@ const (
 	KindRefundSettle         Kind = "refund-settle"
 	KindPaymentRetry         Kind = "payment-retry"
 	KindPaymentSettle        Kind = "payment-settle"
+
+	KindEndpointCreate   Kind = "webhook-endpoint-create"
+	KindEndpointEnable   Kind = "webhook-endpoint-enable"
+	KindEndpointDisable  Kind = "webhook-endpoint-disable"
+	KindEndpointTest     Kind = "webhook-endpoint-test"
+	KindSecretRotate     Kind = "webhook-secret-rotate"
+	KindDeliveryReplay   Kind = "webhook-delivery-replay"
+	KindDeliveriesReplay Kind = "webhook-deliveries-replay"
 )
 
 // QueueKinds lists the kinds that workers handle. Each has a queue and a share of every

@@ -93,7 +93,8 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 
 // ReplaySpan delivers events of [from, to) to an endpoint once more, at once: those that
 // it may hear of and wants now, also those that have happened before it was made or while
-// it was disabled. With a state in f it takes only those that have a delivery in that state.
+// it was disabled. With a state in f it takes only those that have a delivery in that state; with [Missed]
+// those that have none.
 // It takes the oldest limit of them, and returns how many it has taken, and when the last of
 // them happened: where a next call goes on.
 func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
@@ -104,7 +105,8 @@ func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, 
 		SELECT v.id, v.at FROM webhook_events v
 		WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
 		  AND (cardinality($6::text[]) = 0 OR v.type = ANY($6))
-		  AND ($7 = '' OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
+		  AND ($7 = '' OR $7 = '`+string(Missed)+`' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1)
+		       OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
 		ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE`)+`SELECT at FROM chosen ORDER BY at`,
 		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit)
 	if err != nil {

@@ -60,6 +60,10 @@ const (
 	Failed    State = "failed"
 )
 
+// Missed is the state of no delivery: in a filter of a replay it stands for the events that
+// have none, because the endpoint was disabled, or not there.
+const Missed State = "missed"
+
 // MaxPayloadBytes bounds the payload of an event.
 const MaxPayloadBytes = 256 << 10
 

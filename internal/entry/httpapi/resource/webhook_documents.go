@@ -1,4 +1,4 @@
-package worker
+package resource
 
 import (
 	"context"
@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/inventory"
@@ -23,25 +21,11 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-// documents renders what webhooks show, as GET shows it to an app.
-type documents struct{ db postgres.DB }
-
-// walletChange is what a wallet.* event shows: the wallet as it is now, and its event.
-type walletChange struct {
-	Wallet contract.Wallet      `json:"wallet"`
-	Event  contract.WalletEvent `json:"event"`
-}
-
-// endpointState is what a webhook-endpoint.* event shows.
-type endpointState struct {
-	ID             uuid.UUID       `json:"id"`
-	URL            *string         `json:"url"`
-	DisabledAt     *time.Time      `json:"disabled_at"`
-	DisabledReason *webhook.Reason `json:"disabled_reason"`
-}
+// WebhookDocuments renders what webhooks show, as GET shows it to an app.
+type WebhookDocuments struct{ DB postgres.DB }
 
 // Render implements webhooks.Renderer. What is not there any more is left out.
-func (d documents) Render(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
+func (d WebhookDocuments) Render(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
 	byKind := make(map[string][]webhook.Event)
 	for _, e := range events {
 		kind, _, _ := strings.Cut(e.Type, ".")
@@ -63,16 +47,16 @@ func (d documents) Render(ctx context.Context, events []webhook.Event) (map[uuid
 }
 
 // read returns the documents of events of one kind, by event.
-func (d documents) read(ctx context.Context, kind string, events []webhook.Event) (map[uuid.UUID]any, error) {
+func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhook.Event) (map[uuid.UUID]any, error) {
 	switch kind {
 	case "purchase":
 		return d.purchases(ctx, events)
 	case "hold":
-		holds, err := inventory.GetHolds(ctx, d.db, subjects(events))
-		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, resource.Hold(h, resource.App) }), err
+		holds, err := inventory.GetHolds(ctx, d.DB, subjects(events))
+		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, Hold(h, App) }), err
 	case "job":
-		jobs, err := job.GetAll(ctx, d.db, subjects(events))
-		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, resource.Job(j) }), err
+		jobs, err := job.GetAll(ctx, d.DB, subjects(events))
+		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, Job(j) }), err
 	}
 	found := make(map[uuid.UUID]any, len(events))
 	for _, e := range events { // few at a time
@@ -88,54 +72,58 @@ func (d documents) read(ctx context.Context, kind string, events []webhook.Event
 	return found, nil
 }
 
-func (d documents) purchases(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
+func (d WebhookDocuments) purchases(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
 	found := make(map[uuid.UUID]*purchase.Purchase, len(events))
 	var b pgx.Batch
 	purchase.QueueGet(&b, subjects(events), found)
-	if err := d.db.SendBatch(ctx, &b).Close(); err != nil {
+	if err := d.DB.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
 	list := make([]purchase.Purchase, 0, len(found))
 	for _, p := range found {
 		list = append(list, *p)
 	}
-	details, err := resource.ReadPurchaseDetails(ctx, d.db, list...)
-	return bySubject(events, list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, resource.App) }), err
+	details, err := ReadPurchaseDetails(ctx, d.DB, list...)
+	return bySubject(events, list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, App) }), err
 }
 
-func (d documents) one(ctx context.Context, kind string, e webhook.Event) (any, error) {
+func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event) (any, error) {
 	switch kind {
 	case "campaign":
-		details, err := lifecycle.Get(ctx, d.db, e.Subject)
+		details, err := lifecycle.Get(ctx, d.DB, e.Subject)
 		if err != nil {
 			return nil, err
 		}
-		return resource.Campaign(details, resource.App), nil
+		return Campaign(details, App), nil
 	case "wallet":
 		return d.wallet(ctx, e)
 	case "webhook-endpoint":
-		p, err := webhook.Get(ctx, d.db, e.Subject)
-		return endpointState{ID: p.ID, URL: p.URL, DisabledAt: p.DisabledAt, DisabledReason: p.DisabledReason}, err
+		p, err := webhook.Get(ctx, d.DB, e.Subject)
+		if err != nil {
+			return nil, err
+		}
+		secrets, err := webhook.Secrets(ctx, d.DB, e.Subject)
+		return WebhookEndpoint(p, secrets), err
 	}
 	return nil, fault.New(fault.NotFound, "nobody knows what %s is about", e.Type)
 }
 
-func (d documents) wallet(ctx context.Context, e webhook.Event) (any, error) {
-	w, err := wallet.Get(ctx, d.db, e.Subject)
+func (d WebhookDocuments) wallet(ctx context.Context, e webhook.Event) (any, error) {
+	w, err := wallet.Get(ctx, d.DB, e.Subject)
 	if err != nil {
 		return nil, err
 	}
 	if e.Version == nil {
 		return nil, fault.New(fault.NotFound, "event %s names no event of its wallet", e.ID)
 	}
-	history, err := wallet.History(ctx, d.db, w.ID, wallet.Page{From: *e.Version, Upward: true, Limit: 1})
+	history, err := wallet.History(ctx, d.DB, w.ID, wallet.Page{From: *e.Version, Upward: true, Limit: 1})
 	if err != nil {
 		return nil, err
 	}
 	if len(history) == 0 || history[0].Version != *e.Version {
 		return nil, fault.New(fault.NotFound, "wallet %s has no event %d", w.ID, *e.Version)
 	}
-	return walletChange{Wallet: resource.Wallet(w, resource.App), Event: resource.WalletEvent(history[0], resource.App)}, nil
+	return contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(history[0], App)}, nil
 }
 
 // subjects lists what events are about, each once.

@@ -1,0 +1,49 @@
+package resource
+
+import (
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/store/webhook"
+)
+
+// WebhookEndpoint is an endpoint with its valid secrets, of which nothing secret is shown.
+func WebhookEndpoint(e webhook.Endpoint, secrets []webhook.Secret) contract.WebhookEndpoint {
+	d := contract.WebhookEndpoint{ID: e.ID, Client: e.Client, Events: make([]contract.WebhookFilter, len(e.Events)), Description: e.Description,
+		State: contract.Enabled, DisabledAt: e.DisabledAt, FailingSince: e.FailingSince, Secrets: make([]contract.WebhookSecret, len(secrets)), CreatedAt: e.CreatedAt}
+	if e.URL != nil {
+		d.URL = *e.URL
+	}
+	for i, pattern := range e.Events {
+		d.Events[i] = contract.WebhookFilter(pattern)
+	}
+	if e.DisabledAt != nil {
+		d.State = contract.Disabled
+	}
+	if e.DisabledReason != nil {
+		reason := string(*e.DisabledReason)
+		d.DisabledReason = &reason
+	}
+	for i, s := range secrets {
+		d.Secrets[i] = contract.WebhookSecret{ID: s.ID, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
+	}
+	return d
+}
+
+// WebhookDelivery is an event on its way to an endpoint, without its attempts.
+func WebhookDelivery(d webhook.Delivery) contract.WebhookDelivery {
+	return contract.WebhookDelivery{EndpointID: d.EndpointID, EventID: d.EventID, Type: contract.WebhookEventType(d.Type), Subject: d.Subject, CampaignID: d.CampaignID,
+		State: contract.WebhookDeliveryState(d.State), AttemptCount: d.Attempts, NextAttemptAt: d.NextAt, At: d.At, FinishedAt: d.FinishedAt}
+}
+
+// WebhookAttempts are attempts, in their order.
+func WebhookAttempts(list []webhook.Attempt) []contract.WebhookAttempt {
+	all := make([]contract.WebhookAttempt, len(list))
+	for i, a := range list {
+		all[i] = contract.WebhookAttempt{At: a.At, DurationMs: int(a.Duration.Milliseconds()), Status: a.Status, Error: a.Error}
+	}
+	return all
+}
+
+// WebhookEvent is an event; its message is null until it was sent first.
+func WebhookEvent(e webhook.Event) contract.WebhookEvent {
+	return contract.WebhookEvent{ID: e.ID, Type: contract.WebhookEventType(e.Type), Client: e.Client, Subject: e.Subject, CampaignID: e.CampaignID, At: e.At, Message: e.Payload}
+}

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/service/endpoints"
+	"triprize/internal/store/job"
+	"triprize/internal/store/webhook"
+)
+
+// endpointsPath is the path of webhook endpoints; the id follows.
+const endpointsPath = "/v1/webhook-endpoints/"
+
+// webhookDocuments are the bodies of answers about endpoints.
+var webhookDocuments = endpoints.Documents{
+	Endpoint: func(e webhook.Endpoint, secrets []webhook.Secret) any { return resource.WebhookEndpoint(e, secrets) },
+	Delivery: func(d webhook.Delivery) any { return resource.WebhookDelivery(d) },
+	Replayed: func(r endpoints.Replayed) any {
+		return contract.WebhookReplayed{Replayed: r.Count, More: r.More, Until: r.Until}
+	},
+}
+
+// endpointsOf is whose endpoints a caller sees: an app its own, an operator all, which is
+// the empty client.
+func endpointsOf(ctx context.Context) (client string, err error) {
+	c, err := callOf(ctx)
+	if err != nil || c.role == operator {
+		return "", err
+	}
+	return c.client, nil
+}
+
+// CreateWebhookEndpoint makes an endpoint, and shows its secret.
+func (s handlers) CreateWebhookEndpoint(ctx context.Context, r contract.CreateWebhookEndpointRequestObject) (contract.CreateWebhookEndpointResponseObject, error) {
+	c, err := callOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	draft := endpoints.Draft{Client: c.client, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
+	if r.Body.Client != nil {
+		if c.role != operator {
+			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
+		}
+		draft.Client = *r.Body.Client
+	}
+	request, err := s.command(ctx, job.KindEndpointCreate, http.StatusCreated)
+	if err != nil {
+		return nil, err
+	}
+	done, secret, err := s.endpoints.Create(ctx, request, draft)
+	answer, err := s.commandDone(done, err, endpointsPath)
+	if err != nil {
+		return nil, err
+	}
+	return answer.withSecret(secret)
+}
+
+// withSecret adds a secret that was made just now to the answer, which is stored without.
+func (a commandAnswer) withSecret(secret string) (commandAnswer, error) {
+	if secret == "" {
+		return a, nil
+	}
+	var document contract.WebhookEndpoint
+	if err := json.Unmarshal(a.body, &document); err != nil {
+		return commandAnswer{}, err
+	}
+	document.Secret = secret
+	body, err := json.Marshal(document)
+	a.body = body
+	return a, err
+}
+
+func textsOf[T ~string](list []T) []string {
+	texts := make([]string, len(list))
+	for i, one := range list {
+		texts[i] = string(one)
+	}
+	return texts
+}
+
+// ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
+func (s handlers) ListWebhookEndpoints(ctx context.Context, r contract.ListWebhookEndpointsRequestObject) (contract.ListWebhookEndpointsResponseObject, error) {
+	owner, err := endpointsOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var after uuid.UUID
+	if r.Params.Cursor != nil {
+		after = *r.Params.Cursor
+	}
+	limit := pageSize(r.Params.Limit)
+	list, err := webhook.List(ctx, s.db, owner, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]uuid.UUID, len(list))
+	for i, e := range list {
+		ids[i] = e.ID
+	}
+	secrets, err := webhook.SecretsOf(ctx, s.db, ids)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.WebhookEndpointPage{Endpoints: make([]contract.WebhookEndpoint, len(list))}
+	for i, e := range list {
+		answer.Endpoints[i] = resource.WebhookEndpoint(e, secrets[e.ID])
+	}
+	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	return contract.ListWebhookEndpoints200JSONResponse{Body: answer}, nil
+}
+
+// GetWebhookEndpoint answers with an endpoint that the caller may see.
+func (s handlers) GetWebhookEndpoint(ctx context.Context, r contract.GetWebhookEndpointRequestObject) (contract.GetWebhookEndpointResponseObject, error) {
+	e, err := s.visibleEndpoint(ctx, r.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := webhook.Secrets(ctx, s.db, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	return contract.GetWebhookEndpoint200JSONResponse{Body: resource.WebhookEndpoint(e, secrets)}, nil
+}
+
+func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
+	owner, err := endpointsOf(ctx)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return endpoints.Find(ctx, s.db, owner, id)
+}
+
+// PatchWebhookEndpoint changes an endpoint.
+func (s handlers) PatchWebhookEndpoint(ctx context.Context, r contract.PatchWebhookEndpointRequestObject) (contract.PatchWebhookEndpointResponseObject, error) {
+	owner, err := endpointsOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	change := webhook.Change{URL: r.Body.URL}
+	if r.Body.Events != nil {
+		change.Events = textsOf(*r.Body.Events)
+	}
+	if r.Body.Description.IsSpecified() {
+		description, _ := r.Body.Description.Get() // null: empty, which is none
+		change.Description = &description
+	}
+	document, err := s.endpoints.Patch(ctx, owner, r.Endpoint, change)
+	if err != nil {
+		return nil, err
+	}
+	changed, _ := document.(contract.WebhookEndpoint) // webhookDocuments makes them
+	return contract.PatchWebhookEndpoint200JSONResponse{Body: changed}, nil
+}
+
+// DeleteWebhookEndpoint deletes an endpoint.
+func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r contract.DeleteWebhookEndpointRequestObject) (contract.DeleteWebhookEndpointResponseObject, error) {
+	owner, err := endpointsOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.endpoints.Delete(ctx, owner, r.Endpoint); err != nil {
+		return nil, err
+	}
+	return contract.DeleteWebhookEndpoint204Response{}, nil
+}
+
+// EnableWebhookEndpoint has events sent to an endpoint again.
+func (s handlers) EnableWebhookEndpoint(ctx context.Context, r contract.EnableWebhookEndpointRequestObject) (contract.EnableWebhookEndpointResponseObject, error) {
+	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
+		return s.endpoints.Enable(ctx, request, owner, r.Endpoint)
+	})
+}
+
+// DisableWebhookEndpoint stops an endpoint.
+func (s handlers) DisableWebhookEndpoint(ctx context.Context, r contract.DisableWebhookEndpointRequestObject) (contract.DisableWebhookEndpointResponseObject, error) {
+	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
+		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
+	})
+}
+
+// RotateWebhookSecret makes another secret, and shows it.
+func (s handlers) RotateWebhookSecret(ctx context.Context, r contract.RotateWebhookSecretRequestObject) (contract.RotateWebhookSecretResponseObject, error) {
+	overlap := defaultOverlap
+	if r.Body != nil && r.Body.OverlapSeconds != nil {
+		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second
+	}
+	var secret string
+	answer, err := s.onEndpoint(ctx, job.KindSecretRotate, func(request job.Request, owner string) (done job.Accepted, err error) {
+		done, secret, err = s.endpoints.Rotate(ctx, request, owner, r.Endpoint, overlap)
+		return done, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.withSecret(secret)
+}
+
+// defaultOverlap is how long a secret signs beside the next one, unless the client says.
+const defaultOverlap = 24 * time.Hour
+
+// onEndpoint runs a command on an endpoint and answers with its result.
+func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (commandAnswer, error) {
+	owner, err := endpointsOf(ctx)
+	if err != nil {
+		return commandAnswer{}, err
+	}
+	request, err := s.command(ctx, kind, http.StatusOK)
+	if err != nil {
+		return commandAnswer{}, err
+	}
+	done, err := do(request, owner)
+	return s.commandDone(done, err, "")
+}

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
+	"triprize/internal/platform/webhookhttp"
+	"triprize/internal/service/endpoints"
+	"triprize/internal/service/listeners"
+	outgoing "triprize/internal/service/webhooks"
+	"triprize/internal/store/webhook"
+)
+
+// openWebhooks prepares what clients decide about their webhook endpoints, and what they
+// listen to.
+func (s *Server) openWebhooks(gate *postgres.Gate, key seal.Ring) error {
+	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
+	if err != nil {
+		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
+	}
+	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
+	most := s.settings.Webhooks.MaxEndpoints
+	s.endpoints = endpoints.New(gate.Patient(0), sealed, most, guard.CheckURL, webhookDocuments)
+	s.listeners = listeners.New(s.db, sealed, s.webhookMessages, most)
+	return nil
+}
+
+// webhookMessages returns the messages of events that have none yet. Who makes one first
+// makes it for all.
+func (s *Server) webhookMessages(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
+	documents, err := resource.WebhookDocuments{DB: s.db}.Render(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	messages := make(map[uuid.UUID]json.RawMessage, len(events))
+	for _, e := range events {
+		if messages[e.ID], err = outgoing.Message(e, documents[e.ID]); err != nil {
+			return nil, err
+		}
+	}
+	return webhook.StorePayloads(ctx, s.db, messages)
+}

@@ -1,0 +1,180 @@
+package endpoints
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/webhookhttp"
+	"triprize/internal/store/job"
+	"triprize/internal/store/webhook"
+)
+
+// Documents make the bodies of answers.
+type Documents struct {
+	Endpoint func(webhook.Endpoint, []webhook.Secret) any
+	Delivery func(webhook.Delivery) any
+	Replayed func(Replayed) any
+}
+
+// Service carries out commands on endpoints.
+type Service struct {
+	db        postgres.Beginner
+	seal      func(endpoint uuid.UUID, secret string) []byte
+	most      int // endpoints of a client
+	checkURL  func(url string) error
+	documents Documents
+}
+
+// New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
+// most; checkURL returns what is wrong with an address that events are to be sent to.
+func New(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, checkURL func(url string) error, documents Documents) *Service {
+	return &Service{db: db, seal: seal, most: most, checkURL: checkURL, documents: documents}
+}
+
+// Draft is an endpoint to be made.
+type Draft struct {
+	Client      string
+	URL         string
+	Events      []string
+	Description *string
+}
+
+// Create makes an endpoint. secret is empty when the key of the request was used before: then
+// it was shown already. A URL that nothing may be sent to is an invalid-request Error; one
+// endpoint too many is a state-conflict Error.
+func (s *Service) Create(ctx context.Context, r job.Request, d Draft) (done job.Accepted, secret string, err error) {
+	if err := s.check(d.URL); err != nil {
+		return job.Accepted{}, "", err
+	}
+	id, secret := uuidv7.New(), webhookhttp.NewSecret()
+	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: &d.URL, Events: d.Events, Description: d.Description},
+			0, s.seal(id, secret), s.most)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, made)
+	})
+	return shown(done, secret, err)
+}
+
+// shown is the outcome of a command that makes a secret: only the first request is told it.
+func shown(done job.Accepted, secret string, err error) (job.Accepted, string, error) {
+	if err != nil || done.Replayed || done.Reused || done.Job.Problem != nil {
+		secret = ""
+	}
+	return done, secret, err
+}
+
+// check returns what is wrong with a URL as an Error.
+func (s *Service) check(url string) error {
+	if err := s.checkURL(url); err != nil {
+		return fault.Invalid(fault.Field{Pointer: "/url", Detail: err.Error()})
+	}
+	return nil
+}
+
+// Patch changes an endpoint of owner's; an empty owner is an operator, who may change any.
+func (s *Service) Patch(ctx context.Context, owner string, id uuid.UUID, c webhook.Change) (document any, err error) {
+	if c.URL != nil {
+		if err := s.check(*c.URL); err != nil {
+			return nil, err
+		}
+	}
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := Find(ctx, tx, owner, id); err != nil {
+			return err
+		}
+		changed, err := webhook.Patch(ctx, tx, id, c)
+		if err != nil {
+			return err
+		}
+		document, err = s.document(ctx, tx, changed)
+		return err
+	})
+	return document, err
+}
+
+// Delete deletes an endpoint.
+func (s *Service) Delete(ctx context.Context, owner string, id uuid.UUID) error {
+	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := Find(ctx, tx, owner, id); err != nil {
+			return err
+		}
+		return webhook.Delete(ctx, tx, id)
+	})
+}
+
+// Enable has events sent to an endpoint again.
+func (s *Service) Enable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ webhook.Endpoint) (any, error) {
+		e, err := webhook.Enable(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+}
+
+// Disable stops an endpoint. What is pending fails.
+func (s *Service) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ webhook.Endpoint) (any, error) {
+		e, err := webhook.Disable(ctx, tx, id, webhook.Asked)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+}
+
+// Rotate gives an endpoint another secret, and returns it to the first request with a key.
+// The one before signs too for overlap.
+func (s *Service) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
+	secret = webhookhttp.NewSecret()
+	done, err = s.once(ctx, r, owner, id, func(tx pgx.Tx, e webhook.Endpoint) (any, error) {
+		if err := webhook.AddSecret(ctx, tx, id, s.seal(id, secret), overlap); err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+	return shown(done, secret, err)
+}
+
+// once runs a command on an endpoint once.
+func (s *Service) once(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e webhook.Endpoint) (any, error)) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		e, err := Find(ctx, tx, owner, id)
+		if err != nil {
+			return nil, err
+		}
+		return do(tx, e)
+	})
+}
+
+// document is an endpoint as it is answered with.
+func (s *Service) document(ctx context.Context, db postgres.DB, e webhook.Endpoint) (any, error) {
+	secrets, err := webhook.Secrets(ctx, db, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	return s.documents.Endpoint(e, secrets), nil
+}
+
+// Find returns an endpoint that owner may see, or a not-found Error. An empty owner sees
+// all. Listeners are nobody's endpoints.
+func Find(ctx context.Context, db postgres.DB, owner string, id uuid.UUID) (webhook.Endpoint, error) {
+	e, err := webhook.Get(ctx, db, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	if e.URL == nil || owner != "" && e.Client != owner {
+		return webhook.Endpoint{}, fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
+	}
+	return e, nil
+}

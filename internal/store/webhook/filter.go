@@ -1,0 +1,21 @@
+package webhook
+
+import (
+	"slices"
+	"strings"
+)
+
+// All is the filter of all events.
+const All = "*"
+
+// Known reports whether a filter asks for something that there is: a type of events, a
+// family with a star, or all. Tests cannot be asked for: they come anyway.
+func Known(filter string) bool {
+	if filter == All {
+		return true
+	}
+	if family, ok := strings.CutSuffix(filter, ".*"); ok {
+		return slices.ContainsFunc(Types, func(one string) bool { return strings.HasPrefix(one, family+".") })
+	}
+	return filter != EndpointTest && slices.Contains(Types, filter)
+}
