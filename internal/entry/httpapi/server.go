@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -149,9 +150,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
-	if err := s.openWebhooks(gate, key); err != nil {
-		return nil, err
-	}
 	s.openPayments(rdb, registry)
 	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = fiber.New(fiber.Config{
@@ -174,7 +172,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
 	s.mountFirst()
 	s.mountOperations(s.app)
-	if err := s.mountDocs(s.app); err != nil {
+	if err := errors.Join(s.openWebhooks(gate, key), s.mountDocs(s.app)); err != nil {
 		return nil, err
 	}
 	s.app.Use(s.requireStarted)

@@ -47,10 +47,10 @@ func (s handlers) StreamWebhooks(ctx context.Context, r contract.StreamWebhooksR
 	if place == "" {
 		place = listener.Place(0)
 	}
-	first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")} // from here on nothing is lost
-	return streamAnswer{call: who, draining: s.draining, stop: release, run: func(w *bufio.Writer, end <-chan struct{}) {
+	first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")}                                               // from here on nothing is lost
+	return streamAnswer{call: who, draining: s.draining, stop: release, run: func(w *bufio.Writer, end <-chan struct{}) { //nolint:contextcheck // it outlives the request's context
 		source := make(chan stream.Event)
-		fetching, stop := context.WithCancel(context.Background())
+		fetching, stop := context.WithCancel(context.Background()) // Relay says why it ends
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

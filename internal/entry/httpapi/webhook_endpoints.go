@@ -73,7 +73,7 @@ func (a commandAnswer) withSecret(secret string) (commandAnswer, error) {
 		return commandAnswer{}, err
 	}
 	document.Secret = secret
-	body, err := json.Marshal(document)
+	body, err := json.Marshal(document) //nolint:gosec // who has made the secret is shown it, once
 	a.body = body
 	return a, err
 }
