@@ -19,7 +19,7 @@ export interface paths {
         put?: never;
         /**
          * Create a campaign
-         * @description It is `pending` until it is published, and everything in it can be changed until then. Give every layer from 1 to `base_length` once; a layer has at most as many prizes as positions.
+         * @description It is `pending` until it is published, and everything in it can be changed until then. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
          */
         post: operations["createCampaign"];
         delete?: never;
@@ -325,11 +325,11 @@ export interface paths {
         put?: never;
         /**
          * Buy positions
-         * @description Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole triangle
+         * @description Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole campaign
          *     without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
          *     has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
          *     positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
-         *     `invalid-request` (the campaign or layer does not have that many), `not-found`, `internal-error`; by card also
+         *     `not-found`, `internal-error`; by card also
          *     `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
          *     with a fresh key.
          *
@@ -361,7 +361,7 @@ export interface paths {
         /**
          * Hold positions
          * @description Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
-         *     or of the whole triangle; all or nothing. Only this user can buy them then, with
+         *     or of the whole campaign; all or nothing. Only this user can buy them then, with
          *     `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
          *     hold at a time is limited. So is for how long it keeps a position, in all its holds of it together (20 minutes by
          *     default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
@@ -412,7 +412,7 @@ export interface paths {
         put?: never;
         /**
          * Extend a hold
-         * @description It then ends `ttl_seconds` from now, if that is later. Only while it is active, and only as often as the server allows: once by default.
+         * @description It then ends `ttl_seconds` later than before, but never more than `holds.max_ttl` (10 minutes by default) from now, and never earlier than it would have: an extension adds to what is left. Where less can be added, by that bound, by the end of a sale that is drawn then, or because the user has held these positions before, the hold gets what can be had; `expires_at` says when it ends. When nothing can be added, it is refused with `hold-limit-exceeded`. Only while it is active, and only as often as the server allows: once by default.
          */
         post: operations["extendHold"];
         delete?: never;
@@ -633,7 +633,7 @@ export interface paths {
         put?: never;
         /**
          * Open a wallet
-         * @description An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `state-conflict` has the id of an existing wallet in `about`.
+         * @description An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
          */
         post: operations["openWallet"];
         delete?: never;
@@ -1003,6 +1003,265 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhook-endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the endpoints
+         * @description In the order in which they were made. An app sees its own, operators those of every client.
+         */
+        get: operations["listWebhookEndpoints"];
+        put?: never;
+        /**
+         * Have events sent to an address
+         * @description From now on the events that it asks for are sent to `url`. The answer has the `secret` that signs them: keep it. It is
+         *     shown in this answer only, and stored nowhere else; a repeated request with the same key is answered without it
+         *     (`POST …/rotate-secret` makes another). An endpoint hears of its own client's purchases, holds, jobs and wallets,
+         *     and of every campaign. A client has 16 endpoints at most, if the operator has not changed it; any more are refused with `state-conflict`.
+         */
+        post: operations["createWebhookEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an endpoint
+         * @description As it is now: whether it is enabled, and since when it fails. Never with its secret.
+         */
+        get: operations["getWebhookEndpoint"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete an endpoint
+         * @description With its secrets, deliveries and attempts. What is not delivered yet is never sent, but for a request that is under way at this moment.
+         */
+        delete: operations["deleteWebhookEndpoint"];
+        options?: never;
+        head?: never;
+        /**
+         * Change an endpoint
+         * @description A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; what is under way already is still sent, to the new `url` if there is one.
+         */
+        patch: operations["patchWebhookEndpoint"];
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable an endpoint again
+         * @description It is sent events again, those from now on. What was missed meanwhile comes with `POST …/replay`. An endpoint that is enabled stays as it is.
+         */
+        post: operations["enableWebhookEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/disable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Disable an endpoint
+         * @description Nothing is sent to it any more; deliveries that were pending are `failed`. What it would have been sent is noted, for `POST …/replay`. An endpoint that is disabled stays as it is.
+         */
+        post: operations["disableWebhookEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/rotate-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a new secret
+         * @description The answer has the new `secret`; it is shown in this answer only. The old ones sign too for `overlap_seconds`, so that a receiver can be changed at leisure; 0 ends them at once. A repeated request with the same key is answered without the secret and makes no other.
+         */
+        post: operations["rotateWebhookSecret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test event
+         * @description An event `webhook-endpoint.test` to this endpoint only, whatever its `events` are. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+         */
+        post: operations["testWebhookEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send the events of a span again
+         * @description Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+         */
+        post: operations["replayWebhookDeliveries"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what is sent to an endpoint
+         * @description The newest event first. All deliveries, those in one state, or those of one type. They are kept for 30 days, if the operator has not changed it.
+         */
+        get: operations["listWebhookDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/deliveries/{event}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a delivery, with its attempts
+         * @description Each attempt with its time, how long it took, and the status of the answer, or why there was none. The last 100 attempts.
+         */
+        get: operations["getWebhookDelivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send one event again
+         * @description With its `webhook-id` and its body as they were, also one that was delivered, and one that the endpoint was not sent because it was disabled. A disabled endpoint is refused with `state-conflict`.
+         */
+        post: operations["replayWebhookDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-events/{event}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an event
+         * @description What it is about, and what is sent of it: `message` is the body of the requests, null until it is sent first. An app sees events of its own and of campaigns. Events that no endpoint wants are not kept.
+         */
+        get: operations["getWebhookEvent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook-stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow events as they would be sent
+         * @description For development, where no address of yours can be reached: server-sent events named `webhook`, whose data is a
+         *     WebhookStreamed: a WebhookMessage with its `webhook-id`; `triprize listen --forward-to` signs them and forwards them to a local address. It hears what an
+         *     endpoint of the caller would be sent. With `Last-Event-ID` it goes on after that event, and nothing is lost: what happens
+         *     while nobody listens is kept for an hour after the last connection. The stream begins with an event named `listening`, whose id is the first place to go on from. Events come at least once, in no promised order. The last event of a stream is named
+         *     `end`, and its data is a StreamEnd with the reason. Last-Event-ID goes with the same `events` only.
+         */
+        get: operations["streamWebhooks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/webhooks/stripe": {
         parameters: {
             query?: never;
@@ -1066,7 +1325,128 @@ export interface paths {
         trace?: never;
     };
 }
-export type webhooks = Record<string, never>;
+export interface webhooks {
+    purchase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A purchase
+         * @description Of your client: it was sold, has failed, was cancelled, or its money has gone back.
+         */
+        post: operations["purchaseWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    hold: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A hold
+         * @description Of your client: it was made, or has run out unused.
+         */
+        post: operations["holdWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    campaign: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A campaign
+         * @description Of anybody: its last position was sold, its prizes are drawn, or it was cancelled.
+         */
+        post: operations["campaignWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A job
+         * @description Of your client: an accepted request that has failed. `problem` says why.
+         */
+        post: operations["jobWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    wallet: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A movement
+         * @description Of a wallet of your client: one event for each wallet that an entry of the ledger moves.
+         */
+        post: operations["walletWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    webhookEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * An endpoint
+         * @description Of your client: another endpoint was disabled, because it has failed for days or is gone; or a test of this one.
+         */
+        post: operations["webhookEndpointWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
 export interface components {
     schemas: {
         /**
@@ -1103,6 +1483,15 @@ export interface components {
          */
         Time: string;
         /**
+         * @description What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+         * @example {
+         *       "order": "4711"
+         *     }
+         */
+        Metadata: {
+            [key: string]: string;
+        };
+        /**
          * @description pending → active → drawing → completed; cancelled from pending or active.
          * @enum {string}
          */
@@ -1114,9 +1503,13 @@ export interface components {
             name: components["schemas"]["Name"];
             count: number;
         };
-        /** @description What a layer costs and what can be won in it. */
+        /** @description How many positions a layer has, what they cost and what can be won in it. */
         LayerDraft: {
             layer: number;
+            /** @description How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out. */
+            positions?: number;
+            /** @description What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number. */
+            label?: string;
             /**
              * Format: int64
              * @description Of each position, in minor units. The server has a minimum of its own, 100 by default.
@@ -1151,10 +1544,10 @@ export interface components {
         /** @description A campaign to be created. */
         CampaignDraft: {
             name: components["schemas"]["Name"];
-            /** @description The number of layers; the server allows 50 by default. */
-            base_length: number;
+            /** @description For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`. */
+            base_length?: number;
             currency: components["schemas"]["Currency"];
-            /** @description Every layer from 1 to base_length once. */
+            /** @description Every layer from 1 on once, in order. Together they may have 10,000 positions by default. */
             layers: components["schemas"]["LayerDraft"][];
             /** @description Positions a user may have; null for no limit. */
             purchase_limit?: number | null;
@@ -1163,10 +1556,12 @@ export interface components {
             /** Format: date-time */
             sale_ends_at?: string | null;
             policies?: components["schemas"]["PoliciesDraft"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description What to change; at least one field. */
         CampaignPatch: {
             name?: components["schemas"]["Name"];
+            /** @description As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say. */
             base_length?: number;
             currency?: components["schemas"]["Currency"];
             layers?: components["schemas"]["LayerDraft"][];
@@ -1176,6 +1571,10 @@ export interface components {
             /** Format: date-time */
             sale_ends_at?: string | null;
             policies?: components["schemas"]["PoliciesDraft"];
+            /** @description Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata. */
+            metadata?: {
+                [key: string]: string;
+            } | null;
         };
         /** @description Positions by state. */
         Counts: {
@@ -1186,8 +1585,10 @@ export interface components {
             sold: number;
         };
         Policies: {
-            late_payment: string;
-            unsold: string;
+            /** @enum {string} */
+            late_payment: "refund" | "reassign";
+            /** @enum {string} */
+            unsold: "stay" | "cancel" | "draw";
             /**
              * Format: date-time
              * @description Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
@@ -1200,6 +1601,8 @@ export interface components {
         };
         Layer: {
             layer: number;
+            /** @description What people call it; null: it has no label. */
+            label: string | null;
             price: components["schemas"]["Money"];
             prizes: components["schemas"]["PrizeGroup"][];
             positions: components["schemas"]["Counts"];
@@ -1207,7 +1610,8 @@ export interface components {
         CampaignSummary: {
             id: components["schemas"]["ID"];
             name: string;
-            base_length: number;
+            /** @description The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`. */
+            base_length: number | null;
             currency: components["schemas"]["Currency"];
             purchase_limit: number | null;
             state: components["schemas"]["CampaignState"];
@@ -1235,6 +1639,7 @@ export interface components {
             /** @description Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only. */
             cancelled_by?: string;
             cancel_reason: string | null;
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description Why a campaign is cancelled. */
         CampaignCancellation: {
@@ -1284,6 +1689,8 @@ export interface components {
         Position: {
             layer: number;
             column: number;
+            number: components["schemas"]["PositionNumber"];
+            label: components["schemas"]["PositionLabel"];
             price: components["schemas"]["Money"];
             state: components["schemas"]["PositionState"];
             /** @description Whose it is: for operators, and for the user itself. */
@@ -1319,21 +1726,27 @@ export interface components {
             user_id: components["schemas"]["UserID"];
             selection: components["schemas"]["Selection"];
             payment: components["schemas"]["PaymentDraft"];
+            metadata?: components["schemas"]["Metadata"];
         };
-        /** @description What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole triangle. */
+        /** @description What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole campaign. */
         HoldRequest: {
             user_id: components["schemas"]["UserID"];
             /** @description Distinct; the server allows 20 by default. */
             positions?: components["schemas"]["PlaceDraft"][];
-            /** @description With quantity; left out for the whole triangle. */
+            /** @description With quantity; left out for the whole campaign. */
             layer?: number;
             /** @description The server allows 20 by default. */
             quantity?: number;
             ttl_seconds?: components["schemas"]["TTLSeconds"];
+            metadata?: components["schemas"]["Metadata"];
         };
-        /** @description How long to hold from now. */
+        /** @description How much time to add to what is left. */
         HoldExtension: {
-            ttl_seconds?: components["schemas"]["TTLSeconds"];
+            /**
+             * @description How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+             * @example 120
+             */
+            ttl_seconds?: number;
         };
         /**
          * @description How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
@@ -1366,16 +1779,23 @@ export interface components {
              * @description When it was used or released, or found to be over.
              */
             ended_at: string | null;
+            metadata?: components["schemas"]["Metadata"];
         };
-        /** @description A position by its place. */
+        /** @description From 1 to the number of all positions, in the order of layer and column. */
+        PositionNumber: number;
+        /** @description What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label. */
+        PositionLabel: string;
+        /** @description A position by its place: `layer` and `column`, or its `number` alone. */
         PlaceDraft: {
-            layer: number;
-            /** @description At most the layer's number. */
-            column: number;
+            layer?: number;
+            /** @description At most as many as the layer has positions. */
+            column?: number;
+            /** @description Of the position, 1 to n over the campaign. */
+            number?: number;
         };
-        /** @description Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole triangle; the chosen `positions`; or all positions of a hold (`hold_id`). */
+        /** @description Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`). */
         Selection: {
-            /** @description With quantity; left out for the whole triangle. */
+            /** @description With quantity; left out for the whole campaign. */
             layer?: number;
             /** @description The server allows 100 by default. */
             quantity?: number;
@@ -1400,6 +1820,8 @@ export interface components {
         PurchaseItem: {
             layer: number;
             column: number;
+            number: components["schemas"]["PositionNumber"];
+            label: components["schemas"]["PositionLabel"];
             price: components["schemas"]["Money"];
         };
         /** @description The reason of a cancellation; optional. */
@@ -1419,8 +1841,8 @@ export interface components {
             user_id: string;
             job_id: components["schemas"]["ID"];
             state: components["schemas"]["PurchaseState"];
-            /** @description The code of the problem that ended it. */
-            failure: string | null;
+            /** @description The code of the problem that ended it; null if none did. */
+            failure: components["schemas"]["ProblemCode"] | null;
             /** @description When it was cancelled, by whom and why; null if it was not. */
             cancellation: components["schemas"]["Cancellation"] | null;
             amount: components["schemas"]["Money"];
@@ -1437,6 +1859,7 @@ export interface components {
             timeline: components["schemas"]["TimelineEntry"][];
             /** @description Only with `include=campaign`. */
             campaign?: components["schemas"]["CampaignSummary"];
+            metadata?: components["schemas"]["Metadata"];
         };
         Payment: {
             method: components["schemas"]["PaymentMethod"];
@@ -1513,8 +1936,11 @@ export interface components {
             reference: string | null;
             /** @description Why the provider has refused it, or why it waits. */
             failure: string | null;
-            /** @description `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise. */
-            waiting_for: string | null;
+            /**
+             * @description `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+             * @enum {string|null}
+             */
+            waiting_for: "operator" | null;
             /** @description Who settled it by hand and why; null if nobody did. */
             settlement: components["schemas"]["Settlement"] | null;
             created_at: components["schemas"]["Time"];
@@ -1641,11 +2067,6 @@ export interface components {
          */
         JobState: "queued" | "awaiting_action" | "succeeded" | "failed";
         /**
-         * @description A noun is work for workers; a noun and a verb is a command, which was answered at once.
-         * @enum {string}
-         */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle";
-        /**
          * @description What is shown with a job.
          * @enum {string}
          */
@@ -1695,6 +2116,7 @@ export interface components {
              */
             initial_balance?: number;
             description?: components["schemas"]["Description"];
+            metadata?: components["schemas"]["Metadata"];
         };
         Wallet: {
             id: components["schemas"]["ID"];
@@ -1716,6 +2138,7 @@ export interface components {
              * @description The version of its last event; 0 if there is none.
              */
             version: number;
+            metadata?: components["schemas"]["Metadata"];
         };
         WalletList: {
             wallets: components["schemas"]["Wallet"][];
@@ -1726,6 +2149,7 @@ export interface components {
             amount: components["schemas"]["Amount"];
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description Money to be held. */
         AuthorizationDraft: {
@@ -1737,6 +2161,7 @@ export interface components {
             expires_in_seconds?: number;
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
+            metadata?: components["schemas"]["Metadata"];
         };
         Authorization: {
             id: components["schemas"]["ID"];
@@ -1752,6 +2177,7 @@ export interface components {
             description: string;
             expires_at: components["schemas"]["Time"];
             created_at: components["schemas"]["Time"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description How much of it to pay out. */
         Capture: {
@@ -1762,11 +2188,13 @@ export interface components {
             amount?: number;
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description The reason; optional. */
         Voiding: {
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description Money to be moved between two wallets. */
         TransferDraft: {
@@ -1775,6 +2203,7 @@ export interface components {
             amount: components["schemas"]["Amount"];
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
+            metadata?: components["schemas"]["Metadata"];
         };
         Transfer: {
             id: components["schemas"]["ID"];
@@ -1786,6 +2215,7 @@ export interface components {
             /** @description The reference of the request, or the id of the transfer. */
             reference: string;
             created_at: components["schemas"]["Time"];
+            metadata?: components["schemas"]["Metadata"];
         };
         /** @description What one entry of the ledger did to a wallet. */
         WalletEvent: {
@@ -1818,6 +2248,8 @@ export interface components {
             /** Format: uuid */
             authorization_id: string | null;
             at: components["schemas"]["Time"];
+            /** @description Of the movement. */
+            metadata?: components["schemas"]["Metadata"];
         };
         WalletEventPage: {
             events: components["schemas"]["WalletEvent"][];
@@ -1827,8 +2259,7 @@ export interface components {
         /** @description An accepted request and its result. */
         Job: {
             id: components["schemas"]["ID"];
-            /** @description purchase, cancellation, campaign-cancellation, draw, or the name of a command. */
-            kind: string;
+            kind: components["schemas"]["JobKind"];
             state: components["schemas"]["JobState"];
             /** Format: uuid */
             campaign_id: string | null;
@@ -1848,10 +2279,8 @@ export interface components {
              * @description When a payment is tried again; as in `waiting`.
              */
             retry_at: string | null;
-            /** @description Of a purchase: purchase_id, positions, amount, currency. Of a cancellation: the same and state, cancelled or refunding. Of a campaign-cancellation: campaign_id, state, refunded (purchases by wallet, card and external; those whose card refund waits for an operator, or needs an action from its buyer, are not in it), waiting (these). Of a draw: the draw. */
-            result: {
-                [key: string]: unknown;
-            } | null;
+            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment. */
+            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["CardPayment"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
@@ -1861,6 +2290,56 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only when there is one. */
             purchase?: components["schemas"]["Purchase"];
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        /**
+         * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+         * @enum {string}
+         */
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle";
+        /** @description What a purchase has bought. */
+        PurchaseResult: {
+            purchase_id: components["schemas"]["ID"];
+            positions: components["schemas"]["PurchaseItem"][];
+            amount: components["schemas"]["Money"];
+            currency: components["schemas"]["Currency"];
+        };
+        /** @description What the cancellation of a purchase has freed, and what is to be refunded. */
+        CancellationResult: {
+            purchase_id: components["schemas"]["ID"];
+            /**
+             * @description Of the purchase: `refunding` by card, until the provider has refunded it.
+             * @enum {string}
+             */
+            state: "cancelled" | "refunding";
+            positions: components["schemas"]["PurchaseItem"][];
+            amount: components["schemas"]["Money"];
+            currency: components["schemas"]["Currency"];
+        };
+        /** @description What the cancellation of a campaign has given back, in purchases. */
+        CampaignCancellationResult: {
+            campaign_id: components["schemas"]["ID"];
+            /** @enum {string} */
+            state: "cancelled";
+            /** @description Given back, by the way they were paid. */
+            refunded: {
+                wallet: number;
+                /** @description Without those in `waiting`. */
+                card: number;
+                /** @description Listed for an app to give back. */
+                external: number;
+            };
+            /** @description Whose card refund waits for an operator, or needs an action from its buyer. */
+            waiting: number;
+        };
+        /** @description What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it. */
+        DrawResult: {
+            campaign_id: components["schemas"]["ID"];
+            /** @enum {string} */
+            trust: "operator" | "beacon";
+            root: components["schemas"]["Hash"];
+            secret: components["schemas"]["Hash"];
+            winners: components["schemas"]["Winner"][];
+            executed_at: components["schemas"]["Time"];
         };
         /** @description What the buyer has to do. */
         NextAction: {
@@ -1909,6 +2388,10 @@ export interface components {
             layer: number;
             /** @description Null when the layer had no candidate left. */
             column: number | null;
+            /** @description Of the position that has won, 1 to n over the campaign; null as `column` is. */
+            number: number | null;
+            /** @description What people call the position; null as `column` is. */
+            label: string | null;
             /** Format: uuid */
             purchase_id: string | null;
             name: string;
@@ -1917,8 +2400,11 @@ export interface components {
         };
         Draw: {
             state: components["schemas"]["CampaignState"];
-            /** @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last. */
-            trust: string | null;
+            /**
+             * @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
+             * @enum {string|null}
+             */
+            trust: "operator" | "beacon" | null;
             /** @description Hex, from publication on. */
             commitment: string | null;
             /** @description The Merkle root of the buyers, in hex; once the sale is frozen. */
@@ -2075,6 +2561,210 @@ export interface components {
             /** @description The inclusion path of RFC 9162, from the leaf up. */
             path: components["schemas"]["Hash"][];
         };
+        /**
+         * @description What has happened.
+         * @enum {string}
+         */
+        WebhookEventType: "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "hold.created" | "hold.expired" | "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
+        /**
+         * @description A type of events, or with a star all of a family; `*` is all.
+         * @enum {string}
+         */
+        WebhookFilter: "*" | "purchase.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "hold.created" | "hold.expired" | "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
+        /**
+         * @description Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+         * @example https://shop.example/triprize
+         */
+        WebhookURL: string;
+        /** @description An endpoint to be made. */
+        WebhookEndpointDraft: {
+            url: components["schemas"]["WebhookURL"];
+            /** @description What is sent to it. */
+            events: components["schemas"]["WebhookFilter"][];
+            /** @description For people. */
+            description?: string;
+            /** @description Whose events it hears: for operators only. The client of the request, if it is left out. `GET` shows the client of an endpoint. */
+            client?: string;
+        };
+        /** @description Changes of an endpoint. */
+        WebhookEndpointPatch: {
+            url?: components["schemas"]["WebhookURL"];
+            events?: components["schemas"]["WebhookFilter"][];
+            /** @description For people. */
+            description?: string | null;
+        };
+        /** @description A secret that signs, without the secret. */
+        WebhookSecret: {
+            id: components["schemas"]["ID"];
+            created_at: components["schemas"]["Time"];
+            /**
+             * Format: date-time
+             * @description Until when it signs, beside the newest; null: it is the newest.
+             */
+            expires_at: string | null;
+        };
+        /** @description An address that events are sent to. */
+        WebhookEndpoint: {
+            id: components["schemas"]["ID"];
+            /** @description Whose purchases, holds, jobs and wallets it hears of. */
+            client: string;
+            url: string;
+            events: components["schemas"]["WebhookFilter"][];
+            description: string | null;
+            /** @enum {string} */
+            state: "enabled" | "disabled";
+            /** Format: date-time */
+            disabled_at: string | null;
+            /**
+             * @description `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded.
+             * @enum {string|null}
+             */
+            disabled_reason: "asked" | "gone" | "failing" | null;
+            /**
+             * Format: date-time
+             * @description Since when every attempt has failed; null if the last one has not.
+             */
+            failing_since: string | null;
+            /** @description Those that sign now, the newest first. */
+            secrets: components["schemas"]["WebhookSecret"][];
+            /** @description `whsec_…`: verifies signatures. Only in the answers that make one, and not when they are repeated. */
+            secret?: string;
+            created_at: components["schemas"]["Time"];
+        };
+        WebhookEndpointPage: {
+            endpoints: components["schemas"]["WebhookEndpoint"][];
+            /** Format: uuid */
+            next_cursor: string | null;
+        };
+        /** @description How secrets are changed. */
+        WebhookRotation: {
+            /**
+             * @description How long the old secrets sign too.
+             * @default 86400
+             */
+            overlap_seconds?: number;
+        };
+        /**
+         * @description `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+         * @enum {string}
+         */
+        WebhookDeliveryState: "pending" | "delivered" | "failed";
+        WebhookAttempt: {
+            at: components["schemas"]["Time"];
+            duration_ms: number;
+            /** @description Of the answer; null if there was none. */
+            status: number | null;
+            /** @description Why it failed, for people; null if it did not. */
+            error: string | null;
+        };
+        /** @description An event on its way to an endpoint. */
+        WebhookDelivery: {
+            endpoint_id: components["schemas"]["ID"];
+            /** @description The `webhook-id` of its requests. */
+            event_id: components["schemas"]["ID"];
+            type: components["schemas"]["WebhookEventType"];
+            /**
+             * Format: uuid
+             * @description The id of what the event is about; of `wallet.*` the wallet.
+             */
+            subject: string;
+            /** Format: uuid */
+            campaign_id: string | null;
+            state: components["schemas"]["WebhookDeliveryState"];
+            /** @description Since the event happened, or was replayed. */
+            attempt_count: number;
+            /**
+             * Format: date-time
+             * @description Not before this; null when it is not pending.
+             */
+            next_attempt_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the event happened.
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description When it was delivered, or given up.
+             */
+            finished_at: string | null;
+            /** @description The newest first, 100 at most; not in lists. */
+            attempts?: components["schemas"]["WebhookAttempt"][];
+        };
+        WebhookDeliveryPage: {
+            deliveries: components["schemas"]["WebhookDelivery"][];
+            /** Format: uuid */
+            next_cursor: string | null;
+        };
+        /** @description What is to be sent again. */
+        WebhookReplay: {
+            /**
+             * Format: date-time
+             * @description Events from this time on.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description Events before this time.
+             */
+            to: string;
+            /** @description Only these; all that the endpoint wants, if it is left out. */
+            types?: components["schemas"]["WebhookEventType"][];
+            /**
+             * @description Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+             * @enum {string}
+             */
+            state?: "delivered" | "failed" | "missed";
+        };
+        WebhookReplayed: {
+            /** @description How many events are sent again. */
+            replayed: number;
+            /** @description There are more in the span. */
+            more: boolean;
+            /** @description Up to here events were looked at: the `from` of the next request. */
+            until: components["schemas"]["Time"];
+        };
+        /** @description Something that has happened, and that endpoints are told of. */
+        WebhookEvent: {
+            /** @description The `webhook-id`. */
+            id: components["schemas"]["ID"];
+            type: components["schemas"]["WebhookEventType"];
+            /** @description Whose it is; null: of a campaign, which everybody hears of. */
+            client: string | null;
+            /**
+             * Format: uuid
+             * @description The id of what it is about; of `wallet.*` the wallet.
+             */
+            subject: string;
+            /** Format: uuid */
+            campaign_id: string | null;
+            at: components["schemas"]["Time"];
+            /** @description What is sent, byte for byte but for white space; null until it is sent first. */
+            message: components["schemas"]["WebhookMessage"] | null;
+        };
+        /** @description What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer. */
+        WebhookMessage: {
+            type: components["schemas"]["WebhookEventType"];
+            /**
+             * Format: date-time
+             * @description When it happened.
+             */
+            timestamp: string;
+            /** @description The resource. One of more than 256 KiB is only its `id` and `truncated: true`: read it with GET. */
+            data: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description What one entry of the ledger did to a wallet, and the wallet as it is now. */
+        WebhookWallet: {
+            wallet: components["schemas"]["Wallet"];
+            event: components["schemas"]["WalletEvent"];
+        };
+        /** @description The data of an event named webhook in the stream. */
+        WebhookStreamed: {
+            webhook_id: components["schemas"]["ID"];
+            message: components["schemas"]["WebhookMessage"];
+        };
         FieldError: {
             /** @description A JSON pointer into the body, `?name` for a query parameter, or the name of a header. */
             pointer: string;
@@ -2090,12 +2780,11 @@ export interface components {
             detail: string;
             /** @description The path of the request; not in a job. */
             instance?: string;
-            /** @description Stable; act on this. */
-            code: string;
+            code: components["schemas"]["ProblemCode"];
             request_id?: string;
             /** @description The fields at fault. */
             errors?: components["schemas"]["FieldError"][];
-            /** @description The id of the resource in the way, such as a wallet that exists already. */
+            /** @description The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know. */
             about?: string;
             /**
              * Format: date-time
@@ -2107,8 +2796,20 @@ export interface components {
             /** @description With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`. */
             advice?: string;
         };
+        /**
+         * @description What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+         * @example sold-out
+         * @enum {string}
+         */
+        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "internal-error";
+        /**
+         * @description Sweeps may be added.
+         * @example lost-jobs
+         * @enum {string}
+         */
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "unsettled-payments" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
         Sweep: {
-            name: string;
+            name: components["schemas"]["SweepName"];
             interval_seconds: number;
             last_report: components["schemas"]["SweepReport"] | null;
         };
@@ -2116,7 +2817,7 @@ export interface components {
             sweeps: components["schemas"]["Sweep"][];
         };
         SweepReport: {
-            sweep: string;
+            sweep: components["schemas"]["SweepName"];
             started_at: components["schemas"]["Time"];
             /** Format: int64 */
             duration_ms: number;
@@ -2130,7 +2831,8 @@ export interface components {
             error?: string;
         };
         Health: {
-            status: string;
+            /** @enum {string} */
+            status: "ok";
         };
         Readiness: {
             /** @enum {string} */
@@ -2394,6 +3096,10 @@ export interface components {
         WalletID: components["schemas"]["ID"];
         /** @description The id of an authorization. */
         AuthorizationID: components["schemas"]["ID"];
+        /** @description The id of an endpoint. */
+        EndpointID: components["schemas"]["ID"];
+        /** @description The id of an event: its `webhook-id`. */
+        EventID: components["schemas"]["ID"];
         /**
          * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
          * @example "7"
@@ -2402,7 +3108,7 @@ export interface components {
         /** @description The id of a job. */
         JobID: components["schemas"]["ID"];
         /** @description The name of a sweep. */
-        SweepName: string;
+        SweepPath: components["schemas"]["SweepName"];
         /** @description The app's own id of a user. */
         UserParam: components["schemas"]["UserID"];
         /** @description The layer, from 1. */
@@ -2512,6 +3218,7 @@ export type Name = components['schemas']['Name'];
 export type Currency = components['schemas']['Currency'];
 export type Money = components['schemas']['Money'];
 export type Time = components['schemas']['Time'];
+export type Metadata = components['schemas']['Metadata'];
 export type CampaignState = components['schemas']['CampaignState'];
 export type PositionState = components['schemas']['PositionState'];
 export type PrizeGroup = components['schemas']['PrizeGroup'];
@@ -2536,6 +3243,8 @@ export type HoldRequest = components['schemas']['HoldRequest'];
 export type HoldExtension = components['schemas']['HoldExtension'];
 export type TtlSeconds = components['schemas']['TTLSeconds'];
 export type Hold = components['schemas']['Hold'];
+export type PositionNumber = components['schemas']['PositionNumber'];
+export type PositionLabel = components['schemas']['PositionLabel'];
 export type PlaceDraft = components['schemas']['PlaceDraft'];
 export type Selection = components['schemas']['Selection'];
 export type PaymentDraft = components['schemas']['PaymentDraft'];
@@ -2566,7 +3275,6 @@ export type PurchaseState = components['schemas']['PurchaseState'];
 export type PaymentMethod = components['schemas']['PaymentMethod'];
 export type HoldState = components['schemas']['HoldState'];
 export type JobState = components['schemas']['JobState'];
-export type JobKind = components['schemas']['JobKind'];
 export type WithJob = components['schemas']['WithJob'];
 export type WithPurchase = components['schemas']['WithPurchase'];
 export type NextCursor = components['schemas']['NextCursor'];
@@ -2589,6 +3297,11 @@ export type Transfer = components['schemas']['Transfer'];
 export type WalletEvent = components['schemas']['WalletEvent'];
 export type WalletEventPage = components['schemas']['WalletEventPage'];
 export type Job = components['schemas']['Job'];
+export type JobKind = components['schemas']['JobKind'];
+export type PurchaseResult = components['schemas']['PurchaseResult'];
+export type CancellationResult = components['schemas']['CancellationResult'];
+export type CampaignCancellationResult = components['schemas']['CampaignCancellationResult'];
+export type DrawResult = components['schemas']['DrawResult'];
 export type NextAction = components['schemas']['NextAction'];
 export type Waiting = components['schemas']['Waiting'];
 export type StripeEvent = components['schemas']['StripeEvent'];
@@ -2606,8 +3319,29 @@ export type ProofBeacon = components['schemas']['ProofBeacon'];
 export type ProofWinner = components['schemas']['ProofWinner'];
 export type PurchaseProof = components['schemas']['PurchaseProof'];
 export type ProofLeaf = components['schemas']['ProofLeaf'];
+export type WebhookEventType = components['schemas']['WebhookEventType'];
+export type WebhookFilter = components['schemas']['WebhookFilter'];
+export type WebhookUrl = components['schemas']['WebhookURL'];
+export type WebhookEndpointDraft = components['schemas']['WebhookEndpointDraft'];
+export type WebhookEndpointPatch = components['schemas']['WebhookEndpointPatch'];
+export type WebhookSecret = components['schemas']['WebhookSecret'];
+export type WebhookEndpoint = components['schemas']['WebhookEndpoint'];
+export type WebhookEndpointPage = components['schemas']['WebhookEndpointPage'];
+export type WebhookRotation = components['schemas']['WebhookRotation'];
+export type WebhookDeliveryState = components['schemas']['WebhookDeliveryState'];
+export type WebhookAttempt = components['schemas']['WebhookAttempt'];
+export type WebhookDelivery = components['schemas']['WebhookDelivery'];
+export type WebhookDeliveryPage = components['schemas']['WebhookDeliveryPage'];
+export type WebhookReplay = components['schemas']['WebhookReplay'];
+export type WebhookReplayed = components['schemas']['WebhookReplayed'];
+export type WebhookEvent = components['schemas']['WebhookEvent'];
+export type WebhookMessage = components['schemas']['WebhookMessage'];
+export type WebhookWallet = components['schemas']['WebhookWallet'];
+export type WebhookStreamed = components['schemas']['WebhookStreamed'];
 export type FieldError = components['schemas']['FieldError'];
 export type Problem = components['schemas']['Problem'];
+export type ProblemCode = components['schemas']['ProblemCode'];
+export type SweepName = components['schemas']['SweepName'];
 export type Sweep = components['schemas']['Sweep'];
 export type SweepList = components['schemas']['SweepList'];
 export type SweepReport = components['schemas']['SweepReport'];
@@ -2642,9 +3376,11 @@ export type ParameterRefundId = components['parameters']['RefundID'];
 export type ParameterHoldId = components['parameters']['HoldID'];
 export type ParameterWalletId = components['parameters']['WalletID'];
 export type ParameterAuthorizationId = components['parameters']['AuthorizationID'];
+export type ParameterEndpointId = components['parameters']['EndpointID'];
+export type ParameterEventId = components['parameters']['EventID'];
 export type ParameterIfMatch = components['parameters']['IfMatch'];
 export type ParameterJobId = components['parameters']['JobID'];
-export type ParameterSweepName = components['parameters']['SweepName'];
+export type ParameterSweepPath = components['parameters']['SweepPath'];
 export type ParameterUserParam = components['parameters']['UserParam'];
 export type ParameterLayerNumber = components['parameters']['LayerNumber'];
 export type ParameterColumnNumber = components['parameters']['ColumnNumber'];
@@ -4807,7 +5543,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The name of a sweep. */
-                sweep: components["parameters"]["SweepName"];
+                sweep: components["parameters"]["SweepPath"];
             };
             cookie?: never;
         };
@@ -4838,6 +5574,579 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["BodyTooLarge"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listWebhookEndpoints: {
+        parameters: {
+            query?: {
+                /** @description The `next_cursor` of an earlier page. */
+                cursor?: components["parameters"]["Cursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpointPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookEndpointDraft"];
+            };
+        };
+        responses: {
+            /** @description Created. Only this answer has the `secret`. */
+            201: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    deleteWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    patchWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookEndpointPatch"];
+            };
+        };
+        responses: {
+            /** @description The endpoint as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    enableWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    disableWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rotateWebhookSecret: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WebhookRotation"];
+            };
+        };
+        responses: {
+            /** @description The endpoint, with its new `secret`. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    testWebhookEndpoint: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery of the event. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    replayWebhookDeliveries: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookReplay"];
+            };
+        };
+        responses: {
+            /** @description How many are sent again. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookReplayed"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listWebhookDeliveries: {
+        parameters: {
+            query?: {
+                /** @description Only deliveries in this state. */
+                state?: components["schemas"]["WebhookDeliveryState"];
+                /** @description Only deliveries of events of this type. */
+                type?: components["schemas"]["WebhookEventType"];
+                /** @description The `next_cursor` of an earlier page. */
+                cursor?: components["parameters"]["Cursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDeliveryPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getWebhookDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+                /** @description The id of an event: its `webhook-id`. */
+                event: components["parameters"]["EventID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    replayWebhookDelivery: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an endpoint. */
+                endpoint: components["parameters"]["EndpointID"];
+                /** @description The id of an event: its `webhook-id`. */
+                event: components["parameters"]["EventID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery, pending again. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getWebhookEvent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an event: its `webhook-id`. */
+                event: components["parameters"]["EventID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The event. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookEvent"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    streamWebhooks: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
+                 * @example purchase.*,campaign.drawn
+                 */
+                events?: string;
+            };
+            header?: {
+                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+                "Last-Event-ID"?: components["parameters"]["LastEventID"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of events; their data is a WebhookStreamed. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example retry: 2000
+                     *
+                     *     id: 01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e.7
+                     *     event: webhook
+                     *     data: {"webhook_id":"01999f4e-9c00-7d20-9c55-3f8a1b2c4d5e","message":{"type":"purchase.completed"}}
+                     *
+                     *     event: end
+                     *     data: {"reason":"age"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -4952,6 +6261,252 @@ export interface operations {
                      */
                     "application/json": components["schemas"]["Readiness"];
                 };
+            };
+        };
+    };
+    purchaseWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Purchase"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    holdWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "hold.created" | "hold.expired";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Hold"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    campaignWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Campaign"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    jobWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "job.failed";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Job"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    walletWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["WebhookWallet"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    webhookEndpointWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "webhook-endpoint.disabled" | "webhook-endpoint.test";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["WebhookEndpoint"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
