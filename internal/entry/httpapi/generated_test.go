@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -20,7 +21,7 @@ import (
 // serverLimits are the bounds of this server that no schema of the contract says;
 // most stand in its descriptions.
 var serverLimits = regexp.MustCompile(`must be 3 to 50|must have every layer|every layer 1 to|minor units|has room for|ISO 4217|must be after sale_starts_at|` +
-	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how`)
+	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how|must be after from|must be types of events|is not of this stream|must be those of the stream`)
 
 // Every operation gets the same number of requests, and the same ones in every run.
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
@@ -57,6 +58,17 @@ func (m *maker) start(s *fleet.System) {
 		"wallet": fleet.WalletID(wallet), "authorization": authorized.ID.String(),
 		"refund": insertRefund(s, bought.Result.PurchaseID, "external", "listed").String()} {
 		m.ids[name] = []string{id}
+	}
+	for i := range 4 { // one is deleted
+		e := endpointOf(s, asked(s, s.Operator, endpointsPath, fmt.Sprintf("endpoint %d", i), endpointBody("*")), http.StatusCreated)
+		a := asked(s, s.Operator, endpointsPath+"/"+e.ID.String()+"/test", fmt.Sprintf("test %d", i), nil)
+		var test struct {
+			EventID uuid.UUID `json:"event_id"`
+		}
+		if err := json.Unmarshal(a.Body, &test); err != nil || a.Status != http.StatusOK {
+			s.T.Fatal(a, err)
+		}
+		m.ids["endpoint"], m.ids["event"] = append(m.ids["endpoint"], e.ID.String()), append(m.ids["event"], test.EventID.String())
 	}
 }
 
@@ -120,6 +132,9 @@ func (m *maker) send(t *testing.T, base string, o made, seed int) fleet.Answer {
 func located(location string) (name string) {
 	if strings.Contains(location, "/authorizations/") {
 		return "authorization"
+	}
+	if strings.HasPrefix(location, endpointsPath+"/") {
+		return "endpoint"
 	}
 	for _, name := range []string{"campaign", "wallet", "hold", "job"} {
 		if strings.HasPrefix(location, "/v1/"+name+"s/") {
