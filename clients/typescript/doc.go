@@ -1,4 +1,4 @@
-// Package typescript has only tests, in Go, of the TypeScript client beside it: they compile
+// Package typescript has only tests, in Go, of the client beside it: they compile
 // it, run its own tests (folder test) with Node.js, sell with it on a real fleet, and pack it
 // as it is published.
 package typescript

@@ -2280,7 +2280,7 @@ export interface components {
              */
             retry_at: string | null;
             /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment. */
-            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["CardPayment"] | null;
+            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["CardPayment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
@@ -2290,12 +2290,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only when there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description What a purchase has bought. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -2801,13 +2801,13 @@ export interface components {
          * @example sold-out
          * @enum {string}
          */
-        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "internal-error";
+        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
         /**
          * @description Sweeps may be added.
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "unsettled-payments" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "unsettled-payments" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "due-webhooks" | "old-records";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +22,7 @@ import (
 // most stand in its descriptions, and the maker of requests does not read which fields
 // exclude each other.
 var serverLimits = regexp.MustCompile(`must be 3 to 1000, and a campaign has|positions at most in all|must say how many positions|leave out base_length|or number alone|the campaign has positions|is there twice|positions per user|must have every layer|every layer 1 to|minor units|has room for|ISO 4217|must be after sale_starts_at|it needs sale_ends_at|keys and values together|` +
-	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how|must be one of: body-too-large|goes with state failed`)
+	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must say why|must say how|must be one of: body-too-large|goes with state failed|must be after from|must be types of events|is not of this stream|must be those of the stream`)
 
 // Every operation gets the same number of requests, and the same ones in every run.
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
@@ -58,6 +59,17 @@ func (m *maker) start(s *fleet.System) {
 		"wallet": fleet.WalletID(wallet), "authorization": authorized.ID.String(),
 		"refund": insertRefund(s, bought.Result.PurchaseID, "external", "listed").String()} {
 		m.ids[name] = []string{id}
+	}
+	for i := range 4 { // one is deleted
+		e := endpointOf(s, asked(s, s.Operator, endpointsPath, fmt.Sprintf("endpoint %d", i), endpointBody("*")), http.StatusCreated)
+		a := asked(s, s.Operator, endpointsPath+"/"+e.ID.String()+"/test", fmt.Sprintf("test %d", i), nil)
+		var test struct {
+			EventID uuid.UUID `json:"event_id"`
+		}
+		if err := json.Unmarshal(a.Body, &test); err != nil || a.Status != http.StatusOK {
+			s.T.Fatal(a, err)
+		}
+		m.ids["endpoint"], m.ids["event"] = append(m.ids["endpoint"], e.ID.String()), append(m.ids["event"], test.EventID.String())
 	}
 }
 
@@ -121,6 +133,9 @@ func (m *maker) send(t *testing.T, base string, o made, seed int) fleet.Answer {
 func located(location string) (name string) {
 	if strings.Contains(location, "/authorizations/") {
 		return "authorization"
+	}
+	if strings.HasPrefix(location, endpointsPath+"/") {
+		return "endpoint"
 	}
 	for _, name := range []string{"campaign", "wallet", "hold", "job"} {
 		if strings.HasPrefix(location, "/v1/"+name+"s/") {
