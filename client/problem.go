@@ -90,6 +90,7 @@ const (
 	CodePurchaseCancelled     = "purchase-cancelled"   // before it was paid
 	CodePurchaseDisputed      = "purchase-disputed"    // its money is in the hands of the bank
 	CodeCardsNotAccepted      = "cards-not-accepted"
+	CodeWalletExists          = "wallet-exists" // About is the wallet
 	CodeRateLimited           = "rate-limited"
 	CodeUnavailable           = "unavailable"
 	CodeOverloaded            = "overloaded"

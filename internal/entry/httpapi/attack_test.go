@@ -183,7 +183,7 @@ func TestBodiesThatAreTooMuchAreRefusedWithinBoundedMemory(t *testing.T) {
 		for _, path := range []string{"/v1/campaigns", "/v1/campaigns/" + uuid.NewString() + "/purchases"} {
 			a := raw(s, http.MethodPost, path, body, "", "")
 			status := http.StatusBadRequest
-			if path != "/v1/campaigns" && len(body) > 8<<10+64*100 { // a purchase is small
+			if path != "/v1/campaigns" && len(body) > 16<<10+64*100 { // a purchase is small
 				status = http.StatusRequestEntityTooLarge
 			}
 			if harmless(t, name, a); a.Status != status || len(a.Body) > 16<<10 {
