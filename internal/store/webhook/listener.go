@@ -39,7 +39,7 @@ func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time
 	b.Queue(`
 		UPDATE webhook_deliveries d SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp(), attempts = 1
 		WHERE endpoint_id = $1 AND state = 'pending'
-		  AND EXISTS (SELECT FROM webhook_attempts a WHERE a.event_id = d.event_id AND a.endpoint_id = $1 AND a.number <= $2)`, id, seen)
+		  AND (SELECT max(number) FROM webhook_attempts a WHERE a.event_id = d.event_id AND a.endpoint_id = $1) <= $2`, id, seen) // fetched again later: perhaps never seen
 	b.Queue(`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE endpoint_id = $1 AND state = 'pending' AND next_at > clock_timestamp()`, id)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return Endpoint{}, fmt.Errorf("webhook.Resume(%s): %w", id, err)
