@@ -273,3 +273,20 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
+
+// A session plans the statements of a trigger once, for as many rows as its first statement
+// has. A join of the rows before with those after is then a loop in a loop for ever.
+func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	var triggers int
+	var joins []string
+	if err := db.QueryRow(t.Context(), `
+		SELECT count(*), coalesce(array_agg(proname::text) FILTER (WHERE prosrc ~* '(join|,)\s+old_rows'), '{}') FROM pg_proc WHERE proname LIKE '%tell_webhooks'`).
+		Scan(&triggers, &joins); err != nil {
+		t.Fatal(err)
+	}
+	if triggers < 5 || len(joins) > 0 {
+		t.Errorf("of %d triggers %v join", triggers, joins)
+	}
+}
