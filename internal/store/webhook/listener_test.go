@@ -1,12 +1,14 @@
 package webhook_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
 )
@@ -68,5 +70,74 @@ func TestAListenerThatIsCutOffTwiceStillMissesNothing(t *testing.T) {
 	comeBack(fetch(lost)[lost])
 	if got := due(); len(got) != 0 {
 		t.Errorf("due are %v, want none", got)
+	}
+}
+
+// Who starts to listen again and again is not shut out by what was left behind; and what is
+// listened to, or has an address, stays.
+func TestAListenerThatNobodyFetchesForMakesRoom(t *testing.T) {
+	t.Parallel()
+	db, clock := fixture.DBWithClock(t)
+	const most = 3
+	stays, err := create(t, db, "shop", 0, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := create(t, db, "shop", time.Hour, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetching, err := create(t, db, "shop", time.Hour, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t, db, "shop", time.Hour, most); fault.CodeOf(err) != fault.StateConflict {
+		t.Fatalf("while all are fetched for: %v", err)
+	}
+	clock.MoveOn(2 * time.Minute)
+	note := func(l webhook.Endpoint) error {
+		return inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.NoteFetched(t.Context(), tx, l, nil, time.Hour); return err })
+	}
+	if err := note(fetching); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t, db, "shop", time.Hour, most); err != nil {
+		t.Fatalf("although one is left behind: %v", err)
+	}
+	if err := note(left); !errors.Is(err, webhook.ErrFenced) {
+		t.Errorf("the one that was left: %v", err)
+	}
+	if err := note(fetching); err != nil {
+		t.Errorf("the one that is fetched for: %v", err)
+	}
+	if _, err := webhook.Get(t.Context(), db, stays.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every event of a client looks at all rows of its endpoints, also those that were deleted and
+// not swept yet.
+func TestEndpointsThatAreMadeAndDeletedAllTheTimeDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	const most, tries = 2, 200
+	var refused error
+	for range tries {
+		e, err := create(t, db, "shop", 0, most)
+		if refused = err; err != nil {
+			break
+		}
+		if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := rows(t, db, "webhook_endpoints"); fault.CodeOf(refused) != fault.StateConflict || n >= tries {
+		t.Fatalf("there are %d rows: %v", n, refused)
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.DeleteEndpoints(t.Context(), tx, tries); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t, db, "shop", 0, most); err != nil {
+		t.Errorf("after the sweep: %v", err)
 	}
 }
