@@ -76,6 +76,7 @@ CREATE TABLE webhook_deliveries (
 
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (endpoint_id, next_at, event_id) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_of_endpoint ON webhook_deliveries (endpoint_id, event_id);
+CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (endpoint_id, event_id) WHERE state = 'failed';
 
 -- What was sent, and what came of it.
 CREATE TABLE webhook_attempts (
