@@ -169,12 +169,18 @@ func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
 		return Answer{Err: why(ctx, err)}
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode < http.StatusContinue { // three digits are enough for the library: also 042
+		return Answer{Err: errNoStatus}
+	}
 	patience.Reset(drainTime)
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)) // the status has said it
 	return Answer{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
 }
 
-var errTimeout = errors.New("no answer in time")
+var (
+	errTimeout  = errors.New("no answer in time")
+	errNoStatus = errors.New("the answer has no status of HTTP")
+)
 
 // why shortens the error of a request: it is stored, and shown to whoever owns the endpoint.
 func why(ctx context.Context, err error) error {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"golang.org/x/net/dns/dnsmessage"
@@ -168,6 +170,32 @@ func TestNoReceiverKeepsASenderForEver(t *testing.T) {
 			}
 			if !c.arrived && (!answer.Unwell() || answer.Text() == "") {
 				t.Errorf("it is well: %+v", answer)
+			}
+		})
+	}
+}
+
+// What is stored of an answer fits its columns, whatever the other side sends: otherwise nothing
+// that was sent would be noted, and all of it be sent again for ever.
+func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"a status below all": "HTTP/1.1 042 Odd\r\nContent-Length: 0\r\n\r\n",
+		"status zero":        "HTTP/1.1 000 Odd\r\nContent-Length: 0\r\n\r\n",
+		"NUL in a header":    "HTTP/1.1 200 OK\r\nno\x00header\r\n\r\n",
+		"no UTF-8":           "HTTP/1.1 200 OK\r\nno\xff\x1b[2Jheader\r\n\r\n",
+		"a very long header": "HTTP/1.1 200 OK\r\n" + strings.Repeat("\xc3\xa4", 4000) + "\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) { _, _ = io.WriteString(c, head) })
+			answer := sender(t, unhurried, Options{}).Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}})
+			text := answer.Text()
+			if answer.Status != 0 && (answer.Status < 100 || answer.Status > 999) || answer.Arrived() || !answer.Unwell() {
+				t.Errorf("got %+v", answer)
+			}
+			if n := utf8.RuneCountInString(text); n < 1 || n > 500 || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Errorf("got %q", text)
 			}
 		})
 	}

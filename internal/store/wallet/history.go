@@ -34,9 +34,7 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 		from = math.MaxInt64
 	}
 	events, err := postgres.Collect(ctx, db, scanEvent, `
-		SELECT v.version, v.delta_balance, v.delta_held, v.at,
-		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
-		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata
+		SELECT `+eventColumns+`
 		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
 		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
 		ORDER BY v.version`, id, from, page.Limit)
@@ -61,13 +59,30 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	return events, nil
 }
 
-func scanEvent(row pgx.CollectableRow) (v Event, err error) {
+// eventColumns are those of an event v and its entry e.
+const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at,
+		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata`
+
+// betweenWallets are the columns of an entry that may be null.
+type betweenWallets struct{ payer, payee, authorization uuid.NullUUID }
+
+// targets are what eventColumns are scanned into; take comes afterwards.
+func (v *Event) targets(b *betweenWallets) []any {
 	e := &v.Entry
-	var payer, payee, authorization uuid.NullUUID
-	err = row.Scan(&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
-		&e.ID, &e.Kind, &payer, &e.Debit.Account, &payee, &e.Credit.Account,
-		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &authorization, &e.CreatedAt, &e.Metadata)
-	e.Debit.Wallet, e.Credit.Wallet, e.Authorization = payer.UUID, payee.UUID, authorization.UUID
+	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
+		&e.ID, &e.Kind, &b.payer, &e.Debit.Account, &b.payee, &e.Credit.Account,
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &b.authorization, &e.CreatedAt, &e.Metadata}
+}
+
+func (v *Event) take(b betweenWallets) {
+	v.Entry.Debit.Wallet, v.Entry.Credit.Wallet, v.Entry.Authorization = b.payer.UUID, b.payee.UUID, b.authorization.UUID
+}
+
+func scanEvent(row pgx.CollectableRow) (v Event, err error) {
+	var between betweenWallets
+	err = row.Scan(v.targets(&between)...)
+	v.take(between)
 	return v, err
 }
 

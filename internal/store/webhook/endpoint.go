@@ -25,20 +25,30 @@ func scan(row pgx.CollectableRow) (e Endpoint, err error) {
 // lives is the condition of endpoints that are there.
 const lives = `p.deleted_at IS NULL AND (p.expires_at IS NULL OR p.expires_at > clock_timestamp())`
 
+// mostLeft is how many endpoints of a client may be deleted or over, and not swept yet.
+const mostLeft = 100
+
 // Create stores a new endpoint with its first secret: those fields of e that a client gives,
 // and its id. A listener has no URL, and lasts for the given time; any other endpoint lasts
-// until it is deleted, and lasts is 0. It fails with a state-conflict Error when the client has
-// most of them already.
+// until it is deleted, and lasts is 0. A listener that nobody fetches for makes room: the one
+// that was left first. Create fails with a state-conflict Error when the client has most of
+// them already, or [mostLeft] more that are over and not swept yet: every event of a client
+// looks at all rows of its endpoints.
 func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sealed []byte, most int) (Endpoint, error) {
 	var b pgx.Batch
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
+	b.Queue(`
+		UPDATE webhook_endpoints SET expires_at = clock_timestamp(), lease_version = lease_version + 1
+		WHERE id = (SELECT p.id FROM webhook_endpoints p WHERE client = $1 AND url IS NULL AND lease_until <= clock_timestamp() AND `+lives+` ORDER BY lease_until LIMIT 1)
+		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $1 AND `+lives+`) >= $2`, e.Client, most)
 	var made Endpoint
 	var found bool
 	b.Queue(`
-		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, metadata, expires_at)
-		SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, metadata, expires_at, lease_until)
+		SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END, CASE WHEN $7 > 0 THEN `+fetchedFor+` END
 		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $8
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, e.Metadata, lasts.Seconds(), most).
+		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $8 + $9
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, e.Metadata, lasts.Seconds(), most, mostLeft).
 		Query(func(rows pgx.Rows) (err error) {
 			all, err := pgx.CollectRows(rows, scan)
 			if found = len(all) == 1; found {
@@ -50,7 +60,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sea
 		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
 	}
 	if !found {
-		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first", e.Client, most)
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one may count for a minute", e.Client, most)
 	}
 	if err := AddSecret(ctx, tx, e.ID, sealed, 0); err != nil {
 		return Endpoint{}, err

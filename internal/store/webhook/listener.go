@@ -25,12 +25,16 @@ type fetched struct {
 // notAgain is when a fetched event is due: never, unless its client comes back without it.
 const notAgain = `clock_timestamp() + interval '100 years'`
 
+// fetchedFor is until when somebody is known to fetch for a listener that does so now. It is
+// more than the longest streams.interval.
+const fetchedFor = `clock_timestamp() + interval '90 seconds'`
+
 // Resume takes over a listener for a client that has seen everything up to the attempt with a
 // number. What was fetched after that is due again. Whoever fetched for it before is fenced. It
 // lasts for the given time from now on. A listener that is over is a not-found Error.
 func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time.Duration) (Endpoint, error) {
 	e, err := one(ctx, tx, "Resume", id, `
-		UPDATE webhook_endpoints p SET lease_version = lease_version + 1, expires_at = clock_timestamp() + $2 * interval '1 second'
+		UPDATE webhook_endpoints p SET lease_version = lease_version + 1, lease_until = `+fetchedFor+`, expires_at = clock_timestamp() + $2 * interval '1 second'
 		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds())
 	if err != nil {
 		return Endpoint{}, err
@@ -39,7 +43,7 @@ func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time
 	b.Queue(`
 		UPDATE webhook_deliveries d SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp(), attempts = 1
 		WHERE endpoint_id = $1 AND state = 'pending'
-		  AND EXISTS (SELECT FROM webhook_attempts a WHERE a.event_id = d.event_id AND a.endpoint_id = $1 AND a.number <= $2)`, id, seen)
+		  AND (SELECT max(number) FROM webhook_attempts a WHERE a.event_id = d.event_id AND a.endpoint_id = $1) <= $2`, id, seen) // fetched again later: perhaps never seen
 	b.Queue(`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE endpoint_id = $1 AND state = 'pending' AND next_at > clock_timestamp()`, id)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return Endpoint{}, fmt.Errorf("webhook.Resume(%s): %w", id, err)
@@ -52,7 +56,7 @@ func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time
 // the listener by now, or it is over.
 func NoteFetched(ctx context.Context, tx pgx.Tx, e Endpoint, ids []uuid.UUID, lasts time.Duration) (map[uuid.UUID]int64, error) {
 	_, err := postgres.CollectOne(ctx, tx, scan, `
-		UPDATE webhook_endpoints p SET expires_at = greatest(expires_at, clock_timestamp() + $3 * interval '1 second')
+		UPDATE webhook_endpoints p SET lease_until = `+fetchedFor+`, expires_at = greatest(expires_at, clock_timestamp() + $3 * interval '1 second')
 		WHERE id = $1 AND lease_version = $2 AND `+lives+` RETURNING `+columns, e.ID, e.LeaseVersion, lasts.Seconds())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrFenced

@@ -273,3 +273,58 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
+
+// A session plans the statements of a trigger once, for as many rows as its first statement
+// has. A join of the rows before with those after is then a loop in a loop for ever.
+func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	var triggers int
+	var joins []string
+	if err := db.QueryRow(t.Context(), `
+		SELECT count(*), coalesce(array_agg(proname::text) FILTER (WHERE prosrc ~* '(join|,)\s+old_rows'), '{}') FROM pg_proc WHERE proname LIKE '%tell_webhooks'`).
+		Scan(&triggers, &joins); err != nil {
+		t.Fatal(err)
+	}
+	if triggers < 5 || len(joins) > 0 {
+		t.Errorf("of %d triggers %v join", triggers, joins)
+	}
+}
+
+// What failed is looked for when something is wrong: it is found among all that has arrived.
+func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events, failed = 3000, 2
+	emit(t, db, "shop", events)
+	for _, sql := range []string{
+		`UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`,
+		`UPDATE webhook_deliveries SET state = 'failed' WHERE event_id IN (SELECT event_id FROM webhook_deliveries ORDER BY event_id LIMIT 2)`, // the oldest
+		`ANALYZE webhook_deliveries, webhook_events`,
+	} {
+		if _, err := db.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		read := func() (n int) { // by this session: also before, as long as that was not summed up
+			if err := tx.QueryRow(t.Context(), `
+				SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'webhook_deliveries'`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before := read()
+		list, err := webhook.Deliveries(t.Context(), tx, e.ID, webhook.Filter{State: webhook.Failed}, uuid.Nil, 100)
+		if n := read() - before; n > 10*failed || len(list) != failed {
+			t.Errorf("%d rows were read for %d", n, len(list))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

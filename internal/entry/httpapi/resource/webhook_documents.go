@@ -57,6 +57,8 @@ func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhoo
 	case "job":
 		jobs, err := job.GetAll(ctx, d.DB, subjects(events))
 		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, Job(j) }), err
+	case "wallet":
+		return d.wallets(ctx, events)
 	}
 	found := make(map[uuid.UUID]any, len(events))
 	for _, e := range events { // few at a time
@@ -95,8 +97,6 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 			return nil, err
 		}
 		return Campaign(details, App), nil
-	case "wallet":
-		return d.wallet(ctx, e)
 	case "webhook-endpoint":
 		p, err := webhook.Get(ctx, d.DB, e.Subject)
 		if err != nil {
@@ -108,22 +108,38 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 	return nil, fault.New(fault.NotFound, "nobody knows what %s is about", e.Type)
 }
 
-func (d WebhookDocuments) wallet(ctx context.Context, e webhook.Event) (any, error) {
-	w, err := wallet.Get(ctx, d.DB, e.Subject)
+// wallets reads what events of wallets are about: as many statements for a hundred as for one.
+func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
+	list, err := wallet.GetAll(ctx, d.DB, subjects(events))
 	if err != nil {
 		return nil, err
 	}
-	if e.Version == nil {
-		return nil, fault.New(fault.NotFound, "event %s names no event of its wallet", e.ID)
+	now := make(map[uuid.UUID]wallet.Wallet, len(list))
+	for _, w := range list {
+		now[w.ID] = w
 	}
-	history, err := wallet.History(ctx, d.DB, w.ID, wallet.Page{From: *e.Version, Upward: true, Limit: 1})
+	places := make([]wallet.Place, 0, len(events))
+	for _, e := range events {
+		if e.Version != nil {
+			places = append(places, wallet.Place{Wallet: e.Subject, Version: *e.Version})
+		}
+	}
+	history, err := wallet.EventsAt(ctx, d.DB, places)
 	if err != nil {
 		return nil, err
 	}
-	if len(history) == 0 || history[0].Version != *e.Version {
-		return nil, fault.New(fault.NotFound, "wallet %s has no event %d", w.ID, *e.Version)
+	found := make(map[uuid.UUID]any, len(events))
+	for _, e := range events {
+		if e.Version == nil {
+			continue
+		}
+		w, there := now[e.Subject]
+		moved, known := history[wallet.Place{Wallet: e.Subject, Version: *e.Version}]
+		if there && known {
+			found[e.ID] = contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(moved, App)}
+		}
 	}
-	return contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(history[0], App)}, nil
+	return found, nil
 }
 
 // subjects lists what events are about, each once.

@@ -1,0 +1,68 @@
+package resource_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/webhook"
+	"triprize/internal/testkit/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// counted counts what is asked of a database.
+type counted struct {
+	db    postgres.DB
+	asked int
+}
+
+func (c *counted) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c.asked++
+	return c.db.Exec(ctx, sql, args...)
+}
+
+func (c *counted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c.asked++
+	return c.db.Query(ctx, sql, args...)
+}
+
+func (c *counted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	c.asked++
+	return c.db.QueryRow(ctx, sql, args...)
+}
+
+func (c *counted) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	c.asked++
+	return c.db.SendBatch(ctx, b)
+}
+
+// Every purchase with a wallet has an event of the wallet: a crowd of them is rendered at once.
+func TestACrowdOfWalletEventsIsReadWithAsFewStatementsAsOne(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	version := int64(1)
+	var events []webhook.Event
+	for _, owner := range []string{"a", "b", "c", "d", "e"} {
+		events = append(events, webhook.Event{ID: uuidv7.New(), Type: webhook.WalletCredit, Subject: fixture.Wallet(t, db, owner, 10), Version: &version})
+	}
+	gone := webhook.Event{ID: uuidv7.New(), Type: webhook.WalletCredit, Subject: uuid.New(), Version: &version}
+	read := func(list ...webhook.Event) (asked int) {
+		t.Helper()
+		c := &counted{db: db}
+		documents, err := resource.WebhookDocuments{DB: c}.Render(t.Context(), append(list, gone))
+		if err != nil || len(documents) != len(list) || documents[gone.ID] != nil {
+			t.Fatalf("got %d documents for %d events, %v", len(documents), len(list), err)
+		}
+		return c.asked
+	}
+	if one, all := read(events[0]), read(events...); all != one {
+		t.Errorf("%d statements for %d events, %d for one", all, len(events), one)
+	}
+}
