@@ -4,6 +4,10 @@
 -- What lists are read by, newest first: every index ends with id. Sales go on while they
 -- are built. What an attempt that broke off has left is not good for anything.
 
+-- Each waits for the transactions that are older than it: a dump, an audit. Nobody waits for
+-- it meanwhile, and whoever gave up would begin with all of them again.
+SET lock_timeout = 0;
+
 -- None of these names a column that changes, so settling a job stays a HOT update (00003).
 DROP INDEX CONCURRENTLY IF EXISTS jobs_of_client;
 CREATE INDEX CONCURRENTLY jobs_of_client ON jobs (client, id);
@@ -28,6 +32,7 @@ DROP INDEX CONCURRENTLY IF EXISTS holds_of_campaign;
 CREATE INDEX CONCURRENTLY holds_of_campaign ON holds (campaign_id, id);
 DROP INDEX CONCURRENTLY IF EXISTS holds_by_user;
 CREATE INDEX CONCURRENTLY holds_by_user ON holds (user_id, id);
+RESET lock_timeout;
 
 -- +goose Down
 DROP INDEX CONCURRENTLY IF EXISTS holds_by_user;

@@ -93,6 +93,36 @@ func TestACampaignsPurchasesAreATable(t *testing.T) {
 	s.AwaitMetric(0, `triprize_exports_total{outcome="sent"}`, 2)
 }
 
+func TestATableHasTheNamesOfPositionsAndWhatAppsWrite(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{})
+	path, id := openShape(s, nil, row(1, 2, ""), row(2, 3, "=Row"))
+	for _, body := range []map[string]any{
+		{"user_id": "otto", "selection": numbered(2)},
+		{"user_id": "mina", "selection": numbered(3, 5), "metadata": map[string]string{"order": "A, \"7\""}},
+	} {
+		body["payment"] = map[string]string{"method": "external"}
+		if a := s.Do(0, s.App, http.MethodPost, path+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body); a.State != job.Succeeded {
+			t.Fatalf("%v %s", a, a.Body)
+		}
+	}
+	_, body, err := asCSV(s, id, "")
+	rows := table(t, body)
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%s, %v", body, err)
+	}
+	for i, want := range []map[string]string{
+		{"user_id": "mina", "position_numbers": "3 5", "position_labels": "'=Row 1; =Row 3", "metadata": `{"order":"A, \"7\""}`},
+		{"user_id": "otto", "position_numbers": "2", "position_labels": "2", "metadata": ""},
+	} {
+		for name, value := range want {
+			if rows[i][name] != value {
+				t.Errorf("%s is %q, want %q", name, rows[i][name], value)
+			}
+		}
+	}
+}
+
 // A table of several pages: when Postgres fails before the last one, the answer breaks off.
 func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the failpoint is of all apis
 	s := fleet.Start(t, fleet.Options{Workers: -1})

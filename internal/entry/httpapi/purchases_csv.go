@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -62,16 +63,38 @@ var purchaseColumns = []struct {
 		return strconv.FormatInt(p.Refund.Amount, 10)
 	}},
 	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
+	{"position_numbers", func(p *contract.Purchase) string {
+		return joined(p, " ", func(item contract.PurchaseItem) string { return strconv.Itoa(item.Number) })
+	}},
+	{"position_labels", func(p *contract.Purchase) string {
+		return cellText(joined(p, "; ", func(item contract.PurchaseItem) string { return item.Label }))
+	}},
+	{"metadata", metadataCell},
 }
 
 // positionCells writes the positions of a purchase so that no spreadsheet takes them for
 // dates or numbers: L3C1 is column 1 of layer 3.
 func positionCells(p *contract.Purchase) string {
-	places := make([]string, len(p.Items))
+	return joined(p, " ", func(item contract.PurchaseItem) string { return fmt.Sprintf("L%dC%d", item.Layer, item.Column) })
+}
+
+// joined writes something of each position of a purchase.
+func joined(p *contract.Purchase, separator string, of func(contract.PurchaseItem) string) string {
+	texts := make([]string, len(p.Items))
 	for i, item := range p.Items {
-		places[i] = fmt.Sprintf("L%dC%d", item.Layer, item.Column)
+		texts[i] = of(item)
 	}
-	return strings.Join(places, " ")
+	return strings.Join(texts, separator)
+}
+
+// metadataCell writes the metadata of a purchase as a JSON object, which is no formula;
+// empty: none.
+func metadataCell(p *contract.Purchase) string {
+	if p.Metadata == nil || len(*p.Metadata) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(*p.Metadata) // strings are always JSON
+	return string(text)
 }
 
 // happened returns when a step of a purchase was, or nil.

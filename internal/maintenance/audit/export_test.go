@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -34,4 +35,20 @@ func CheckFreezesAndDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 	}
 	draws, err := checkDraws(ctx, tx)
 	return append(found, draws...), err
+}
+
+// Plans returns how Postgres carries out the query of each invariant, as EXPLAIN shows it.
+func Plans(ctx context.Context, tx pgx.Tx) (plans []string, err error) {
+	for _, i := range slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks) {
+		rows, err := tx.Query(ctx, "EXPLAIN (ANALYZE, TIMING off, COSTS off) "+i.sql)
+		if err != nil {
+			return nil, err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, i.name+"\n"+strings.Join(lines, "\n"))
+	}
+	return plans, nil
 }

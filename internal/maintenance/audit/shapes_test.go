@@ -46,3 +46,38 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 		}
 	}
 }
+
+// The rules of a campaign of 1,000 layers and 10,000 prizes have half a megabyte. A query
+// that reads them once for each layer takes minutes, and keeps its snapshot open.
+func TestTheAuditReadsTheRulesOfACampaignOnceHoweverManyLayersItHas(t *testing.T) {
+	t.Parallel()
+	db := fixture.DB(t)
+	d := fixture.Draft(3)
+	d.BaseLength, d.Layers = 0, nil
+	for i := range 60 {
+		d.Layers = append(d.Layers, campaign.Layer{Layer: i + 1, Positions: 2, Price: 100})
+	}
+	fixture.Campaign(t, db, d)
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	plans, err := audit.Plans(t.Context(), tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scans := 0
+	for _, plan := range plans {
+		for line := range strings.Lines(plan) {
+			if strings.Contains(line, "Function Scan on jsonb_to_recordset x (actual") {
+				if scans++; !strings.Contains(line, "loops=1)") {
+					t.Errorf("the rules are read more than once:\n%s", plan)
+				}
+			}
+		}
+	}
+	if scans == 0 {
+		t.Error("no invariant reads the rules")
+	}
+}
