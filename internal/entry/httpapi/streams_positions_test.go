@@ -133,7 +133,7 @@ func TestAViewerThatComesBackGetsWhatItMissed(t *testing.T) {
 // 2,016 positions are more than an event brings.
 func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_CAMPAIGNS_MAX_BASE_LENGTH=63", "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
 	id := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(63)), http.StatusCreated).ID
 	if a := s.Post("/v1/campaigns/"+id.String()+"/publish", nil); a.Status != http.StatusOK {
 		t.Fatal(a)
