@@ -65,7 +65,7 @@ type drawAnswer []byte
 
 // VisitGetDrawResponse implements contract.GetDrawResponseObject.
 func (a drawAnswer) VisitGetDrawResponse(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderVary, fiber.HeaderAuthorization) // who may see winners sees them
+	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
 	c.Set(fiber.HeaderCacheControl, notStored)
 	return sendJSON(c, http.StatusOK, false, a)
 }

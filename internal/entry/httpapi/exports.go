@@ -42,7 +42,7 @@ type purchaseListAnswer struct{ contract.PurchaseList }
 
 // VisitListCampaignPurchasesResponse implements contract.ListCampaignPurchasesResponseObject.
 func (a purchaseListAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderVary, fiber.HeaderAccept)
+	c.Vary(fiber.HeaderAccept)
 	return c.JSON(a.PurchaseList)
 }
 
@@ -63,7 +63,7 @@ func (s *Server) exportPurchases(who caller, f purchase.Filter) (contract.ListCa
 // The body comes through a pipe: when it cannot be finished, the connection is cut, so nobody
 // takes a part for the whole.
 func (a exportAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderVary, fiber.HeaderAccept)
+	c.Vary(fiber.HeaderAccept)
 	c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+a.filter.CampaignID.String()+`.csv"`)
 	if c.Method() == http.MethodHead {
