@@ -25,7 +25,7 @@ func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 	path, _ := sells(s, nil)
 	mina := fleet.TokenFor(t, "mina", "")
 	order := fleet.Fields{"user_id": "mina", "selection": fleet.Fields{"quantity": 1}, "payment": external}
-	tag := s.Do(0, mina, http.MethodGet, path, nil, nil).Header.Get("ETag") // an app sees more, and has another
+	tag := s.Do(0, mina, http.MethodGet, path, nil, nil).Header.Get("ETag") // that of an app is another: it sees metadata
 	for what, c := range map[string]struct {
 		credential, method, path string
 		header                   map[string]string
