@@ -12,7 +12,6 @@ CREATE TABLE webhook_endpoints (
     url             text        CHECK (char_length(url) BETWEEN 1 AND 2000),   -- null: a listener, which fetches
     events          text[]      NOT NULL CHECK (cardinality(events) BETWEEN 1 AND 50), -- *, purchase.*, purchase.completed
     description     text        CHECK (char_length(description) BETWEEN 1 AND 500),
-    metadata        jsonb       CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4096),
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at      timestamptz,                                           -- of a listener
     disabled_at     timestamptz,

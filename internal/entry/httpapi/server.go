@@ -152,22 +152,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.openPayments(rdb, registry)
 	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
-	s.app = fiber.New(fiber.Config{
-		AppName:                  "Triprize",
-		DisableStartupMessage:    true,
-		Immutable:                true, // strings of a request are used after its handler has returned
-		BodyLimit:                settings.API.BodyLimitBytes,
-		ReadBufferSize:           maxHead,
-		Concurrency:              2 * settings.API.MaxConnections, // the listener bounds connections, and how long they take
-		ErrorHandler:             s.handleError,
-		JSONDecoder:              decodeStrictly,
-		StreamRequestBody:        true, // bodies reads them, when it is known who sends them
-		DisableHeaderNormalizing: false,
-		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
-		StrictRouting:            true,
-
-		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
-	})
+	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
 	s.mountFirst()
@@ -182,6 +167,26 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.mountWebhooks(s.app)
 	s.mount(s.app)
 	return s, nil
+}
+
+// newApp makes the Fiber app, without routes.
+func (s *Server) newApp() *fiber.App {
+	return fiber.New(fiber.Config{
+		AppName:                  "Triprize",
+		DisableStartupMessage:    true,
+		Immutable:                true, // strings of a request are used after its handler has returned
+		BodyLimit:                s.settings.API.BodyLimitBytes,
+		ReadBufferSize:           maxHead,
+		Concurrency:              2 * s.settings.API.MaxConnections, // the listener bounds connections, and how long they take
+		ErrorHandler:             s.handleError,
+		JSONDecoder:              decodeStrictly,
+		StreamRequestBody:        true, // bodies reads them, when it is known who sends them
+		DisableHeaderNormalizing: false,
+		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
+		StrictRouting:            true,
+
+		DisablePreParseMultipartForm: true, // the parser would read the rest of a form as the next request
+	})
 }
 
 // mountFirst registers what every request passes before anything else.

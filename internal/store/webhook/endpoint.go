@@ -13,11 +13,11 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-const columns = `p.id, p.client, p.url, p.events, p.description, p.metadata, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
+const columns = `p.id, p.client, p.url, p.events, p.description, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
 	p.failing_since, p.failures, p.paused_until, p.slow, p.lease_version`
 
 func scan(row pgx.CollectableRow) (e Endpoint, err error) {
-	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.Metadata, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
+	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
 		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.LeaseVersion)
 	return e, err
 }
@@ -44,11 +44,11 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sea
 	var made Endpoint
 	var found bool
 	b.Queue(`
-		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, metadata, expires_at, lease_until)
-		SELECT $1, $2, $3, $4, $5, $6, CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END, CASE WHEN $7 > 0 THEN `+fetchedFor+` END
-		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $8
-		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $8 + $9
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, e.Metadata, lasts.Seconds(), most, mostLeft).
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, expires_at, lease_until)
+		SELECT $1, $2, $3, $4, $5, CASE WHEN $6::float8 > 0 THEN clock_timestamp() + $6 * interval '1 second' END, CASE WHEN $6 > 0 THEN `+fetchedFor+` END
+		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $7
+		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $7 + $8
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, lasts.Seconds(), most, mostLeft).
 		Query(func(rows pgx.Rows) (err error) {
 			all, err := pgx.CollectRows(rows, scan)
 			if found = len(all) == 1; found {
@@ -98,25 +98,19 @@ type Change struct {
 	URL         *string
 	Events      []string
 	Description *string // empty: none
-	Metadata    *map[string]string
 }
 
 // Patch changes an endpoint. A new URL is a new start: what was paused goes on at once.
 func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
-	var metadata map[string]string
-	if c.Metadata != nil {
-		metadata = *c.Metadata
-	}
 	return one(ctx, tx, "Patch", id, `
 		UPDATE webhook_endpoints p
 		SET url = coalesce($2, url), events = coalesce($3, events),
 		    description = CASE WHEN $4::text IS NULL THEN description ELSE nullif($4, '') END,
-		    metadata = CASE WHEN $5 THEN $6::jsonb ELSE metadata END,
 		    failing_since = CASE WHEN $2 <> url THEN NULL ELSE failing_since END,
 		    failures = CASE WHEN $2 <> url THEN 0 ELSE failures END,
 		    paused_until = CASE WHEN $2 <> url THEN NULL ELSE paused_until END,
 		    lease_version = lease_version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Metadata != nil, metadata)
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description)
 }
 
 // Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries

@@ -78,7 +78,6 @@ type Endpoint struct {
 	URL            *string  // nil: a listener, which fetches its events; nothing is sent to it
 	Events         []string // patterns: *, purchase.*, purchase.completed
 	Description    *string
-	Metadata       map[string]string
 	CreatedAt      time.Time
 	ExpiresAt      *time.Time // of a listener
 	DisabledAt     *time.Time
