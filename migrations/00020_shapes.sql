@@ -66,6 +66,7 @@ DROP FUNCTION position_label, position_number;
 DROP TRIGGER prizes_are_won_in_their_layer ON prizes;
 DROP FUNCTION prizes_are_won_in_their_layer;
 DELETE FROM held_times WHERE col > 32767; -- of no triangle
+-- keeps: what does not fit was deleted
 ALTER TABLE held_times ALTER COLUMN col TYPE smallint;
 ALTER TABLE positions
     DROP CONSTRAINT positions_col,
@@ -75,7 +76,9 @@ ALTER TABLE prizes
     ADD CONSTRAINT prizes_check CHECK (winning_column BETWEEN 1 AND layer) NOT VALID;
 ALTER TABLE layers
     DROP CONSTRAINT layers_number, DROP CONSTRAINT layers_shape,
-    DROP COLUMN label, DROP COLUMN first_number, DROP COLUMN positions;
+    DROP COLUMN label;
+-- keeps: every campaign is a triangle here, where both follow from the number of the layer
+ALTER TABLE layers DROP COLUMN first_number, DROP COLUMN positions;
 ALTER TABLE campaigns
     DROP CONSTRAINT campaigns_positions,
     ALTER COLUMN base_length SET NOT NULL;
