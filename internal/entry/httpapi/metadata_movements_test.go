@@ -20,7 +20,7 @@ func TestMetadataOfADraftAndOfEveryMovementComesBack(t *testing.T) {
 			t.Errorf("want %d with %s, got %v %s", status, want, a, a.Body)
 		}
 	}
-	draft := fleet.CampaignBody(2)
+	draft := fleet.CampaignBody(3)
 	draft["metadata"] = map[string]string{"of": "draft"}
 	made := s.Post("/v1/campaigns", draft)
 	is(made, http.StatusCreated, `"metadata":{"of":"draft"}`)

@@ -142,9 +142,26 @@ func TestDeliveriesAreFoundByStateAndTypeInPages(t *testing.T) {
 	if a := asked(s, s.App, path+"/disable", "d", nil); a.Status != http.StatusOK {
 		t.Fatal(a)
 	}
-	if got := types("&state=failed", 1); !slices.Equal(got, []string{"credit", "debit"}) { // disabled: given up
+	failed := noted(s, path, "failed", 2) // disabled: given up
+	if got := types("&state=failed", 1); !slices.Equal(got, []string{"credit", "debit"}) || len(types("&state=pending", 1)) != 0 {
 		t.Errorf("failed: %v", got)
 	}
+
+	// Repaired: what has failed is sent again, and nothing else.
+	for what, a := range map[string]fleet.Answer{
+		"repaired": s.Do(0, s.App, http.MethodPatch, path, nil, map[string]any{"url": good.URL}),
+		"enabled":  asked(s, s.App, path+"/enable", "e", nil),
+	} {
+		if a.Status != http.StatusOK {
+			t.Fatalf("%s: %v %s", what, a, a.Body)
+		}
+	}
+	begin, end := failed[1].At.Add(-time.Hour), failed[0].At.Add(time.Hour)
+	again := asked(s, s.App, path+"/replay", "r", map[string]any{"from": begin, "to": end, "state": "failed"})
+	if again.Status != http.StatusOK || !fleet.Contains(again.Body, `"replayed":2,`) {
+		t.Fatalf("%v %s", again, again.Body)
+	}
+	noted(s, path, "delivered", 5)
 }
 
 func TestEndpointsArePagedInTheOrderOfTheirMaking(t *testing.T) {
