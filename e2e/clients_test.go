@@ -147,7 +147,7 @@ func sellInTypeScript(t *testing.T, s *fleet.System, api string, campaign uuid.U
 }
 
 func sellInAShell(t *testing.T, s *fleet.System, api string, campaign uuid.UUID, count int) []receipt {
-	_, script, _ := strings.Cut(document(t, clientsGuide), "<!-- seller")
+	_, script, _ := strings.Cut(document(t, clientsGuide), "<!-- a test sells a campaign")
 	script, _, _ = strings.Cut(script, "\n## ")
 	decode := func(line []byte) (receipt, error) {
 		var job struct{ Result receipt }

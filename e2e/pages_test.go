@@ -127,7 +127,7 @@ func TestThePicturesAreWellFormedAndSayWhatTheyShow(t *testing.T) {
 }
 
 // runAsTheyAre are the pages whose blocks tests paste into a shell.
-var runAsTheyAre = []string{guide, walkThrough, "../docs/test-cards.md"}
+var runAsTheyAre = []string{guide, walkThrough, webhooksGuide, "../docs/test-cards.md"}
 
 // A block that no test runs names commands that there are, with flags that they have, or
 // has a comment before it that says who runs it or why nobody does: "<!-- a test …", "<!-- not run …".
