@@ -69,7 +69,11 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 	wait := func(what string, status int, do func() fleet.Answer) {
 		waiting++
 		go func() {
-			if a := do(); a.Status != status {
+			a := do()
+			for a.Refusal() == "overloaded" { // nothing was done: on a slow machine the locks last longer than requests wait
+				a = do()
+			}
+			if a.Status != status {
 				answers <- fmt.Sprintf("%s: %v %s", what, a, a.Body)
 				return
 			}
@@ -91,7 +95,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 			return operate(http.MethodPatch, "/v1/campaigns/"+campaigns[i].String(), fleet.Fields{"name": "another"})
 		})
 		wait("debit", http.StatusOK, func() fleet.Answer {
-			return s.Execute("/v1/wallets/"+wallets[i].String()+"/debit", fleet.Fields{"amount": 10})
+			return s.ExecuteUntilDone(0, "/v1/wallets/"+wallets[i].String()+"/debit", fleet.Fields{"amount": 10})
 		})
 	}
 	for i := range n { // the worker waits for these
@@ -116,6 +120,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 		}
 	}
 	if len(answers) > 0 {
+		waiting--
 		t.Errorf("it did not wait: %s", <-answers)
 	}
 	unlockCampaigns()
