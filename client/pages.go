@@ -146,3 +146,22 @@ func pages[T any, C comparable](first C, load func(C) ([]T, C, error)) iter.Seq2
 		}
 	}
 }
+
+// WebhookEndpoints iterates over the webhook endpoints of the client, as Campaigns does.
+func (c *Client) WebhookEndpoints(ctx context.Context, params ListWebhookEndpointsParams) iter.Seq2[WebhookEndpoint, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]WebhookEndpoint, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWebhookEndpoints(ctx, params)
+		return page.Endpoints, page.NextCursor, err
+	})
+}
+
+// WebhookDeliveries iterates over the deliveries of an endpoint, newest first, as Campaigns
+// does.
+func (c *Client) WebhookDeliveries(ctx context.Context, endpoint EndpointID, params ListWebhookDeliveriesParams) iter.Seq2[WebhookDelivery, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]WebhookDelivery, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWebhookDeliveries(ctx, endpoint, params)
+		return page.Deliveries, page.NextCursor, err
+	})
+}
