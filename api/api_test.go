@@ -155,8 +155,9 @@ func TestTheGeneratedCodeIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for folder, c := range map[string]struct{ config, generated string }{
-		"internal/entry/httpapi/contract": {"oapi-codegen.yaml", "contract.gen.go"},
-		"client":                          {"client.yaml", "api.gen.go"},
+		"internal/entry/httpapi/contract":            {"oapi-codegen.yaml", "contract.gen.go"},
+		"internal/entry/httpapi/contract/operations": {"oapi-codegen.yaml", "operations.gen.go"},
+		"client": {"client.yaml", "api.gen.go"},
 	} {
 		root := t.TempDir()
 		dir := filepath.Join(root, folder) // as deep as it is: the settings name the overlay relatively

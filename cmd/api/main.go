@@ -6,6 +6,7 @@ import (
 	"flag"
 
 	"triprize/internal/entry/boot"
+	"triprize/internal/entry/httpapi"
 )
 
-func main() { boot.Main("api", flag.NewFlagSet("api", flag.ExitOnError), boot.API) }
+func main() { boot.Main("api", flag.NewFlagSet("api", flag.ExitOnError), boot.API(httpapi.New)) }

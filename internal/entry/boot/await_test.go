@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/schema"
@@ -97,7 +98,7 @@ func awaitReadiness(t *testing.T, address, status, waitingFor string) {
 // through all of it and says what it waits for.
 func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 	t.Parallel()
-	for name, run := range map[string]func(context.Context, *Process) error{"api": API, "worker": Worker, "scheduler": Scheduler} {
+	for name, run := range map[string]func(context.Context, *Process) error{"api": API(httpapi.New), "worker": Worker, "scheduler": Scheduler} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			settings := fixture.Settings(t)

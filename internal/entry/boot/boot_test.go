@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
@@ -67,7 +68,7 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		return err
 	},
-	"api": func(ctx context.Context, p *Process, _ bool) error { return API(ctx, p) },
+	"api": func(ctx context.Context, p *Process, _ bool) error { return API(httpapi.New)(ctx, p) },
 }
 
 // report is what a process has found.
@@ -359,7 +360,7 @@ func TestAnAPIWithAKeyOfStripeNeedsTheSecretOfItsWebhooks(t *testing.T) {
 	t.Parallel()
 	settings := fixture.Defaults(t)
 	settings.Payments.Stripe.Key = "sk_test_hunter2"
-	err := API(t.Context(), &Process{Name: "api", Settings: settings})
+	err := API(httpapi.New)(t.Context(), &Process{Name: "api", Settings: settings})
 	if err == nil || !strings.Contains(err.Error(), "setting payments.stripe.webhook_secret (TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET): is required") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}

@@ -6,42 +6,57 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"triprize/internal/entry/httpapi"
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/worker"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/seal"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
 )
 
+// Server is the api's: it serves HTTP until ctx ends.
+type Server interface {
+	Run(ctx context.Context) error
+}
+
 // API serves HTTP until ctx ends. While it waits for Postgres it answers
-// requests with 503.
-func API(ctx context.Context, p *Process) error {
-	key, err := p.DrawKey()
-	if err != nil {
-		return err
+// requests with 503. The main passes httpapi.New, so that no other process links
+// the HTTP server.
+func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, seal.Ring, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
+) func(context.Context, *Process) error {
+	return func(ctx context.Context, p *Process) error {
+		key, err := p.DrawKey()
+		if err != nil {
+			return err
+		}
+		if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
+			return err
+		}
+		server, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Health)
+		if err != nil {
+			return err
+		}
+		serve := func(ctx context.Context) error {
+			group, running := errgroup.WithContext(ctx)
+			group.Go(func() error { return server.Run(running) })
+			group.Go(func() error { return telemetry.Serve(running, p.Settings.API.MetricsListen, p.Health, p.Registry) })
+			return group.Wait()
+		}
+		return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 	}
-	if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
-		return err
-	}
-	server, err := httpapi.New(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Health) //nolint:contextcheck // requests have contexts of their own
-	if err != nil {
-		return err
-	}
-	serve := func(ctx context.Context) error {
-		group, running := errgroup.WithContext(ctx)
-		group.Go(func() error { return server.Run(running) })
-		group.Go(func() error { return telemetry.Serve(running, p.Settings.API.MetricsListen, p.Health, p.Registry) })
-		return group.Wait()
-	}
-	return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 }
 
 // Worker settles jobs until ctx ends.

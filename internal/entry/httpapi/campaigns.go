@@ -7,14 +7,14 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
 
 // CreateCampaign creates a pending campaign.
-func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignRequestObject) (contract.CreateCampaignResponseObject, error) {
+func (s handlers) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.CreateCampaignResponseObject, error) {
 	if err := checkMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (s handlers) CreateCampaign(ctx context.Context, r contract.CreateCampaignR
 }
 
 // PatchCampaign changes what the campaign's state allows.
-func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignRequestObject) (contract.PatchCampaignResponseObject, error) {
+func (s handlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.PatchCampaignResponseObject, error) {
 	if given, err := r.Body.Metadata.Get(); err == nil {
 		if err := checkMetadata(given); err != nil {
 			return nil, err
@@ -40,21 +40,21 @@ func (s handlers) PatchCampaign(ctx context.Context, r contract.PatchCampaignReq
 	if err != nil {
 		return nil, err
 	}
-	return contract.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, operator)}, nil
+	return operations.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, operator)}, nil
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
-func (s handlers) PublishCampaign(ctx context.Context, r contract.PublishCampaignRequestObject) (contract.PublishCampaignResponseObject, error) {
+func (s handlers) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.PublishCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignPublish, r.Campaign, s.lifecycle.Publish)
 }
 
 // PauseCampaign interrupts the sale.
-func (s handlers) PauseCampaign(ctx context.Context, r contract.PauseCampaignRequestObject) (contract.PauseCampaignResponseObject, error) {
+func (s handlers) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.PauseCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignPause, r.Campaign, s.lifecycle.Pause)
 }
 
 // ResumeCampaign continues the sale.
-func (s handlers) ResumeCampaign(ctx context.Context, r contract.ResumeCampaignRequestObject) (contract.ResumeCampaignResponseObject, error) {
+func (s handlers) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.ResumeCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
@@ -71,7 +71,7 @@ func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 }
 
 // GetCampaign answers with a campaign, or with 304.
-func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequestObject) (contract.GetCampaignResponseObject, error) {
+func (s handlers) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.GetCampaignResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (s handlers) GetCampaign(ctx context.Context, r contract.GetCampaignRequest
 }
 
 // ListCampaigns answers with one page of campaigns, newest first, or with 304.
-func (s handlers) ListCampaigns(ctx context.Context, r contract.ListCampaignsRequestObject) (contract.ListCampaignsResponseObject, error) {
+func (s handlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.ListCampaignsResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err

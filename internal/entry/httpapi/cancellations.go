@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/service/calloff"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -15,7 +15,7 @@ import (
 
 // CancelPurchase accepts the cancellation of a purchase as a job. The job checks
 // whether the purchase can be cancelled.
-func (s handlers) CancelPurchase(ctx context.Context, r contract.CancelPurchaseRequestObject) (contract.CancelPurchaseResponseObject, error) {
+func (s handlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.CancelPurchaseResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s handlers) CancelPurchase(ctx context.Context, r contract.CancelPurchaseR
 
 // CancelCampaign accepts the end of a campaign as a job. The job checks whether the
 // campaign can be cancelled.
-func (s handlers) CancelCampaign(ctx context.Context, r contract.CancelCampaignRequestObject) (contract.CancelCampaignResponseObject, error) {
+func (s handlers) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.CancelCampaignResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

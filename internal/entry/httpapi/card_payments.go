@@ -9,12 +9,13 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
 
 // ListPayments answers with one page of the payments that wait.
-func (s handlers) ListPayments(ctx context.Context, r contract.ListPaymentsRequestObject) (contract.ListPaymentsResponseObject, error) {
+func (s handlers) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.ListPaymentsResponseObject, error) {
 	var waiter payment.Waiter
 	if r.Params.WaitingFor != nil {
 		waiter = payment.Waiter(*r.Params.WaitingFor)
@@ -33,11 +34,11 @@ func (s handlers) ListPayments(ctx context.Context, r contract.ListPaymentsReque
 		answer.Payments[i] = cardPaymentJSON(p)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].PurchaseID })
-	return contract.ListPayments200JSONResponse{Body: answer}, nil
+	return operations.ListPayments200JSONResponse{Body: answer}, nil
 }
 
 // RetryPayment has a payment that waits looked at now.
-func (s handlers) RetryPayment(ctx context.Context, r contract.RetryPaymentRequestObject) (contract.RetryPaymentResponseObject, error) {
+func (s handlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.RetryPaymentResponseObject, error) {
 	request, err := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (s handlers) RetryPayment(ctx context.Context, r contract.RetryPaymentReque
 }
 
 // SettlePayment ends a payment with what an operator has found out about it.
-func (s handlers) SettlePayment(ctx context.Context, r contract.SettlePaymentRequestObject) (contract.SettlePaymentResponseObject, error) {
+func (s handlers) SettlePayment(ctx context.Context, r operations.SettlePaymentRequestObject) (operations.SettlePaymentResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/slots"
 	"triprize/internal/service/proof"
@@ -52,7 +52,7 @@ func (p *proofs) enter(who caller, most int) (release func(), err error) {
 }
 
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
-func (s handlers) GetDrawProof(ctx context.Context, r contract.GetDrawProofRequestObject) (contract.GetDrawProofResponseObject, error) {
+func (s handlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.GetDrawProofResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ type proofAnswer struct {
 	release  func() // nil: not modified
 }
 
-// VisitGetDrawProofResponse implements contract.GetDrawProofResponseObject. The body comes
+// VisitGetDrawProofResponse implements operations.GetDrawProofResponseObject. The body comes
 // through a pipe: when it cannot be finished, the reader gets an error and the connection
 // is cut, so nobody takes a part for the whole.
 func (a proofAnswer) VisitGetDrawProofResponse(c *fiber.Ctx) error {
@@ -149,7 +149,7 @@ func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) erro
 }
 
 // GetPurchaseProof answers with the leaves of a purchase that the caller may see.
-func (s handlers) GetPurchaseProof(ctx context.Context, r contract.GetPurchaseProofRequestObject) (contract.GetPurchaseProofResponseObject, error) {
+func (s handlers) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.GetPurchaseProofResponseObject, error) {
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (s handlers) GetPurchaseProof(ctx context.Context, r contract.GetPurchasePr
 // purchaseProofAnswer is a proof of purchase, canonical JSON.
 type purchaseProofAnswer []byte
 
-// VisitGetPurchaseProofResponse implements contract.GetPurchaseProofResponseObject.
+// VisitGetPurchaseProofResponse implements operations.GetPurchaseProofResponseObject.
 func (a purchaseProofAnswer) VisitGetPurchaseProofResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "private, no-cache")
 	return sendJSON(c, http.StatusOK, false, a)

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
@@ -23,7 +24,7 @@ import (
 
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
 // this is for operators who want to make sure. It is safe at any time.
-func (s handlers) RequestDraw(ctx context.Context, r contract.RequestDrawRequestObject) (contract.RequestDrawResponseObject, error) {
+func (s handlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.RequestDrawResponseObject, error) {
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
@@ -32,7 +33,7 @@ func (s handlers) RequestDraw(ctx context.Context, r contract.RequestDrawRequest
 
 // GetDraw answers with what is public of the draw in its present state. Strangers get it as
 // it was half a second ago at most.
-func (s handlers) GetDraw(ctx context.Context, r contract.GetDrawRequestObject) (contract.GetDrawResponseObject, error) {
+func (s handlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.GetDrawResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func noCampaign(id uuid.UUID) error { return fault.New(fault.NotFound, "there is
 // drawAnswer is an encoded contract.Draw.
 type drawAnswer []byte
 
-// VisitGetDrawResponse implements contract.GetDrawResponseObject.
+// VisitGetDrawResponse implements operations.GetDrawResponseObject.
 func (a drawAnswer) VisitGetDrawResponse(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
 	c.Set(fiber.HeaderCacheControl, notStored)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/slots"
@@ -40,7 +41,7 @@ func newExports(most int, registry prometheus.Registerer) *exports {
 // purchaseListAnswer is one page of a campaign's purchases, as JSON.
 type purchaseListAnswer struct{ contract.PurchaseList }
 
-// VisitListCampaignPurchasesResponse implements contract.ListCampaignPurchasesResponseObject.
+// VisitListCampaignPurchasesResponse implements operations.ListCampaignPurchasesResponseObject.
 func (a purchaseListAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	return c.JSON(a.PurchaseList)
@@ -54,12 +55,12 @@ type exportAnswer struct {
 }
 
 // exportPurchases takes a place for an export of purchases.
-func (s *Server) exportPurchases(who caller, f purchase.Filter) (contract.ListCampaignPurchasesResponseObject, error) {
+func (s *Server) exportPurchases(who caller, f purchase.Filter) (operations.ListCampaignPurchasesResponseObject, error) {
 	release, err := s.exports.open.Acquire(who.client, s.settings.Exports.MaxPerCaller)
 	return exportAnswer{server: s, filter: f, release: release}, err
 }
 
-// VisitListCampaignPurchasesResponse implements contract.ListCampaignPurchasesResponseObject.
+// VisitListCampaignPurchasesResponse implements operations.ListCampaignPurchasesResponseObject.
 // The body comes through a pipe: when it cannot be finished, the connection is cut, so nobody
 // takes a part for the whole.
 func (a exportAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {

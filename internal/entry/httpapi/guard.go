@@ -12,7 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/telemetry"
@@ -35,7 +35,7 @@ func (s *Server) mount(router fiber.Router) {
 			router.Add(http.MethodHead, path, before...)
 		}
 	}
-	contract.RegisterHandlers(router, contract.NewStrictHandler(handlers{s}, nil))
+	operations.RegisterHandlers(router, operations.NewStrictHandler(handlers{s}, nil))
 }
 
 // handlers implements the operations.

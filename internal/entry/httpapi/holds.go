@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
@@ -19,7 +19,7 @@ import (
 )
 
 // CreateHold keeps positions for a user.
-func (s handlers) CreateHold(ctx context.Context, r contract.CreateHoldRequestObject) (contract.CreateHoldResponseObject, error) {
+func (s handlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.CreateHoldResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold,
 }
 
 // GetHold answers with a hold as it is now.
-func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) (contract.GetHoldResponseObject, error) {
+func (s handlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.GetHoldResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -90,11 +90,11 @@ func (s handlers) GetHold(ctx context.Context, r contract.GetHoldRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetHold200JSONResponse{Body: resource.Hold(h, who.role)}, nil
+	return operations.GetHold200JSONResponse{Body: resource.Hold(h, who.role)}, nil
 }
 
 // ReleaseHold releases the positions of a hold.
-func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequestObject) (contract.ReleaseHoldResponseObject, error) {
+func (s handlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.ReleaseHoldResponseObject, error) {
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
@@ -108,13 +108,13 @@ func (s handlers) ReleaseHold(ctx context.Context, r contract.ReleaseHoldRequest
 // noContent answers 204, without a body.
 type noContent struct{}
 
-// VisitReleaseHoldResponse implements contract.ReleaseHoldResponseObject.
+// VisitReleaseHoldResponse implements operations.ReleaseHoldResponseObject.
 func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
 // ExtendHold moves the end of a hold.
-func (s handlers) ExtendHold(ctx context.Context, r contract.ExtendHoldRequestObject) (contract.ExtendHoldResponseObject, error) {
+func (s handlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.ExtendHoldResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

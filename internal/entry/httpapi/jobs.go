@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/job"
 )
@@ -28,7 +29,7 @@ func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over or the buyer has something to do.
-func (s handlers) GetJob(ctx context.Context, r contract.GetJobRequestObject) (contract.GetJobResponseObject, error) {
+func (s handlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.GetJobResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
@@ -52,7 +53,7 @@ func valueOf[T any](parameter *T) (value T) {
 }
 
 // ListJobs answers with one page of the jobs of the caller's client; for operators, of all.
-func (s handlers) ListJobs(ctx context.Context, r contract.ListJobsRequestObject) (contract.ListJobsResponseObject, error) {
+func (s handlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.ListJobsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (s handlers) ListJobs(ctx context.Context, r contract.ListJobsRequestObject
 			return nil, err
 		}
 	}
-	return contract.ListJobs200JSONResponse{Body: answer}, nil
+	return operations.ListJobs200JSONResponse{Body: answer}, nil
 }
 
 // codes lists the codes of problems for people.
@@ -103,7 +104,7 @@ func codes() []string {
 
 // ListCampaignPurchases answers with one page of a campaign's purchases, or with all of
 // them as CSV.
-func (s handlers) ListCampaignPurchases(ctx context.Context, r contract.ListCampaignPurchasesRequestObject) (contract.ListCampaignPurchasesResponseObject, error) {
+func (s handlers) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.ListCampaignPurchasesResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (s handlers) ListCampaignPurchases(ctx context.Context, r contract.ListCamp
 
 // FindPurchases answers with one page of the purchases with a reference; for a user, of its
 // own.
-func (s handlers) FindPurchases(ctx context.Context, r contract.FindPurchasesRequestObject) (contract.FindPurchasesResponseObject, error) {
+func (s handlers) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.FindPurchasesResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (s handlers) FindPurchases(ctx context.Context, r contract.FindPurchasesReq
 	if err == nil && r.Params.Include != nil {
 		err = s.includeCampaigns(ctx, who.caller, answer.Purchases)
 	}
-	return contract.FindPurchases200JSONResponse{Body: answer}, err
+	return operations.FindPurchases200JSONResponse{Body: answer}, err
 }
 
 // ofReference makes a filter select by the reference of a payment: that of the app, or that
@@ -194,7 +195,7 @@ func (s *Server) purchaseDocuments(ctx context.Context, who caller, list []purch
 }
 
 // ListHolds answers with one page of a campaign's holds; for a user, of its own.
-func (s handlers) ListHolds(ctx context.Context, r contract.ListHoldsRequestObject) (contract.ListHoldsResponseObject, error) {
+func (s handlers) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.ListHoldsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -204,11 +205,11 @@ func (s handlers) ListHolds(ctx context.Context, r contract.ListHoldsRequestObje
 	}
 	f := inventory.HoldFilter{CampaignID: r.Params.CampaignID, UserID: who.user, State: inventory.HoldState(valueOf(r.Params.State))}
 	answer, err := s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit)
-	return contract.ListHolds200JSONResponse{Body: answer}, err
+	return operations.ListHolds200JSONResponse{Body: answer}, err
 }
 
 // ListUserHolds answers with one page of a user's holds.
-func (s handlers) ListUserHolds(ctx context.Context, r contract.ListUserHoldsRequestObject) (contract.ListUserHoldsResponseObject, error) {
+func (s handlers) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.ListUserHoldsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (s handlers) ListUserHolds(ctx context.Context, r contract.ListUserHoldsReq
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
 	}
 	answer, err := s.holdList(ctx, inventory.HoldFilter{UserID: r.User, State: inventory.HoldState(valueOf(r.Params.State))}, r.Params.Cursor, r.Params.Limit)
-	return contract.ListUserHolds200JSONResponse{Body: answer}, err
+	return operations.ListUserHolds200JSONResponse{Body: answer}, err
 }
 
 func (s *Server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {

@@ -6,6 +6,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/store/inventory"
 )
 
@@ -54,7 +55,7 @@ func changesJSON(version, since int64, all []inventory.Position, who caller) con
 // ListPositions answers with the board of a campaign, or with what has changed on it.
 // Operators get the current state. Others get a copy that is up to a second old, but not
 // older than they have seen; for a user, its own positions in it are current.
-func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsRequestObject) (contract.ListPositionsResponseObject, error) {
+func (s handlers) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.ListPositionsResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (s handlers) ListPositions(ctx context.Context, r contract.ListPositionsReq
 
 // board returns what the caller may see of a board, and its version. That is least or
 // later, unless the board has not reached it.
-func (s *Server) board(ctx context.Context, r contract.ListPositionsRequestObject, who caller, least, since int64) (taggedAnswer, int64, error) {
+func (s *Server) board(ctx context.Context, r operations.ListPositionsRequestObject, who caller, least, since int64) (taggedAnswer, int64, error) {
 	if who.seesOwners() {
 		all, err := inventory.All(ctx, s.db, r.Campaign)
 		if err != nil {
@@ -107,7 +108,7 @@ func (s *Server) board(ctx context.Context, r contract.ListPositionsRequestObjec
 }
 
 // GetPosition answers with one position as it is now.
-func (s handlers) GetPosition(ctx context.Context, r contract.GetPositionRequestObject) (contract.GetPositionResponseObject, error) {
+func (s handlers) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.GetPositionResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err

@@ -9,13 +9,14 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
 
 // RequestPurchase accepts a purchase as a job.
-func (s handlers) RequestPurchase(ctx context.Context, r contract.RequestPurchaseRequestObject) (contract.RequestPurchaseResponseObject, error) {
+func (s handlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.RequestPurchaseResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (s *Server) selectionOf(ctx context.Context, campaignID uuid.UUID, body con
 }
 
 // GetPurchase answers with a purchase that the caller may see.
-func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequestObject) (contract.GetPurchaseResponseObject, error) {
+func (s handlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.GetPurchaseResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (s handlers) GetPurchase(ctx context.Context, r contract.GetPurchaseRequest
 			return nil, err
 		}
 	}
-	return contract.GetPurchase200JSONResponse{Body: document[0]}, nil
+	return operations.GetPurchase200JSONResponse{Body: document[0]}, nil
 }
 
 // visiblePurchase returns a purchase that the caller may see, or a not-found Error.
@@ -106,7 +107,7 @@ func (s *Server) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Pu
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
-func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesRequestObject) (contract.ListPurchasesResponseObject, error) {
+func (s handlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.ListPurchasesResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -133,5 +134,5 @@ func (s handlers) ListPurchases(ctx context.Context, r contract.ListPurchasesReq
 		}
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
-	return contract.ListPurchases200JSONResponse{Body: answer}, nil
+	return operations.ListPurchases200JSONResponse{Body: answer}, nil
 }

@@ -9,13 +9,14 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
 )
 
 // ListRefunds answers with one page of a campaign's refunds, in the order of their making.
-func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequestObject) (contract.ListRefundsResponseObject, error) {
+func (s handlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.ListRefundsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -41,12 +42,12 @@ func (s handlers) ListRefunds(ctx context.Context, r contract.ListRefundsRequest
 		answer.Refunds[i] = resource.Refund(one, who.role)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
-	return contract.ListRefunds200JSONResponse{Body: answer}, nil
+	return operations.ListRefunds200JSONResponse{Body: answer}, nil
 }
 
 // ListWaitingRefunds answers with one page of the refunds that wait for an
 // operator.
-func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaitingRefundsRequestObject) (contract.ListWaitingRefundsResponseObject, error) {
+func (s handlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.ListWaitingRefundsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -65,11 +66,11 @@ func (s handlers) ListWaitingRefunds(ctx context.Context, r contract.ListWaiting
 		answer.Refunds[i] = resource.Refund(one, who.role)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
-	return contract.ListWaitingRefunds200JSONResponse{Body: answer}, nil
+	return operations.ListWaitingRefunds200JSONResponse{Body: answer}, nil
 }
 
 // GetRefund answers with a refund that the caller may see.
-func (s handlers) GetRefund(ctx context.Context, r contract.GetRefundRequestObject) (contract.GetRefundResponseObject, error) {
+func (s handlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.GetRefundResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -81,11 +82,11 @@ func (s handlers) GetRefund(ctx context.Context, r contract.GetRefundRequestObje
 	if !who.mayActFor(found.UserID) {
 		return nil, fault.New(fault.NotFound, "there is no refund %s", r.Refund)
 	}
-	return contract.GetRefund200JSONResponse{Body: resource.Refund(found, who.role)}, nil
+	return operations.GetRefund200JSONResponse{Body: resource.Refund(found, who.role)}, nil
 }
 
 // RetryRefund has a refund made again that the provider has refused.
-func (s handlers) RetryRefund(ctx context.Context, r contract.RetryRefundRequestObject) (contract.RetryRefundResponseObject, error) {
+func (s handlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.RetryRefundResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (s handlers) RetryRefund(ctx context.Context, r contract.RetryRefundRequest
 }
 
 // SettleRefund notes that a refund was made by hand.
-func (s handlers) SettleRefund(ctx context.Context, r contract.SettleRefundRequestObject) (contract.SettleRefundResponseObject, error) {
+func (s handlers) SettleRefund(ctx context.Context, r operations.SettleRefundRequestObject) (operations.SettleRefundResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

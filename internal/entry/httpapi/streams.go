@@ -8,7 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/watch"
@@ -47,14 +47,14 @@ func (a streamAnswer) send(c *fiber.Ctx) error {
 	return nil
 }
 
-// VisitStreamCampaignResponse implements contract.StreamCampaignResponseObject.
+// VisitStreamCampaignResponse implements operations.StreamCampaignResponseObject.
 func (a streamAnswer) VisitStreamCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitStreamJobResponse implements contract.StreamJobResponseObject.
+// VisitStreamJobResponse implements operations.StreamJobResponseObject.
 func (a streamAnswer) VisitStreamJobResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // StreamCampaign follows a campaign: its progress at once, and whenever it changes.
-func (s handlers) StreamCampaign(ctx context.Context, r contract.StreamCampaignRequestObject) (contract.StreamCampaignResponseObject, error) {
+func (s handlers) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.StreamCampaignResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func campaignEvent(now campaign.Progress) stream.Event {
 }
 
 // StreamJob follows a job: as it is now, then whenever it changes, until it is final.
-func (s handlers) StreamJob(ctx context.Context, r contract.StreamJobRequestObject) (contract.StreamJobResponseObject, error) {
+func (s handlers) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.StreamJobResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

@@ -12,17 +12,17 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/listeners"
 	"triprize/internal/store/webhook"
 )
 
-// VisitStreamWebhooksResponse implements contract.StreamWebhooksResponseObject.
+// VisitStreamWebhooksResponse implements operations.StreamWebhooksResponseObject.
 func (a streamAnswer) VisitStreamWebhooksResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // StreamWebhooks sends the events that an endpoint of the caller would be sent.
-func (s handlers) StreamWebhooks(ctx context.Context, r contract.StreamWebhooksRequestObject) (contract.StreamWebhooksResponseObject, error) {
+func (s handlers) StreamWebhooks(ctx context.Context, r operations.StreamWebhooksRequestObject) (operations.StreamWebhooksResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err

@@ -5,11 +5,12 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/maintenance/recovery"
 )
 
 // ListSweeps answers with every sweep and its last report.
-func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestObject) (contract.ListSweepsResponseObject, error) {
+func (s handlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.ListSweepsResponseObject, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
@@ -23,12 +24,12 @@ func (s handlers) ListSweeps(ctx context.Context, _ contract.ListSweepsRequestOb
 		}
 		answer.Sweeps = append(answer.Sweeps, one)
 	}
-	return contract.ListSweeps200JSONResponse{Body: answer}, nil
+	return operations.ListSweeps200JSONResponse{Body: answer}, nil
 }
 
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
-func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject) (contract.RunSweepResponseObject, error) {
+func (s handlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.RunSweepResponseObject, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
 			continue
@@ -37,7 +38,7 @@ func (s handlers) RunSweep(ctx context.Context, r contract.RunSweepRequestObject
 		if err != nil {
 			s.logger.Warn("a requested sweep failed", "sweep", sweep.Name, "error", err)
 		}
-		return contract.RunSweep200JSONResponse{Body: reportJSON(report)}, nil
+		return operations.RunSweep200JSONResponse{Body: reportJSON(report)}, nil
 	}
 	return nil, fault.New(fault.NotFound, "there is no sweep with this name; GET /v1/sweeps lists them")
 }

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
@@ -75,7 +76,7 @@ func (s *Server) executeOn(ctx context.Context, kind job.Kind, action wallets.Ac
 }
 
 // OpenWallet opens a wallet for an owner.
-func (s handlers) OpenWallet(ctx context.Context, r contract.OpenWalletRequestObject) (contract.OpenWalletResponseObject, error) {
+func (s handlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.OpenWalletResponseObject, error) {
 	if err := checkMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (s handlers) OpenWallet(ctx context.Context, r contract.OpenWalletRequestOb
 }
 
 // CreditWallet adds money from outside to a wallet.
-func (s handlers) CreditWallet(ctx context.Context, r contract.CreditWalletRequestObject) (contract.CreditWalletResponseObject, error) {
+func (s handlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.CreditWalletResponseObject, error) {
 	if err := checkMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (s handlers) CreditWallet(ctx context.Context, r contract.CreditWalletReque
 }
 
 // DebitWallet pays money out of a wallet.
-func (s handlers) DebitWallet(ctx context.Context, r contract.DebitWalletRequestObject) (contract.DebitWalletResponseObject, error) {
+func (s handlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.DebitWalletResponseObject, error) {
 	if err := checkMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func details(m contract.Movement, ifMatch *string) wallets.Details {
 }
 
 // Transfer moves money between two wallets.
-func (s handlers) Transfer(ctx context.Context, r contract.TransferRequestObject) (contract.TransferResponseObject, error) {
+func (s handlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.TransferResponseObject, error) {
 	b := r.Body
 	if err := checkMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (s handlers) Transfer(ctx context.Context, r contract.TransferRequestObject
 }
 
 // Authorize holds money in a wallet.
-func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObject) (contract.AuthorizeResponseObject, error) {
+func (s handlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.AuthorizeResponseObject, error) {
 	b := r.Body
 	if err := checkMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (s handlers) Authorize(ctx context.Context, r contract.AuthorizeRequestObje
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
-func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAuthorizationRequestObject) (contract.CaptureAuthorizationResponseObject, error) {
+func (s handlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.CaptureAuthorizationResponseObject, error) {
 	b := r.Body
 	if err := checkMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (s handlers) CaptureAuthorization(ctx context.Context, r contract.CaptureAu
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
-func (s handlers) VoidAuthorization(ctx context.Context, r contract.VoidAuthorizationRequestObject) (contract.VoidAuthorizationResponseObject, error) {
+func (s handlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.VoidAuthorizationResponseObject, error) {
 	b := r.Body
 	if err := checkMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -172,14 +173,14 @@ func (s *Server) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet
 // walletAnswer is a wallet with its version as the entity tag.
 type walletAnswer struct{ contract.Wallet }
 
-// VisitGetWalletResponse implements contract.GetWalletResponseObject.
+// VisitGetWalletResponse implements operations.GetWalletResponseObject.
 func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, versionTag(a.Version))
 	return c.JSON(a.Wallet)
 }
 
 // GetWallet answers with a wallet as it is now.
-func (s handlers) GetWallet(ctx context.Context, r contract.GetWalletRequestObject) (contract.GetWalletResponseObject, error) {
+func (s handlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.GetWalletResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func (s handlers) GetWallet(ctx context.Context, r contract.GetWalletRequestObje
 }
 
 // ListWallets answers with the wallets of an owner.
-func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequestObject) (contract.ListWalletsResponseObject, error) {
+func (s handlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.ListWalletsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -215,11 +216,11 @@ func (s handlers) ListWallets(ctx context.Context, r contract.ListWalletsRequest
 	for i, w := range list {
 		answer.Wallets[i] = resource.Wallet(w, who.role)
 	}
-	return contract.ListWallets200JSONResponse{Body: answer}, nil
+	return operations.ListWallets200JSONResponse{Body: answer}, nil
 }
 
 // GetAuthorization answers with an authorization as it is now.
-func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizationRequestObject) (contract.GetAuthorizationResponseObject, error) {
+func (s handlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.GetAuthorizationResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -231,13 +232,13 @@ func (s handlers) GetAuthorization(ctx context.Context, r contract.GetAuthorizat
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.role)}, nil
+	return operations.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.role)}, nil
 }
 
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
-func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEventsRequestObject) (contract.ListWalletEventsResponseObject, error) {
+func (s handlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.ListWalletEventsResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -270,5 +271,5 @@ func (s handlers) ListWalletEvents(ctx context.Context, r contract.ListWalletEve
 			answer.NextCursor = &next
 		}
 	}
-	return contract.ListWalletEvents200JSONResponse{Body: answer}, nil
+	return operations.ListWalletEvents200JSONResponse{Body: answer}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/endpoints"
 	"triprize/internal/store/job"
@@ -17,21 +18,21 @@ import (
 const attemptsShown = 100
 
 // TestWebhookEndpoint sends a test event.
-func (s handlers) TestWebhookEndpoint(ctx context.Context, r contract.TestWebhookEndpointRequestObject) (contract.TestWebhookEndpointResponseObject, error) {
+func (s handlers) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.TestWebhookEndpointResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Test(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // ReplayWebhookDelivery sends one event again.
-func (s handlers) ReplayWebhookDelivery(ctx context.Context, r contract.ReplayWebhookDeliveryRequestObject) (contract.ReplayWebhookDeliveryResponseObject, error) {
+func (s handlers) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.ReplayWebhookDeliveryResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Replay(ctx, request, owner, r.Endpoint, r.Event)
 	})
 }
 
 // ReplayWebhookDeliveries sends the events of a span again.
-func (s handlers) ReplayWebhookDeliveries(ctx context.Context, r contract.ReplayWebhookDeliveriesRequestObject) (contract.ReplayWebhookDeliveriesResponseObject, error) {
+func (s handlers) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.ReplayWebhookDeliveriesResponseObject, error) {
 	span := endpoints.Span{From: r.Body.From, To: r.Body.To}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
@@ -45,7 +46,7 @@ func (s handlers) ReplayWebhookDeliveries(ctx context.Context, r contract.Replay
 }
 
 // ListWebhookDeliveries answers with one page of what is sent to an endpoint.
-func (s handlers) ListWebhookDeliveries(ctx context.Context, r contract.ListWebhookDeliveriesRequestObject) (contract.ListWebhookDeliveriesResponseObject, error) {
+func (s handlers) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.ListWebhookDeliveriesResponseObject, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -71,11 +72,11 @@ func (s handlers) ListWebhookDeliveries(ctx context.Context, r contract.ListWebh
 		answer.Deliveries[i] = resource.WebhookDelivery(d)
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].EventID })
-	return contract.ListWebhookDeliveries200JSONResponse{Body: answer}, nil
+	return operations.ListWebhookDeliveries200JSONResponse{Body: answer}, nil
 }
 
 // GetWebhookDelivery answers with a delivery and its attempts.
-func (s handlers) GetWebhookDelivery(ctx context.Context, r contract.GetWebhookDeliveryRequestObject) (contract.GetWebhookDeliveryResponseObject, error) {
+func (s handlers) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.GetWebhookDeliveryResponseObject, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -86,11 +87,11 @@ func (s handlers) GetWebhookDelivery(ctx context.Context, r contract.GetWebhookD
 	}
 	answer, shown := resource.WebhookDelivery(found), resource.WebhookAttempts(attempts)
 	answer.Attempts = &shown
-	return contract.GetWebhookDelivery200JSONResponse{Body: answer}, nil
+	return operations.GetWebhookDelivery200JSONResponse{Body: answer}, nil
 }
 
 // GetWebhookEvent answers with an event that the caller may see.
-func (s handlers) GetWebhookEvent(ctx context.Context, r contract.GetWebhookEventRequestObject) (contract.GetWebhookEventResponseObject, error) {
+func (s handlers) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.GetWebhookEventResponseObject, error) {
 	owner, err := endpointsOf(ctx)
 	if err != nil {
 		return nil, err
@@ -99,26 +100,26 @@ func (s handlers) GetWebhookEvent(ctx context.Context, r contract.GetWebhookEven
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetWebhookEvent200JSONResponse{Body: resource.WebhookEvent(found)}, nil
+	return operations.GetWebhookEvent200JSONResponse{Body: resource.WebhookEvent(found)}, nil
 }
 
-// VisitCreateWebhookEndpointResponse implements contract.CreateWebhookEndpointResponseObject.
+// VisitCreateWebhookEndpointResponse implements operations.CreateWebhookEndpointResponseObject.
 func (a commandAnswer) VisitCreateWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitEnableWebhookEndpointResponse implements contract.EnableWebhookEndpointResponseObject.
+// VisitEnableWebhookEndpointResponse implements operations.EnableWebhookEndpointResponseObject.
 func (a commandAnswer) VisitEnableWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitDisableWebhookEndpointResponse implements contract.DisableWebhookEndpointResponseObject.
+// VisitDisableWebhookEndpointResponse implements operations.DisableWebhookEndpointResponseObject.
 func (a commandAnswer) VisitDisableWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitRotateWebhookSecretResponse implements contract.RotateWebhookSecretResponseObject.
+// VisitRotateWebhookSecretResponse implements operations.RotateWebhookSecretResponseObject.
 func (a commandAnswer) VisitRotateWebhookSecretResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitTestWebhookEndpointResponse implements contract.TestWebhookEndpointResponseObject.
+// VisitTestWebhookEndpointResponse implements operations.TestWebhookEndpointResponseObject.
 func (a commandAnswer) VisitTestWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitReplayWebhookDeliveryResponse implements contract.ReplayWebhookDeliveryResponseObject.
+// VisitReplayWebhookDeliveryResponse implements operations.ReplayWebhookDeliveryResponseObject.
 func (a commandAnswer) VisitReplayWebhookDeliveryResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitReplayWebhookDeliveriesResponse implements contract.ReplayWebhookDeliveriesResponseObject.
+// VisitReplayWebhookDeliveriesResponse implements operations.ReplayWebhookDeliveriesResponseObject.
 func (a commandAnswer) VisitReplayWebhookDeliveriesResponse(c *fiber.Ctx) error { return a.send(c) }

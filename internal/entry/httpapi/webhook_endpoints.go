@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/service/endpoints"
 	"triprize/internal/store/job"
@@ -39,7 +40,7 @@ func endpointsOf(ctx context.Context) (client string, err error) {
 }
 
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
-func (s handlers) CreateWebhookEndpoint(ctx context.Context, r contract.CreateWebhookEndpointRequestObject) (contract.CreateWebhookEndpointResponseObject, error) {
+func (s handlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.CreateWebhookEndpointResponseObject, error) {
 	c, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func textsOf[T ~string](list []T) []string {
 }
 
 // ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
-func (s handlers) ListWebhookEndpoints(ctx context.Context, r contract.ListWebhookEndpointsRequestObject) (contract.ListWebhookEndpointsResponseObject, error) {
+func (s handlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.ListWebhookEndpointsResponseObject, error) {
 	owner, err := endpointsOf(ctx)
 	if err != nil {
 		return nil, err
@@ -114,11 +115,11 @@ func (s handlers) ListWebhookEndpoints(ctx context.Context, r contract.ListWebho
 		answer.Endpoints[i] = resource.WebhookEndpoint(e, secrets[e.ID])
 	}
 	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
-	return contract.ListWebhookEndpoints200JSONResponse{Body: answer}, nil
+	return operations.ListWebhookEndpoints200JSONResponse{Body: answer}, nil
 }
 
 // GetWebhookEndpoint answers with an endpoint that the caller may see.
-func (s handlers) GetWebhookEndpoint(ctx context.Context, r contract.GetWebhookEndpointRequestObject) (contract.GetWebhookEndpointResponseObject, error) {
+func (s handlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.GetWebhookEndpointResponseObject, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (s handlers) GetWebhookEndpoint(ctx context.Context, r contract.GetWebhookE
 	if err != nil {
 		return nil, err
 	}
-	return contract.GetWebhookEndpoint200JSONResponse{Body: resource.WebhookEndpoint(e, secrets)}, nil
+	return operations.GetWebhookEndpoint200JSONResponse{Body: resource.WebhookEndpoint(e, secrets)}, nil
 }
 
 func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
@@ -139,7 +140,7 @@ func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.End
 }
 
 // PatchWebhookEndpoint changes an endpoint.
-func (s handlers) PatchWebhookEndpoint(ctx context.Context, r contract.PatchWebhookEndpointRequestObject) (contract.PatchWebhookEndpointResponseObject, error) {
+func (s handlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.PatchWebhookEndpointResponseObject, error) {
 	owner, err := endpointsOf(ctx)
 	if err != nil {
 		return nil, err
@@ -157,11 +158,11 @@ func (s handlers) PatchWebhookEndpoint(ctx context.Context, r contract.PatchWebh
 		return nil, err
 	}
 	changed, _ := document.(contract.WebhookEndpoint) // webhookDocuments makes them
-	return contract.PatchWebhookEndpoint200JSONResponse{Body: changed}, nil
+	return operations.PatchWebhookEndpoint200JSONResponse{Body: changed}, nil
 }
 
 // DeleteWebhookEndpoint deletes an endpoint.
-func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r contract.DeleteWebhookEndpointRequestObject) (contract.DeleteWebhookEndpointResponseObject, error) {
+func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.DeleteWebhookEndpointResponseObject, error) {
 	owner, err := endpointsOf(ctx)
 	if err != nil {
 		return nil, err
@@ -169,25 +170,25 @@ func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r contract.DeleteWe
 	if err := s.endpoints.Delete(ctx, owner, r.Endpoint); err != nil {
 		return nil, err
 	}
-	return contract.DeleteWebhookEndpoint204Response{}, nil
+	return operations.DeleteWebhookEndpoint204Response{}, nil
 }
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
-func (s handlers) EnableWebhookEndpoint(ctx context.Context, r contract.EnableWebhookEndpointRequestObject) (contract.EnableWebhookEndpointResponseObject, error) {
+func (s handlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.EnableWebhookEndpointResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Enable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // DisableWebhookEndpoint stops an endpoint.
-func (s handlers) DisableWebhookEndpoint(ctx context.Context, r contract.DisableWebhookEndpointRequestObject) (contract.DisableWebhookEndpointResponseObject, error) {
+func (s handlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.DisableWebhookEndpointResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // RotateWebhookSecret makes another secret, and shows it.
-func (s handlers) RotateWebhookSecret(ctx context.Context, r contract.RotateWebhookSecretRequestObject) (contract.RotateWebhookSecretResponseObject, error) {
+func (s handlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.RotateWebhookSecretResponseObject, error) {
 	overlap := defaultOverlap
 	if r.Body != nil && r.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second

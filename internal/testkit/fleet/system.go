@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/entry/boot"
+	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/drandsim"
@@ -185,7 +186,7 @@ func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	s.metrics["http://"+address] = "http://" + metrics + "/metrics"
 	env = append(env, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
 	if s.Fleet == nil {
-		s.runInside("api", boot.API, append(env, "TRIPRIZE_API_LISTEN="+address)...)
+		s.runInside("api", boot.API(httpapi.New), append(env, "TRIPRIZE_API_LISTEN="+address)...)
 	} else if c, err = s.StartAPI(address, env...); err != nil {
 		s.T.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package contract is generated: the types and the Fiber server of the HTTP
-// contract (api/openapi.yaml). Handlers implement StrictServerInterface.
+// Package contract is generated: the types of the HTTP contract (api/openapi.yaml).
+// They need no HTTP server; that is package operations.
 // Change api/openapi.yaml, then run make generate.
 package contract
 
