@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -7,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+
 )
 
 // redisLine stands between a process and Redis: it can be slow, or go dead, when
