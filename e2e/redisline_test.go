@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
 )
 
 // redisLine stands between a process and Redis: it can be slow, or go dead, when
