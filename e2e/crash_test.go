@@ -114,14 +114,14 @@ func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-			id := s.Campaign(20)
+			id := s.Campaign(10)
 			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
-			run := openSale(s, id, 20, 15)
+			run := openSale(s, id, 10, 8)
 			fixture.Eventually(t, "the worker dies in its first batch", func() bool { return doomed.PID() == 0 })
 			s.RunWorker()
 			run.wg.Wait()
 			fixture.Eventually(t, "every job is final", run.final)
-			run.expectSoldOut(210)
+			run.expectSoldOut(55)
 		})
 	}
 }
@@ -130,36 +130,36 @@ func TestAnAPIKilledBetweenCommitAndAnswer(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, APIs: 1})
 	doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=accept.committed=kill")
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
 	fixture.Eventually(t, "the api dies", func() bool { return doomed.PID() == 0 })
 	run.wg.Wait()
 	fixture.Eventually(t, "every job is final", run.final)
 	if run.refused[0] == 0 {
 		t.Error("no client lost its answer: the test does not test")
 	}
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
 
 func TestASchedulerKilledInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: 2, Workers: 2})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
 	s.Schedulers[0].Kill()
 	s.Workers[0].Kill()
 	run.wg.Wait()
 	// The other scheduler leads when the dead one's lock has run out (10 s).
 	fixture.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
 
 func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	id := s.Campaign(20)
+	id := s.Campaign(10)
 	stopped := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
-	run := openSale(s, id, 20, 15)
+	run := openSale(s, id, 10, 8)
 	fixture.Eventually(t, "the worker stops inside its first batch", func() bool { return isStopped(stopped) })
 	s.RunWorker()
 	run.wg.Wait()
@@ -167,7 +167,7 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	if err := stopped.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 	// What the woken worker does with its old batch is for the audit to see, once
 	// it has taken part again.
 	second := s.Campaign(4)

@@ -12,9 +12,9 @@ import (
 func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
-	for _, sold := range []int{10, 60, 120} {
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
+	for _, sold := range []int{2, 12, 30} {
 		fixture.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
 		if err := s.Redis.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -22,19 +22,19 @@ func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 	}
 	run.wg.Wait()
 	fixture.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
 
 func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
+	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 5 })
 	if err := s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	run.wg.Wait()
 	fixture.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
