@@ -18,18 +18,29 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 # All modules: the program, its client, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
-# The failpoint tag lets tests stop the code at named moments. -count=1: Go's cache
-# of results does not see changes in the servers and binaries that a test uses. A
-# program with the race detector waits for reports at its end, a second if not told.
+# Only the race detector needs C. Without it a machine needs no compiler of C.
+export CGO_ENABLED := 0
+
+# Go's cache of results does not see the servers and binaries that a test uses. The test kit
+# reads this variable, so the cache answers only for packages that use neither.
+export TRIPRIZE_TEST_RUN := $(shell date +%s)-$(shell echo $$PPID)
+
+# The failpoint tag lets tests stop the code at named moments. The packages that take longest
+# begin first. Tests wait more than they compute: more of them run than there are cores.
 TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
-	-tags failpoint -race -count=1 -timeout 30m ./...
+	-tags failpoint -vet=off -p 3 -parallel 4 -timeout 30m ./e2e ./internal/entry/httpapi ./...
+
+# Runs a command with the programs that tests use, and with servers unless there are some.
+# Binaries with the race detector would wait a second for reports at their end.
+WITH = TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE" \
+	$(if $(and $(TRIPRIZE_TEST_POSTGRES_URL),$(TRIPRIZE_TEST_REDIS_URL)),,./bin/failpoint/triprize with-servers)
 
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: deps
-deps: ## Find PostgreSQL, Redis, Python and a C compiler, or install them (Debian, Ubuntu)
+deps: ## Find PostgreSQL, Redis and openssl, or install them (Debian, Ubuntu)
 	@tools/deps.sh
 
 .PHONY: npm
@@ -56,21 +67,32 @@ demo: deps build ## Sell out a campaign to a crowd and draw it (ARGS="--buyers 1
 dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--workers 4")
 	./bin/triprize dev $(ARGS)
 
+.PHONY: programs
+programs: go
+	@go build -tags failpoint -ldflags "-s -w" -o bin/failpoint/ ./cmd/...
+
 .PHONY: test
-test: deps npm browser go ## Run every test, on a Postgres and a Redis of their own
-	go build -tags failpoint -o bin/failpoint/ ./cmd/...
-	@export TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE"; \
-	if [ -n "$$TRIPRIZE_TEST_POSTGRES_URL" ] && [ -n "$$TRIPRIZE_TEST_REDIS_URL" ]; then \
-		$(TEST); \
-	else \
-		./bin/failpoint/triprize with-servers $(TEST); \
-	fi
-	@for module in $(filter-out .,$(MODULES)); do (cd $$module && go test -race -tags failpoint -count=1 ./...) || exit 1; done
+test: deps programs ## Run the tests, on a Postgres and a Redis of their own
+	@$(WITH) $(TEST)
+	@for module in client tools; do (cd $$module && go test -vet=off ./...) || exit 1; done
+
+.PHONY: race
+race: programs ## Run the tests of all that is concurrent with the race detector
+	@tools/deps.sh compiler
+	@CGO_ENABLED=1 $(WITH) tools/race.sh
+
+.PHONY: web
+web: npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
+	@tools/deps.sh python
+	@$(WITH) tools/tagged.sh web
 
 .PHONY: soak
-soak: deps go ## Run what takes long by nature, about 9 minutes (see tools/soak.sh)
-	go build -tags failpoint -o bin/failpoint/ ./cmd/...
-	@TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint ./bin/failpoint/triprize with-servers tools/soak.sh
+soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some minutes
+	@$(WITH) tools/soak.sh
+
+.PHONY: soak-long
+soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
+	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=20s $(WITH) tools/soak.sh
 
 .PHONY: lint
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)

@@ -1,7 +1,10 @@
+//go:build soak
+
 package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,4 +53,28 @@ func publishedAt(t *testing.T, dev about, baseLength int) (id string) {
 		t.Fatalf("%s", a.Body)
 	}
 	return made.ID.String()
+}
+
+func TestEveryTestCardEndsAsTheGuideSays(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{Workers: 2})
+	campaign := s.Campaign(20)
+	t.Run("cards", func(t *testing.T) {
+		for i, c := range cardCases {
+			t.Run(fmt.Sprintf("%s-%d", c.method, i), func(t *testing.T) {
+				t.Parallel()
+				id := buyByCard(s, campaign, fmt.Sprintf("buyer-%d", i), c.method)
+				if c.meanwhile != nil {
+					c.meanwhile(t, s, id)
+				}
+				s.AwaitJob(0, id)
+				expectCard(t, s, c, viewJob(s, id))
+			})
+		}
+	})
+	if n := s.Sandbox.Totals().RateLimited; n != 0 {
+		t.Errorf("%d calls were refused as too many", n)
+	}
+	expectReturn(s, campaign)
+	expectLedgersAgree(s)
 }

@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -12,25 +14,6 @@ import (
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
-
-// buyPaid buys by card and returns the purchase, which is completed.
-func buyPaid(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID {
-	s.T.Helper()
-	id := buyByCard(s, campaign, user, method)
-	if a := s.AwaitJob(0, id); a.State != job.Succeeded {
-		s.T.Fatalf("%s: %s", method, a)
-	}
-	return viewJob(s, id).PurchaseID
-}
-
-func awaitPurchase(s *fleet.System, id uuid.UUID, state string) (p purchaseView) {
-	s.T.Helper()
-	fixture.Eventually(s.T, "the purchase is "+state, func() bool {
-		p = viewPurchase(s, id)
-		return p.State == state
-	})
-	return p
-}
 
 func TestACancelledCardPurchaseIsRefundedOnce(t *testing.T) {
 	t.Parallel()

@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -48,7 +50,7 @@ func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
 		}
 		first = seed
 	}
-	for seed := first; seed < first+seeds; seed++ {
+	for seed := first; seed < first+seeds(); seed++ {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			t.Parallel()
 			tortureWith(t, seed)

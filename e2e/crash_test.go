@@ -114,81 +114,52 @@ func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-			id := s.Campaign(20)
+			id := s.Campaign(10)
 			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
-			run := openSale(s, id, 20, 15)
+			run := openSale(s, id, 10, 8)
 			fixture.Eventually(t, "the worker dies in its first batch", func() bool { return doomed.PID() == 0 })
 			s.RunWorker()
 			run.wg.Wait()
 			fixture.Eventually(t, "every job is final", run.final)
-			run.expectSoldOut(210)
+			run.expectSoldOut(55)
 		})
 	}
-}
-
-func TestJobsThatSawTwoWorkersDieAreFinal(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 1)
-	run.wg.Wait() // all are promised before anybody works on one
-	for _, which := range []string{"first", "second"} {
-		doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=kill")
-		fixture.Eventually(t, "the "+which+" worker dies with the jobs", func() bool { return doomed.PID() == 0 })
-	}
-	s.RunWorker()
-	fixture.Eventually(t, "every job is final", run.final)
-	if n := run.succeeded(); n != 20 {
-		t.Errorf("%d of 20 orders succeeded", n)
-	}
-}
-
-func TestAWorkerKilledFromOutsideInTheMiddleOfASale(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: 2})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
-	s.Workers[0].Kill()
-	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(210)
 }
 
 func TestAnAPIKilledBetweenCommitAndAnswer(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, APIs: 1})
 	doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=accept.committed=kill")
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
 	fixture.Eventually(t, "the api dies", func() bool { return doomed.PID() == 0 })
 	run.wg.Wait()
 	fixture.Eventually(t, "every job is final", run.final)
 	if run.refused[0] == 0 {
 		t.Error("no client lost its answer: the test does not test")
 	}
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
 
 func TestASchedulerKilledInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: 2, Workers: 2})
-	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
+	id := s.Campaign(10)
+	run := openSale(s, id, 10, 8)
 	s.Schedulers[0].Kill()
 	s.Workers[0].Kill()
 	run.wg.Wait()
 	// The other scheduler leads when the dead one's lock has run out (10 s).
 	fixture.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 }
 
 func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	id := s.Campaign(20)
+	id := s.Campaign(10)
 	stopped := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
-	run := openSale(s, id, 20, 15)
+	run := openSale(s, id, 10, 8)
 	fixture.Eventually(t, "the worker stops inside its first batch", func() bool { return isStopped(stopped) })
 	s.RunWorker()
 	run.wg.Wait()
@@ -196,60 +167,12 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	if err := stopped.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	run.expectSoldOut(210)
+	run.expectSoldOut(55)
 	// What the woken worker does with its old batch is for the audit to see, once
 	// it has taken part again.
 	second := s.Campaign(4)
 	if got := fleet.Count(s.Crowd(10, func(i int) fleet.Order { return fleet.Order{Campaign: second, User: fmt.Sprint(i), Wait: true} })); got["succeeded"] != 10 {
 		t.Errorf("after the stop: %v", got)
-	}
-}
-
-// deadly starts a system whose workers die whenever they work for the user "poison".
-func deadly(t *testing.T, deliveries int) *fleet.System {
-	t.Helper()
-	return fleet.Start(t, fleet.Options{Binaries: true, Workers: 2, Restart: 200 * time.Millisecond, Env: []string{
-		fmt.Sprint("TRIPRIZE_WORKER_MAX_DELIVERIES=", deliveries), "TRIPRIZE_WORKER_HEARTBEAT_INTERVAL=200ms", "TRIPRIZE_WORKER_HEARTBEAT_TTL=600ms",
-		"TRIPRIZE_IDEMPOTENCY_CLAIM_TTL=600ms", "TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=300ms", "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=500ms",
-		"TRIPRIZE_SWEEPS_LOST_JOBS_MAX_BACKOFF=2s",
-	}, WorkerEnv: []string{"TRIPRIZE_TEST_FAILPOINTS=sale.commit@poison=kill"}})
-}
-
-func TestAJobThatKillsEveryWorkerIsGivenUp(t *testing.T) {
-	t.Parallel()
-	s := deadly(t, 3)
-	a := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "poison"})
-	fixture.Eventually(t, "the job is given up", func() bool { return s.Job(a.ID).State.Final() })
-	if a = s.Job(a.ID); a.State != job.Failed || a.Refusal() != "internal-error" || a.Attempts < 3 {
-		t.Errorf("%v, %d attempts", a, a.Attempts)
-	}
-}
-
-// The job is never given up here, so nobody can have waited for that.
-func TestAJobThatKillsEveryWorkerHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	s := deadly(t, 100)
-	id := s.Campaign(20)
-	answers := s.Crowd(60, func(i int) fleet.Order {
-		user := fmt.Sprintf("buyer-%d", i)
-		if i == 30 {
-			user = "poison"
-		}
-		return fleet.Order{Campaign: id, User: user, Wait: i != 30}
-	})
-	for i, a := range answers {
-		if i == 30 {
-			continue
-		}
-		for a.Err == nil && a.Status == http.StatusAccepted { // the wait was over first
-			a = s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+a.ID.String(), map[string]string{"Prefer": fleet.UntilFinal}, nil)
-		}
-		if a.State != job.Succeeded {
-			t.Errorf("buyer %d, who shared a batch with it: %v", i, a)
-		}
-	}
-	if a := s.Job(answers[30].ID); a.State != job.Queued {
-		t.Errorf("the job that kills: %v", a)
 	}
 }
 

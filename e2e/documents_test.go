@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/platform/drandsim"
+	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -48,31 +52,6 @@ func TestEightOfTenSoldIsNotDrawn(t *testing.T) {
 	}
 }
 
-func TestFiveHundredBuyersForTwoHundredAndTenPositions(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: 2})
-	id := s.Campaign(20)
-	answers := s.Crowd(500, func(i int) fleet.Order {
-		return fleet.Order{Campaign: id, User: fmt.Sprintf("buyer-%d", i), Wait: true}
-	})
-	if got := fleet.Count(answers); got["succeeded"] != 210 || got["sold-out"] != 290 {
-		t.Fatalf("210 should succeed and 290 get sold-out: %v", got)
-	}
-	seen := make(map[[2]int]bool)
-	for _, a := range answers {
-		for _, p := range a.Result.Positions {
-			if seen[[2]int{p.Layer, p.Column}] {
-				t.Errorf("position %d/%d was sold twice", p.Layer, p.Column)
-			}
-			seen[[2]int{p.Layer, p.Column}] = true
-		}
-	}
-	s.AwaitDrawn(id)
-	if n := s.Draws(); n != 1 {
-		t.Errorf("%d draws", n)
-	}
-}
-
 func TestManyForTheLastPosition(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: 2})
@@ -85,32 +64,6 @@ func TestManyForTheLastPosition(t *testing.T) {
 		if got := fleet.Count(answers); got["succeeded"] != 1 || got["sold-out"] != n-1 {
 			t.Errorf("%d buyers: one should succeed: %v", n, got)
 		}
-	}
-}
-
-func TestFiveWorkersDrawAHundredCampaignsOnce(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: 5})
-	var ids []uuid.UUID
-	for range 100 {
-		ids = append(ids, s.Campaign(3)) // 6 positions
-	}
-	for _, id := range ids {
-		fixture.Sell(t, s.DB, id, 5)
-	}
-	answers := s.Crowd(100, func(i int) fleet.Order {
-		return fleet.Order{Campaign: ids[i], User: "the last buyer", Wait: true}
-	})
-	if got := fleet.Count(answers); got["succeeded"] != 100 {
-		t.Fatalf("every last position should be sold: %v", got)
-	}
-	// Operators ask for the same draws at the same time; that must not draw twice.
-	for _, id := range ids[:20] {
-		s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/draw", map[string]string{"Idempotency-Key": id.String()}, nil)
-	}
-	s.AwaitDrawn(ids...)
-	if n := s.Draws(); n != 100 {
-		t.Errorf("%d draws", n)
 	}
 }
 
@@ -136,4 +89,81 @@ func TestPurchaseLimitHoldsInParallel(t *testing.T) {
 	if bought > 3 || bought < 2 {
 		t.Errorf("the user has %d positions", bought)
 	}
+}
+
+// From the moment at which the last position is sold, nothing about a campaign changes but
+// its name. This one waits for a beacon that is away.
+func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 1})
+	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}); err != nil {
+		t.Fatal(err)
+	}
+	id := drawable(s, true)
+	fixture.SellOut(t, s.DB, id)
+	before := sold(s, id)
+	var bought uuid.UUID
+	if err := s.DB.QueryRow(t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id).Scan(&bought); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/campaigns/" + id.String()
+	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, c := range []struct {
+		method, path string
+		body         any
+		want         int
+	}{
+		{http.MethodPost, path + "/pause", nil, http.StatusConflict},
+		{http.MethodPost, path + "/resume", nil, http.StatusConflict},
+		{http.MethodPost, path + "/publish", nil, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"purchase_limit": 5}, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"sale_ends_at": end}, http.StatusConflict},
+		{http.MethodPatch, path, map[string]any{"name": "A better name"}, http.StatusOK},
+		{http.MethodPost, path + "/holds", map[string]any{"user_id": "late", "quantity": 1}, http.StatusConflict},
+	} {
+		a := s.Do(0, s.Operator, c.method, c.path, map[string]string{"Idempotency-Key": uuid.NewString()}, c.body)
+		if a.Err != nil || a.Status != c.want {
+			t.Errorf("%s %s %v: %d, %v, want %d", c.method, c.path, c.body, a.Status, a, c.want)
+		}
+	}
+	if a := s.Do(0, s.Operator, http.MethodPost, path+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, map[string]any{"reason": "a test"}); a.State != job.Failed || a.Refusal() != "state-conflict" {
+		t.Errorf("calling it off: %v", a)
+	}
+	for name, a := range map[string]fleet.Answer{
+		"state-conflict": s.Cancel(s.Operator, bought, uuid.NewString(), "a test"),
+		"sold-out":       s.Buy(fleet.Order{Campaign: id, User: "late", Wait: true}),
+	} {
+		if a.State != job.Failed || a.Refusal() != name {
+			t.Errorf("want %s: %v", name, a)
+		}
+	}
+	if after := sold(s, id); after != before {
+		t.Errorf("what is sold has changed:\n%s\n%s", before, after)
+	}
+}
+
+// drawable publishes a small campaign, with a beacon or without.
+func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
+	s.T.Helper()
+	draft, terms := fixture.Draft(3), lifecycle.Terms{}
+	if withBeacon {
+		draft.Policies.Beacon, terms.Chain = true, &s.Beacon.Chain().Chain
+	}
+	return fixture.CampaignOn(s.T, s.DB, draft, terms)
+}
+
+// sold is everything about a campaign that its draw is made from.
+func sold(s *fleet.System, id uuid.UUID) (text string) {
+	s.T.Helper()
+	err := s.DB.QueryRow(s.T.Context(), `
+		SELECT jsonb_build_array(
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY layer, col) FROM positions p WHERE campaign_id = $1),
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY id) FROM purchases p WHERE campaign_id = $1),
+			(SELECT jsonb_agg(to_jsonb(p) ORDER BY number) FROM prizes p WHERE campaign_id = $1),
+			(SELECT to_jsonb(c) - 'name' - 'execution_version' - 'execution_lock_id' - 'execution_locked_at' FROM campaigns c WHERE id = $1),
+			(SELECT to_jsonb(c) FROM commitments c WHERE campaign_id = $1))::text`, id).Scan(&text)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return text
 }

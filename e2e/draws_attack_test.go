@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -134,71 +136,4 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 	}
 	s.AwaitDrawn(id)
 	expectEvidenceOnce(s, id)
-}
-
-// From the moment at which the last position is sold, nothing about a campaign changes but
-// its name. This one waits for a beacon that is away.
-func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Beacon: 1})
-	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}); err != nil {
-		t.Fatal(err)
-	}
-	id := drawable(s, true)
-	fixture.SellOut(t, s.DB, id)
-	before := sold(s, id)
-	var bought uuid.UUID
-	if err := s.DB.QueryRow(t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id).Scan(&bought); err != nil {
-		t.Fatal(err)
-	}
-	path := "/v1/campaigns/" + id.String()
-	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	for _, c := range []struct {
-		method, path string
-		body         any
-		want         int
-	}{
-		{http.MethodPost, path + "/pause", nil, http.StatusConflict},
-		{http.MethodPost, path + "/resume", nil, http.StatusConflict},
-		{http.MethodPost, path + "/publish", nil, http.StatusConflict},
-		{http.MethodPatch, path, map[string]any{"purchase_limit": 5}, http.StatusConflict},
-		{http.MethodPatch, path, map[string]any{"sale_ends_at": end}, http.StatusConflict},
-		{http.MethodPatch, path, map[string]any{"name": "A better name"}, http.StatusOK},
-		{http.MethodPost, path + "/holds", map[string]any{"user_id": "late", "quantity": 1}, http.StatusConflict},
-	} {
-		a := s.Do(0, s.Operator, c.method, c.path, map[string]string{"Idempotency-Key": uuid.NewString()}, c.body)
-		if a.Err != nil || a.Status != c.want {
-			t.Errorf("%s %s %v: %d, %v, want %d", c.method, c.path, c.body, a.Status, a, c.want)
-		}
-	}
-	if a := s.Do(0, s.Operator, http.MethodPost, path+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, map[string]any{"reason": "a test"}); a.State != job.Failed || a.Refusal() != "state-conflict" {
-		t.Errorf("calling it off: %v", a)
-	}
-	for name, a := range map[string]fleet.Answer{
-		"state-conflict": s.Cancel(s.Operator, bought, uuid.NewString(), "a test"),
-		"sold-out":       s.Buy(fleet.Order{Campaign: id, User: "late", Wait: true}),
-	} {
-		if a.State != job.Failed || a.Refusal() != name {
-			t.Errorf("want %s: %v", name, a)
-		}
-	}
-	if after := sold(s, id); after != before {
-		t.Errorf("what is sold has changed:\n%s\n%s", before, after)
-	}
-}
-
-// sold is everything about a campaign that its draw is made from.
-func sold(s *fleet.System, id uuid.UUID) (text string) {
-	s.T.Helper()
-	err := s.DB.QueryRow(s.T.Context(), `
-		SELECT jsonb_build_array(
-			(SELECT jsonb_agg(to_jsonb(p) ORDER BY layer, col) FROM positions p WHERE campaign_id = $1),
-			(SELECT jsonb_agg(to_jsonb(p) ORDER BY id) FROM purchases p WHERE campaign_id = $1),
-			(SELECT jsonb_agg(to_jsonb(p) ORDER BY number) FROM prizes p WHERE campaign_id = $1),
-			(SELECT to_jsonb(c) - 'name' - 'execution_version' - 'execution_lock_id' - 'execution_locked_at' FROM campaigns c WHERE id = $1),
-			(SELECT to_jsonb(c) FROM commitments c WHERE campaign_id = $1))::text`, id).Scan(&text)
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	return text
 }

@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -8,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/service/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
@@ -64,16 +65,6 @@ func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
 	fixture.SellOut(t, s.DB, last)
 	s.AwaitDrawn(append(ids, last)...)
 	expectEvidenceOnce(s, append(ids, last)...)
-}
-
-// drawable publishes a small campaign, with a beacon or without.
-func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
-	s.T.Helper()
-	draft, terms := fixture.Draft(3), lifecycle.Terms{}
-	if withBeacon {
-		draft.Policies.Beacon, terms.Chain = true, &s.Beacon.Chain().Chain
-	}
-	return fixture.CampaignOn(s.T, s.DB, draft, terms)
 }
 
 // expectEvidenceOnce expects one freeze and one draw of each campaign, and one result in

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"triprize/internal/testkit/fixture"
 )
 
 // pages returns every Markdown file of the repository.
@@ -191,33 +189,6 @@ func flagsExist(t *testing.T, file string, words []string, help string) {
 	for _, word := range words {
 		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(name, "--") && !regexp.MustCompile(name+`\b`).MatchString(help) {
 			t.Errorf("%s: %v: there is no flag %s:\n%s", file, words, name, help)
-		}
-	}
-}
-
-func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
-	t.Parallel()
-	_, text, found := strings.Cut(document(t, operations), "<!-- a test takes these three commands")
-	if !found {
-		t.Fatal("the commands are gone")
-	}
-	text, _, _ = strings.Cut(text, "\nTo restore")
-	from, to := fixture.Settings(t), fixture.Settings(t)
-	full, empty := fixture.Pool(t, from), fixture.Pool(t, to)
-	fixture.SellOut(t, full, fixture.Campaign(t, full, fixture.Draft(4)))
-	if _, err := empty.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
-		t.Fatal(err)
-	}
-	out := paste(t, blocks(text), "TRIPRIZE_POSTGRES_URL="+from.Postgres.URL, "EMPTY_DATABASE_URL="+to.Postgres.URL,
-		"TRIPRIZE_REDIS_URL="+from.Redis.URL, "PATH="+filepath.Dir(triprize(t))+":"+os.Getenv("PATH"))
-	inOrder(t, out, "invariants hold")
-	for _, table := range []string{"campaigns", "positions", "jobs", "purchases", "purchase_items", "commitments", "draw_secrets"} {
-		var there, here int
-		if err := full.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&there); err != nil {
-			t.Fatal(err)
-		}
-		if err := empty.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&here); err != nil || here != there || there == 0 {
-			t.Errorf("%s: %d rows of %d, %v", table, here, there, err)
 		}
 	}
 }

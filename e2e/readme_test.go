@@ -20,11 +20,12 @@ import (
 )
 
 const (
-	readme      = "../README.md"
-	guide       = "../docs/api.md"
-	operations  = "../docs/operations.md"
-	promises    = "../docs/promises.md"
-	walkThrough = "../docs/walk-through.md"
+	readme        = "../README.md"
+	guide         = "../docs/api.md"
+	operations    = "../docs/operations.md"
+	promises      = "../docs/promises.md"
+	walkThrough   = "../docs/walk-through.md"
+	webhooksGuide = "../docs/webhooks.md"
 )
 
 func document(t *testing.T, file string) string {
@@ -83,49 +84,6 @@ func inOrder(t *testing.T, text string, parts ...string) {
 		}
 		rest = after
 	}
-}
-
-func TestTheWalkThroughWorksAsPasted(t *testing.T) {
-	t.Parallel()
-	_, text, found := strings.Cut(document(t, walkThrough), "<!-- walk-through")
-	if !found {
-		t.Fatal("the walk-through is gone")
-	}
-	_, dev := startDev(t, openDir(t))
-	out := paste(t, blocks(text), "API="+dev.APIURL, "OPERATOR="+dev.OperatorKey, "APP="+dev.AppKey)
-	inOrder(t, out, `"state":"active"`, `"commitment":"`, `"amount":600`, "Idempotent-Replayed: true", `"code":"purchase-limit-exceeded"`,
-		`"kind":"draw","state":"succeeded"`, `"state":"completed"`, `"name":"A bicycle"`, `"state":"sold"`)
-}
-
-func TestTheGuideWorksAsPasted(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
-	text, cards := aboutCards(t)
-	if cards == "" {
-		t.Error("the chapter about cards is gone")
-	}
-	out := paste(t, blocks(text), "API="+s.URLs[0], "OPERATOR="+s.Operator, "APP="+s.App,
-		"TOKEN="+fleet.TokenFor(t, "alice", ""))
-	inOrder(t, out,
-		`"state":"active"`,                                // published,
-		`"state":"succeeded"`,                             // sold,
-		"200 OK", "Idempotent-Replayed: true", `"column"`, // replayed,
-		"202 Accepted", "Retry-After: 1", // accepted,
-		`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
-		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
-		`"state":"active"`, `"extensions":1`, `"amount":1000`, `"state":"used"`, // held, extended, bought
-		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
-		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
-		`"balance":5500`, `"amount":200`, // a wallet, and what it paid,
-		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
-		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
-		`"user_id":"alice"`, `"code":"not-found"`, // a token
-		"304 Not Modified", "6\n", // six are sold
-		`"next_cursor"`,
-		`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
-		`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
-		`"since":null,"positions":[`, // followed,
-		"event: campaign", `"state":"active"`, `"board":{"board_version":`)
 }
 
 // rows returns the rows of the tables of a text: their cells.

@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,47 +13,52 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/migrations"
 )
 
-var tool struct {
+// programs are those of one build, in a folder beside or among those of the fleet.
+type programs struct {
 	sync.Once
-	path string
-	err  error
+	dir string
+	err error
 }
 
-// triprize returns the operator's tool, built once, with the fleet beside it.
-func triprize(t *testing.T) string {
+// build builds all programs into a folder of the fleet's, unless they are there, and returns it.
+func (p *programs) build(t *testing.T, folder string, flags ...string) string {
 	t.Helper()
-	tool.Do(func() {
+	p.Do(func() {
 		built, err := fleet.Binaries() // makes the folder that is removed at the end
 		if err != nil {
-			tool.err = err
+			p.err = err
 			return
 		}
-		dir := filepath.Join(built, "release")
-		if tool.err = os.MkdirAll(dir, 0o700); tool.err != nil {
+		p.dir = filepath.Join(built, folder)
+		if _, err := os.Stat(filepath.Join(p.dir, "triprize")); err == nil && folder == "" {
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", dir+"/", "triprize/cmd/...").CombinedOutput()
-		if tool.path, tool.err = filepath.Join(dir, "triprize"), err; err != nil {
-			t.Logf("%s", out)
+		args := append([]string{"build", "-ldflags", "-s -w", "-o", p.dir + "/"}, flags...)
+		if out, err := exec.Command("go", append(args, "triprize/cmd/...")...).CombinedOutput(); err != nil {
+			p.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})
-	if tool.err != nil {
-		t.Fatal(tool.err)
+	if p.err != nil {
+		t.Fatal(p.err)
 	}
-	return tool.path
+	return p.dir
+}
+
+var withFailpoints programs
+
+// triprize returns the operator's tool, with the fleet beside it.
+func triprize(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(withFailpoints.build(t, "", "-tags", "failpoint"), "triprize")
 }
 
 // run runs the tool to its end.
@@ -72,282 +75,6 @@ func run(t *testing.T, env []string, args ...string) (stdout, stderr string, sta
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), 0
-}
-
-// about is dev.json.
-type about struct {
-	APIURL      string `json:"api_url"`
-	PostgresURL string `json:"postgres_url"`
-	RedisURL    string `json:"redis_url"`
-	OperatorKey string `json:"operator_key"`
-	AppKey      string `json:"app_key"`
-	SandboxURL  string `json:"sandbox_url"`
-	SandboxKey  string `json:"sandbox_key"`
-	PIDs        struct {
-		API, Worker, Scheduler []int
-		Postgres, Redis        int
-	} `json:"pids"`
-	MetricsURLs []string `json:"metrics_urls"`
-	Beacon      *struct {
-		ChainHash string `json:"chain_hash"`
-		Relays    []string
-	}
-}
-
-// all returns every process id.
-func (a about) all() []int {
-	return append(append(append([]int{a.PIDs.Postgres, a.PIDs.Redis}, a.PIDs.API...), a.PIDs.Worker...), a.PIDs.Scheduler...)
-}
-
-func readAbout(dir string) (a about, ok bool) {
-	data, err := os.ReadFile(filepath.Join(dir, "dev.json"))
-	if err != nil || json.Unmarshal(data, &a) != nil {
-		return a, false
-	}
-	for _, pid := range a.all() {
-		ok = pid != 0
-	}
-	return a, ok && len(a.PIDs.API) == 1 && len(a.PIDs.Worker) == 2 && len(a.PIDs.Scheduler) == 1
-}
-
-func alive(pid int) bool {
-	state := processState(pid)
-	return state != "" && state != "Z"
-}
-
-// startDev runs triprize dev on a folder, with further flags, and waits until it is up.
-func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
-	t.Helper()
-	listen, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(triprize(t), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
-	cmd.Env = append(os.Environ(), "TRIPRIZE_API_MAX_WAIT=3m")
-	output := filepath.Join(t.TempDir(), "output")
-	file, err := os.Create(output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	said := func() []byte {
-		data, err := os.ReadFile(output)
-		if err != nil {
-			t.Error(err)
-		}
-		return data
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s", said())
-		}
-	})
-	fixture.Eventually(t, "it says that all is running", func() bool { return fleet.Contains(said(), "Triprize is running.") })
-	var a about
-	fixture.Eventually(t, "dev.json is complete", func() (ok bool) {
-		a, ok = readAbout(dir)
-		return ok && a.APIURL == "http://"+listen // and not that of an earlier run
-	})
-	if err := devstack.AwaitHTTP(t.Context(), a.APIURL+"/readyz"); err != nil {
-		t.Fatal(err)
-	}
-	return cmd, a
-}
-
-// openDir returns a throw-away folder that the user of Postgres can enter.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "triprize-test-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { // so that it can be entered
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "data")
-}
-
-func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
-	t.Parallel()
-	dir := openDir(t)
-	cmd, before := startDev(t, dir)
-	if info, err := os.Stat(filepath.Join(dir, "dev.json")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("dev.json has keys in it and the mode %v", info.Mode())
-	}
-	for _, pid := range []int{before.PIDs.API[0], before.PIDs.Worker[0], before.PIDs.Scheduler[0], before.PIDs.Redis, before.PIDs.Postgres} {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var after about
-	fixture.Eventually(t, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
-		after, ok = readAbout(dir)
-		return ok && after.PIDs.API[0] != before.PIDs.API[0] && after.PIDs.Scheduler[0] != before.PIDs.Scheduler[0] &&
-			after.PIDs.Redis != before.PIDs.Redis && after.PIDs.Postgres != before.PIDs.Postgres
-	})
-	if after.PIDs.Worker[0] == before.PIDs.Worker[0] && after.PIDs.Worker[1] == before.PIDs.Worker[1] {
-		t.Errorf("workers %v", after.PIDs.Worker)
-	}
-	fixture.Eventually(t, "the api is ready again", func() bool {
-		response, err := http.Get(after.APIURL + "/readyz") //nolint:noctx // loopback
-		if err != nil {
-			return false
-		}
-		_ = response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
-	if _, stderr, status := run(t, nil, "dev", "--data", dir, "--listen", "127.0.0.1:0"); status != 1 || !strings.Contains(stderr, "another process uses this folder") {
-		t.Errorf("a second dev on the folder: status %d, %s", status, stderr)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil { // Ctrl-C
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("dev ended with %v", err)
-	}
-	for _, pid := range after.all() {
-		if alive(pid) {
-			t.Errorf("process %d is still there", pid)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "dev.json")); err == nil {
-		t.Error("dev.json is still there")
-	}
-}
-
-// payAtSandbox makes a payment at the sandbox of a running triprize dev, and returns how
-// many there are.
-func payAtSandbox(t *testing.T, a about) int {
-	t.Helper()
-	ask := func(method, form string) (body struct{ Data []any }) {
-		request, err := http.NewRequestWithContext(t.Context(), method, a.SandboxURL+"/v1/payment_intents", strings.NewReader(form))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.SetBasicAuth(a.SandboxKey, "")
-		if form != "" {
-			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = response.Body.Close() }()
-		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != http.StatusOK {
-			t.Fatal(response.Status, err)
-		}
-		return body
-	}
-	ask(http.MethodPost, "amount=500&currency=jpy&payment_method=pm_card_visa")
-	return len(ask(http.MethodGet, "").Data)
-}
-
-func TestDevFindsItsDataAndTheLeftoversOfAKilledRun(t *testing.T) {
-	t.Parallel()
-	dir := openDir(t)
-	cmd, before := startDev(t, dir)
-	if n := payAtSandbox(t, before); n != 1 {
-		t.Errorf("a new sandbox has %d payments after the first", n)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	_, after := startDev(t, dir)
-	if n := payAtSandbox(t, after); n != 2 || after.SandboxKey != before.SandboxKey {
-		t.Errorf("after a kill the sandbox has %d payments", n)
-	}
-	if after.OperatorKey != before.OperatorKey || after.AppKey != before.AppKey {
-		t.Error("the keys of the folder changed")
-	}
-	request, _ := http.NewRequest(http.MethodGet, after.APIURL+"/v1/campaigns", nil)
-	request.Header.Set("Authorization", "Bearer "+before.OperatorKey)
-	if a := fleet.Send(request); a.Status != http.StatusOK {
-		t.Errorf("the old key: %v", a)
-	}
-	for _, pid := range before.all() {
-		if alive(pid) {
-			t.Errorf("process %d of the killed run is still there", pid)
-		}
-	}
-}
-
-func TestTheDemoHoldsWhatItPromises(t *testing.T) {
-	t.Parallel()
-	stdout, stderr, status := run(t, nil, "demo", "--json", "--base-length", "5", "--buyers", "40")
-	var r struct {
-		Positions, Buyers, Accepted, Succeeded, Rejected, Sold, Draws int
-		Winners                                                       []struct{ Prize int }
-		DurationMS                                                    int64                           `json:"duration_ms"`
-		PurchasesPerSecond                                            float64                         `json:"purchases_per_second"`
-		LatencyMS                                                     struct{ P50, P95, P99 float64 } `json:"latency_ms"`
-		OK                                                            bool
-	}
-	decoder := json.NewDecoder(strings.NewReader(stdout))
-	if err := decoder.Decode(&r); err != nil || decoder.More() {
-		t.Fatalf("stdout is not one document: %v\n%s\n%s", err, stdout, stderr)
-	}
-	if status != 0 || !r.OK || r.Positions != 15 || r.Buyers != 40 || r.Accepted != 40 || r.Succeeded != 15 || r.Rejected != 25 ||
-		r.Sold != 15 || r.Draws != 1 || len(r.Winners) != 5 || r.DurationMS <= 0 || r.PurchasesPerSecond <= 0 || r.LatencyMS.P50 <= 0 || r.LatencyMS.P99 < r.LatencyMS.P50 {
-		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
-	}
-}
-
-func TestADemoThatIsInterruptedTellsWhatIsKnown(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command(triprize(t), "demo", "--json", "--base-length", "50", "--buyers", "2000") // longer than an interrupt takes
-	var stdout bytes.Buffer
-	cmd.Stdout = &stdout
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	var errs strings.Builder
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		errs.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), "is on sale") {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	_ = cmd.Wait()
-	var r struct {
-		CampaignID        uuid.UUID `json:"campaign_id"`
-		Positions, Buyers int
-		Winners           []struct{ Prize int }
-		OK                *bool
-	}
-	decoder := json.NewDecoder(&stdout)
-	if err := decoder.Decode(&r); err != nil || decoder.More() {
-		t.Fatalf("stdout is not one document: %v\n%s", err, errs.String())
-	}
-	if cmd.ProcessState.ExitCode() != 1 || r.OK == nil || *r.OK || r.CampaignID == uuid.Nil || r.Positions != 1275 || r.Buyers != 2000 || r.Winners == nil ||
-		!strings.Contains(errs.String(), "interrupted") {
-		t.Errorf("%v: %+v\n%s", cmd.ProcessState, r, errs.String())
-	}
-}
-
-func TestADemoThatDoesNotSellOutDrawsNothing(t *testing.T) {
-	t.Parallel()
-	stdout, stderr, status := run(t, nil, "demo", "--base-length", "4", "--buyers", "7")
-	if status != 0 || !strings.Contains(stdout, "7 buyers for 10 positions: 7 succeeded, 0 refused, drawn 0 time(s)") {
-		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
-	}
-	if _, stderr, status := run(t, nil, "demo", "--buyers", "0"); status != 1 || !strings.Contains(stderr, "--buyers") {
-		t.Errorf("without buyers: status %d, %s", status, stderr)
-	}
 }
 
 func TestEveryProgramSaysItsVersion(t *testing.T) {

@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -15,8 +17,6 @@ import (
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
-
-const webhooksGuide = "../docs/webhooks.md"
 
 // sentMessage is what a receiver has been sent.
 type sentMessage struct {

@@ -3,9 +3,12 @@
 #
 #   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
 #   Redis 7 or newer       (redis-server; no service)
-#   a C compiler           (the race detector links with it)
 #   openssl                (tests run a timestamp authority with it)
-#   Python 3.9 or newer    (tests run the script of docs/draw.md)
+#
+# and what its arguments name:
+#
+#   compiler   of C        (the race detector links with it: make race)
+#   python     3.9 or newer (tests run the script of docs/draw.md: make web)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -13,6 +16,10 @@ set -eu
 
 oldest_postgres=15
 oldest_redis=7 # SET with NX and GET together
+also=" $* "
+
+# wants tells whether an argument names something.
+wants() { case $also in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # Debian does not put the server's programs into PATH; it has a folder per version.
 has_postgres() {
@@ -49,8 +56,8 @@ has_openssl() { command -v openssl >/dev/null; }
 missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
-    has_compiler || echo "a C compiler"
-    has_python || echo "Python 3.9 or newer (python3)"
+    ! wants compiler || has_compiler || echo "a C compiler"
+    ! wants python || has_python || echo "Python 3.9 or newer (python3)"
     has_certificates || echo "CA certificates"
     has_openssl || echo "openssl"
 }
@@ -94,9 +101,9 @@ install_on_debian() {
     as_root apt-get update
     no_services
     has_certificates || apt_install ca-certificates
-    has_compiler || apt_install gcc libc6-dev
+    ! wants compiler || has_compiler || apt_install gcc libc6-dev
     has_openssl || apt_install openssl
-    has_python || apt_install python3
+    ! wants python || has_python || apt_install python3
     if ! has_postgres; then
         no_cluster
         apt_install postgresql

@@ -1,12 +1,12 @@
 #!/bin/sh
-# What takes long by nature: property tests with many more cases, fuzzing, the crash tests
-# again and again, random runs with cards, and a million old jobs deleted beside a sale. About 15 minutes on two
-# cores. `make soak` calls it, with servers and binaries for the tests. It ends with the
-# status of the first step that fails.
+# What takes long by nature: crashes at many moments, attacks, crowds, random runs, whole days;
+# properties with many more cases; fuzzing. `make soak` and `make soak-long` call it, with
+# servers and binaries for the tests. It ends with the status of the first step that fails.
 #
-#   SOAK_CHECKS    cases of each property (500; `make test` tries 100)
-#   SOAK_FUZZTIME  for each fuzz target (20s)
-#   SOAK_ROUNDS    of the crash tests (3)
+#   SOAK_ROUNDS    of the tests with the tag soak (1)
+#   SOAK_FLAGS     of these tests; without -short they take every moment, and 20 seeds (-short)
+#   SOAK_CASES     of each property (100; `make test` tries 10)
+#   SOAK_FUZZTIME  for each fuzz target (5s)
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,50 +14,25 @@ step() {
     printf '\n== %s\n' "$*"
 }
 
-# tests FLAGS... runs tests and shows results only; the log of a failed run is shown in full.
-tests() {
-    log=$(mktemp)
-    status=0
-    go test -tags 'failpoint soak' -count=1 -timeout 20m "$@" >"$log" 2>&1 || status=$?
-    if [ "$status" = 0 ]; then
-        grep -E ' ms; ' "$log" || true # what was measured
-        grep -E '^(ok|fuzz: elapsed.*execs)' "$log" | tail -n 1
-    else
-        cat "$log"
-    fi
-    rm -f "$log"
-    return "$status"
-}
+step "crashes, attacks, crowds and guides: ${SOAK_ROUNDS:=1} round(s) ${SOAK_FLAGS=-short}"
+measured=$(mktemp)
+trap 'rm -f "$measured"' EXIT
+GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 2 -parallel 4 -timeout 120m $SOAK_FLAGS
+sed -n 's/.*"Output":"\(.* ms; .*\)\\n".*/\1/p' "$measured"
 
-# names FILES... prints a pattern of all tests in files.
-names() {
-    printf '^(%s)$' "$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' "$@" | paste -sd '|' -)"
-}
-
-step "properties: ${SOAK_CHECKS:=500} cases each"
+step "properties: ${SOAK_CASES:=100} cases each"
 files=$(grep -rl --include='*_test.go' 'rapid\.Check(' internal)
-for package in $(dirname $files | sort -u); do
-    tests -run "$(names $(printf '%s\n' $files | grep "^$package/[^/]*$"))" "./$package" -rapid.checks="$SOAK_CHECKS"
-done
+names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $files | sort -u | paste -sd '|' -)
+TRIPRIZE_TEST_CASES=$SOAK_CASES go test -tags failpoint -vet=off -count=1 -timeout 60m -run "^($names)\$" $(dirname $files | sort -u | sed 's|^|./|')
 
-step "fuzzing: ${SOAK_FUZZTIME:=20s} for each target"
+step "fuzzing: ${SOAK_FUZZTIME:=5s} for each target"
 for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do
     for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
         printf '%s: ' "$target"
-        tests -run '^$' -fuzz "^$target\$" -fuzztime "$SOAK_FUZZTIME" "./$(dirname "$file")"
+        go test -tags failpoint -vet=off -run '^$' -fuzz "^$target\$" -fuzztime "$SOAK_FUZZTIME" "./$(dirname "$file")" >"$measured" 2>&1 ||
+            { cat "$measured"; exit 1; }
+        grep -E '^fuzz: elapsed.*execs' "$measured" | tail -n 1
     done
 done
-
-step "crashes and outages: ${SOAK_ROUNDS:=3} rounds"
-tests -run "$(names e2e/crash_test.go e2e/holds_crash_test.go e2e/holds_storm_test.go e2e/wallets_chaos_test.go e2e/outage_test.go)" -count="$SOAK_ROUNDS" ./e2e
-
-step "cards: 20 random runs, and a worker killed or stopped at every step of a payment"
-tests -run "$(names e2e/cards_crash_test.go e2e/cards_torture_test.go)" -parallel 4 ./e2e
-
-step "a million old jobs beside a sale"
-tests -run '^TestSoak' ./e2e
-
-step "half a million positions: published, frozen, drawn and proven"
-tests -v -run '^TestSoak' ./internal/service/proof
 
 step "the soak has passed"

@@ -1,8 +1,9 @@
+//go:build web
+
 package fairdraw
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,18 +68,6 @@ func judge(t *testing.T, script, file string, chain *Hash) (v verdict, passed bo
 		t.Errorf("%s: status %d, want %d: %v", file, got, want, v)
 	}
 	return v, len(v["failed"]) == 0
-}
-
-func index(t *testing.T) (v proofVectors) {
-	t.Helper()
-	text, err := os.ReadFile("testdata/proof-vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 func TestTheScriptOfTheSpecificationVerifiesEveryProof(t *testing.T) {

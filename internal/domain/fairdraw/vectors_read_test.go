@@ -3,6 +3,7 @@ package fairdraw
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -117,4 +118,16 @@ func TestTheRoundsOfTheVectorsVerifyOrNot(t *testing.T) {
 	if !known {
 		t.Error("the published round of quicknet is missing")
 	}
+}
+
+func index(t *testing.T) (v proofVectors) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/proof-vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

@@ -1,0 +1,118 @@
+//go:build soak || web
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// about is dev.json.
+type about struct {
+	APIURL      string `json:"api_url"`
+	PostgresURL string `json:"postgres_url"`
+	RedisURL    string `json:"redis_url"`
+	OperatorKey string `json:"operator_key"`
+	AppKey      string `json:"app_key"`
+	SandboxURL  string `json:"sandbox_url"`
+	SandboxKey  string `json:"sandbox_key"`
+	PIDs        struct {
+		API, Worker, Scheduler []int
+		Postgres, Redis        int
+	} `json:"pids"`
+	MetricsURLs []string `json:"metrics_urls"`
+	Beacon      *struct {
+		ChainHash string `json:"chain_hash"`
+		Relays    []string
+	}
+}
+
+// all returns every process id.
+func (a about) all() []int {
+	return append(append(append([]int{a.PIDs.Postgres, a.PIDs.Redis}, a.PIDs.API...), a.PIDs.Worker...), a.PIDs.Scheduler...)
+}
+
+func readAbout(dir string) (a about, ok bool) {
+	data, err := os.ReadFile(filepath.Join(dir, "dev.json"))
+	if err != nil || json.Unmarshal(data, &a) != nil {
+		return a, false
+	}
+	for _, pid := range a.all() {
+		ok = pid != 0
+	}
+	return a, ok && len(a.PIDs.API) == 1 && len(a.PIDs.Worker) == 2 && len(a.PIDs.Scheduler) == 1
+}
+
+func alive(pid int) bool {
+	state := processState(pid)
+	return state != "" && state != "Z"
+}
+
+// released are the programs as users have them, without failpoints.
+var released programs
+
+// startDev runs triprize dev on a folder, with further flags, and waits until it is up.
+func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
+	t.Helper()
+	listen, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(released.build(t, "release"), "triprize"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
+	cmd.Env = append(os.Environ(), "TRIPRIZE_API_MAX_WAIT=3m")
+	output := filepath.Join(t.TempDir(), "output")
+	file, err := os.Create(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := func() []byte {
+		data, err := os.ReadFile(output)
+		if err != nil {
+			t.Error(err)
+		}
+		return data
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s", said())
+		}
+	})
+	fixture.Eventually(t, "it says that all is running", func() bool { return fleet.Contains(said(), "Triprize is running.") })
+	var a about
+	fixture.Eventually(t, "dev.json is complete", func() (ok bool) {
+		a, ok = readAbout(dir)
+		return ok && a.APIURL == "http://"+listen // and not that of an earlier run
+	})
+	if err := devstack.AwaitHTTP(t.Context(), a.APIURL+"/readyz"); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, a
+}
+
+// openDir returns a throw-away folder that the user of Postgres can enter.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "triprize-test-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // so that it can be entered
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "data")
+}
