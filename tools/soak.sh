@@ -4,7 +4,7 @@
 # cores. `make soak` calls it, with servers and binaries for the tests. It ends with the
 # status of the first step that fails.
 #
-#   SOAK_CHECKS    cases of each property (500; `make test` tries 100)
+#   SOAK_CHECKS    cases of each property (500; `make test` tries 10)
 #   SOAK_FUZZTIME  for each fuzz target (20s)
 #   SOAK_ROUNDS    of the crash tests (3)
 set -eu
@@ -34,11 +34,19 @@ names() {
     printf '^(%s)$' "$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' "$@" | paste -sd '|' -)"
 }
 
+# properties CASES FUNCTION runs the tests in files that call a function of package property.
+properties() {
+    files=$(grep -rl --include='*_test.go' "\b$2(" internal)
+    for package in $(dirname $files | sort -u); do
+        TRIPRIZE_TEST_CASES=$1 tests -run "$(names $(printf '%s\n' $files | grep "^$package/[^/]*$"))" "./$package"
+    done
+}
+
 step "properties: ${SOAK_CHECKS:=500} cases each"
-files=$(grep -rl --include='*_test.go' 'rapid\.Check(' internal)
-for package in $(dirname $files | sort -u); do
-    tests -run "$(names $(printf '%s\n' $files | grep "^$package/[^/]*$"))" "./$package" -rapid.checks="$SOAK_CHECKS"
-done
+properties "$SOAK_CHECKS" '\(property\|rapid\)\.Check'
+
+step "every flip of every byte"
+properties 1000000 'property\.Sample'
 
 step "fuzzing: ${SOAK_FUZZTIME:=20s} for each target"
 for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do

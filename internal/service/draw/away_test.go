@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // slowRelays answer when a test lets them, and as it says. They count what they are asked.
@@ -96,7 +97,7 @@ func dueDraws(t *testing.T, db *pgxpool.Pool, s signer, n int) (refs []job.Ref) 
 		_ = waits(t, err)
 		refs, last = append(refs, ref), max(last, *frozen(t, db, ref.CampaignID).Round)
 	}
-	fixture.Eventually(t, "the rounds are due", func() bool {
+	servers.Eventually(t, "the rounds are due", func() bool {
 		now, err := evidence.Now(t.Context(), db)
 		return err == nil && !now.Before(s.DueAt(last))
 	})
@@ -114,7 +115,7 @@ func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait *draw.Waiting) {
 
 func TestRelaysThatHangHoldOneSlotAndNoOtherDraw(t *testing.T) {
 	t.Parallel()
-	db, s, r := fixture.DB(t), newSigner(t), newSlowRelays()
+	db, s, r := servers.DB(t), newSigner(t), newSlowRelays()
 	refs := dueDraws(t, db, s, 5)
 	r.release = make(chan struct{})
 	drawer := drawerWith(t, db, draw.Options{Beacon: r})
@@ -168,7 +169,7 @@ func TestRelaysThatHangHoldOneSlotAndNoOtherDraw(t *testing.T) {
 
 func TestRelaysThatAreAwayAreAskedByOneDrawInAPeriodThatGrows(t *testing.T) {
 	t.Parallel()
-	db, s, other, r := fixture.DB(t), newSigner(t), newSigner(t), newSlowRelays()
+	db, s, other, r := servers.DB(t), newSigner(t), newSigner(t), newSlowRelays()
 	refs, late := dueDraws(t, db, s, 3), dueDraws(t, db, s, 2) // of two rounds
 	elsewhere := dueDraws(t, db, other, 1)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r, AtOnce: 3})
@@ -230,7 +231,7 @@ func TestRelaysThatAreAwayAreAskedByOneDrawInAPeriodThatGrows(t *testing.T) {
 // While a probe is under way nobody else asks, even if more may be asked at once.
 func TestOneDrawProbesRelaysThatWereAway(t *testing.T) {
 	t.Parallel()
-	db, s, r := fixture.DB(t), newSigner(t), newSlowRelays()
+	db, s, r := servers.DB(t), newSigner(t), newSlowRelays()
 	refs := dueDraws(t, db, s, 3)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r, AtOnce: 3})
 	drawer.SetClock(r.clock)
@@ -256,7 +257,7 @@ func TestOneDrawProbesRelaysThatWereAway(t *testing.T) {
 
 func TestOnlyFewChainsAreKnownToBeAway(t *testing.T) {
 	t.Parallel()
-	db, r := fixture.DB(t), newSlowRelays()
+	db, r := servers.DB(t), newSlowRelays()
 	r.set(2*time.Second, r.serve)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r})
 	drawer.SetClock(r.clock)
@@ -272,7 +273,7 @@ func TestOnlyFewChainsAreKnownToBeAway(t *testing.T) {
 // A worker that shuts down waits for no answer, and the draw is put off for another one.
 func TestAWorkerThatShutsDownEndsItsQuestions(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	due := dueDraws(t, db, s, 1)[0]
 	for name, ref := range map[string]job.Ref{"due": due, "not frozen": fixture.SellOut(t, db, withBeacon(t, db, s))} {
 		r := newSlowRelays()

@@ -26,6 +26,7 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // signer is a chain of rounds of one second, and the key that signs them.
@@ -156,7 +157,7 @@ func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
 }
 
 func drawerWith(t *testing.T, db *pgxpool.Pool, options draw.Options) *draw.Drawer {
-	return draw.NewDrawer(db, fixture.Key(t), settings, options, fixture.Logger(t))
+	return draw.NewDrawer(db, fixture.Key(t), settings, options, servers.Logger(t))
 }
 
 // frozen returns the freeze of a campaign.
