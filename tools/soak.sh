@@ -36,9 +36,10 @@ names() {
 
 # properties CASES FUNCTION runs the tests in files that call a function of package property.
 properties() {
+    export TRIPRIZE_TEST_CASES="$1"
     files=$(grep -rl --include='*_test.go' "\b$2(" internal)
     for package in $(dirname $files | sort -u); do
-        TRIPRIZE_TEST_CASES=$1 tests -run "$(names $(printf '%s\n' $files | grep "^$package/[^/]*$"))" "./$package"
+        tests -run "$(names $(printf '%s\n' $files | grep "^$package/[^/]*$"))" "./$package"
     done
 }
 
@@ -47,6 +48,7 @@ properties "$SOAK_CHECKS" '\(property\|rapid\)\.Check'
 
 step "every flip of every byte"
 properties 1000000 'property\.Sample'
+unset TRIPRIZE_TEST_CASES
 
 step "fuzzing: ${SOAK_FUZZTIME:=20s} for each target"
 for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do
