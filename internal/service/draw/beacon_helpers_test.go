@@ -57,6 +57,16 @@ func (s signer) sign(number uint64) beacon.Round {
 	return beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
 }
 
+// come lets the time pass until a round is due.
+func come(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, number uint64) {
+	t.Helper()
+	now, err := evidence.Now(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.MoveOn(max(0, s.DueAt(number).Sub(now)))
+}
+
 var errAway = errors.New("the relays are away")
 
 // relays answer with what a test says. Without, they are away.

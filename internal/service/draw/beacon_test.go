@@ -107,7 +107,8 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 // the truth, however long: nothing weaker replaces it.
 func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	t.Parallel()
-	db, s, forger := servers.DB(t), newSigner(t), newSigner(t)
+	db, clock := servers.DBWithClock(t)
+	s, forger := newSigner(t), newSigner(t)
 	forger.Chain = s.Chain // all but the key
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
@@ -116,10 +117,7 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	_, err := drawer.Run(t.Context(), ref)
 	_ = waits(t, err)
 	number := *frozen(t, db, id).Round
-	servers.Eventually(t, "the round is due", func() bool {
-		now, err := evidence.Now(t.Context(), db)
-		return err == nil && !now.Before(s.DueAt(number))
-	})
+	come(t, db, clock, s, number)
 	for name, lie := range map[string]func(uint64) (beacon.Round, error){
 		"away":               func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway },
 		"another key":        func(n uint64) (beacon.Round, error) { return forger.sign(n), nil },

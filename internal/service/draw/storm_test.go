@@ -31,7 +31,8 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.witness", "draw.fetch", "draw.fetched", "draw.record"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			db, s := servers.DB(t), newSigner(t)
+			db, clock := servers.DBWithClock(t)
+			s := newSigner(t)
 			id := withBeacon(t, db, s, first)
 			ref := fixture.SellOut(t, db, id)
 			served := &relays{round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
@@ -56,6 +57,9 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)
 				fenced = fenced || errors.Is(err, campaign.ErrFenced)
+				if _, waits := errors.AsType[*draw.Waiting](err); waits {
+					clock.MoveOn(time.Second)
+				}
 				return err == nil || errors.Is(err, job.ErrSettled)
 			})
 			if !paused || !fenced {

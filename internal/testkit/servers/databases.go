@@ -52,6 +52,7 @@ const forTests = `
 
 	CREATE SCHEMA lease;
 	CREATE TABLE lease.changes (tag text NOT NULL);
+	CREATE TABLE lease.versions AS TABLE goose_db_version;
 	CREATE FUNCTION lease.note_change() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
 		INSERT INTO lease.changes VALUES (tg_tag);
 	END $$;
@@ -59,8 +60,9 @@ const forTests = `
 	DECLARE
 		used record;
 	BEGIN
-		IF EXISTS (SELECT FROM lease.changes) OR EXISTS (
-			SELECT FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) THEN
+		IF EXISTS (SELECT FROM lease.changes)
+			OR EXISTS (SELECT FROM goose_db_version g FULL JOIN lease.versions v USING (id, version_id, is_applied, tstamp) WHERE g.* IS NULL OR v.* IS NULL)
+			OR EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) THEN
 			RAISE EXCEPTION 'a test has changed this database for good';
 		END IF;
 		PERFORM pg_stat_reset(); -- so that deadlocks are counted from here
