@@ -105,7 +105,7 @@ func TestTokensOfManyKindsOfAuthoritiesVerify(t *testing.T) {
 func TestATokenThatShowsNothingIsFound(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	one, other := tsa.Start(t, tsa.Options{ECDSA: true}), tsa.Start(t, tsa.Options{ECDSA: true})
+	one, other := tsa.Start(t, tsa.Options{ECDSA: true}), tsa.Start(t, tsa.Options{ECDSA: true, Number: 1})
 	proof, _ := draw{beacon: true, authorities: []*tsa.Authority{one}}.proof(t, 0)
 	strange := stamps(t, []*tsa.Authority{other}, freezeHashOf(t, proof))
 	unlike, _ := draw{beacon: true, base: 4, authorities: []*tsa.Authority{one}}.proof(t, 0)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/testkit/property"
 )
 
 // Invariants of a selection, over random triangles and prizes:
@@ -18,7 +19,7 @@ import (
 //   - a prize goes unawarded only when its layer has no candidate left;
 //   - the same inputs give the same winners, other entropy (almost surely) others.
 func TestSelectionKeepsItsInvariants(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		base := rapid.IntRange(3, 12).Draw(t, "base")
 		var sold []Sold
 		perLayer := map[int]int{}
@@ -67,7 +68,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 
 // The tree of a layer finds what the definition says: the i-th of those that are left.
 func TestTakingFromALayerIsTakingFromAList(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		left := make([]SoldLine, rapid.IntRange(1, 70).Draw(t, "positions"))
 		for i := range left {
 			left[i].Column = i + 1

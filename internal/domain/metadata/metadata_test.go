@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/metadata"
+	"triprize/internal/testkit/property"
 )
 
 func TestEveryBoundRefusesWhatIsBeyondItAndNamesThePair(t *testing.T) {
@@ -57,7 +58,7 @@ func TestWhatFitsComesBackAndFitsTheTables(t *testing.T) {
 	text := func(least, most int) *rapid.Generator[string] {
 		return rapid.StringOfN(rapid.SampledFrom([]rune("ab\"\\/~é€😀<>& ")), least, most, -1)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		m := metadata.Map(rapid.MapOfN(text(1, metadata.MaxKey), text(0, metadata.MaxValue), 0, metadata.MaxPairs).Draw(t, "metadata"))
 		if len(m.Check()) > 0 {
 			return // beyond 2 KiB

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/testkit/property"
 )
 
 func anyShape(t *rapid.T) shape.Shape {
@@ -17,7 +18,7 @@ func anyShape(t *rapid.T) shape.Shape {
 
 func TestEveryPositionComesOnceInOrderAndIsFoundByItsNumber(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		s := anyShape(t)
 		n, last := 0, shape.Position{}
 		for p := range s.All() {

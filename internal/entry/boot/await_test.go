@@ -18,7 +18,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // away makes settings lead to where connections are dropped at once, until arrive
@@ -82,7 +82,7 @@ func ask(t *testing.T, address, path string) (status int, r telemetry.Readiness)
 // awaitReadiness asks until the answer is as wanted.
 func awaitReadiness(t *testing.T, address, status, waitingFor string) {
 	t.Helper()
-	fixture.Eventually(t, "it is "+status+", waiting for "+waitingFor, func() bool {
+	servers.Eventually(t, "it is "+status+", waiting for "+waitingFor, func() bool {
 		code, r := ask(t, address, "/readyz")
 		if r.Status != status || r.WaitingFor != waitingFor {
 			return false
@@ -101,8 +101,8 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *Process) error{"api": API(httpapi.New), "worker": Worker, "scheduler": Scheduler} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			settings := fixture.Settings(t)
-			db := fixture.Pool(t, settings)
+			settings := servers.Settings(t)
+			db := servers.Pool(t, settings)
 			if _, err := db.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 			settings.API.Listen, settings.Worker.Listen, settings.Scheduler.Listen = address, address, address
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- Run(ctx, name, settings, fixture.Logger(t), run) }()
+			go func() { ended <- Run(ctx, name, settings, servers.Logger(t), run) }()
 			defer func() {
 				stop()
 				if err := <-ended; err != nil {
@@ -168,10 +168,10 @@ func expectNotServed(t *testing.T, address string) {
 
 func TestTheWaitForPostgresIsBounded(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	away(t, &settings)
 	settings.Postgres.StartWait = 300 * time.Millisecond
-	err := Run(t.Context(), "worker", settings, fixture.Logger(t), Worker)
+	err := Run(t.Context(), "worker", settings, servers.Logger(t), Worker)
 	if err == nil || !strings.Contains(err.Error(), "not ready after 300ms") || !strings.Contains(err.Error(), "failed to connect") {
 		t.Errorf("got %v", err)
 	}
@@ -179,14 +179,14 @@ func TestTheWaitForPostgresIsBounded(t *testing.T) {
 
 func TestAUserThatPostgresRefusesIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	target, err := url.Parse(settings.Postgres.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	target.User = url.UserPassword("nobody", "hunter2")
 	settings.Postgres.URL, settings.Postgres.StartWait = target.String(), time.Hour
-	err = Run(t.Context(), "worker", settings, fixture.Logger(t), Worker)
+	err = Run(t.Context(), "worker", settings, servers.Logger(t), Worker)
 	if err == nil || !strings.Contains(err.Error(), "nobody") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
@@ -194,7 +194,7 @@ func TestAUserThatPostgresRefusesIsNotWaitedFor(t *testing.T) {
 
 func TestAProcessThatWaitsCanBeStopped(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	away(t, &settings)
 	settings.Postgres.StartWait = time.Hour
 	address, err := devstack.FreeAddress()
@@ -204,7 +204,7 @@ func TestAProcessThatWaitsCanBeStopped(t *testing.T) {
 	settings.Worker.Listen = address
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, "worker", settings, fixture.Logger(t), Worker) }()
+	go func() { ended <- Run(ctx, "worker", settings, servers.Logger(t), Worker) }()
 	awaitReadiness(t, address, telemetry.StatusStarting, "postgres")
 	stop()
 	if err := <-ended; err != nil {

@@ -22,7 +22,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // roleVariable makes this test binary a process of the fleet that plays a role.
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		})
 		os.Exit(0)
 	}
-	fixture.Main(m)
+	servers.Main(m)
 }
 
 func say(line string) { _, _ = os.Stdout.WriteString(line + "\n") }
@@ -147,7 +147,7 @@ func (a *actor) hear(t *testing.T, want string) {
 // end awaits the end of the process and returns what else it said.
 func (a *actor) end(t *testing.T) (said string, status syscall.WaitStatus) {
 	t.Helper()
-	watchdog := time.AfterFunc(fixture.Patience, func() { _ = a.cmd.Process.Kill() })
+	watchdog := time.AfterFunc(servers.Patience, func() { _ = a.cmd.Process.Kill() })
 	rest, err := io.ReadAll(a.stdout)
 	if err != nil {
 		t.Error(err)
@@ -185,7 +185,7 @@ func refused(t *testing.T, status int, env []string, args []string, reasons ...s
 
 func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 	t.Parallel()
-	env := environment(fixture.Defaults(t)) // nothing is connected to
+	env := environment(servers.Defaults(t)) // nothing is connected to
 	file := t.TempDir() + "/settings.yaml"
 	if err := os.WriteFile(file, []byte("worker:\n  lames: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -214,8 +214,8 @@ func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 
 func TestADatabaseThatWasNeverMigratedIsRefusedWithTheCommand(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	if _, err := fixture.Pool(t, settings).Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
+	settings := servers.Settings(t)
+	if _, err := servers.Pool(t, settings).Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
 		t.Fatal(err)
 	}
 	env := append(environment(settings), "TRIPRIZE_POSTGRES_START_WAIT=0")
@@ -243,7 +243,7 @@ func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 		"with a bad option": {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", []string{"actor: ", "postgres.url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := fixture.Defaults(t)
+			settings := servers.Defaults(t)
 			settings.Postgres.URL, settings.Redis.URL = c.url, "redis://"+nobody+"/0"
 			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_START_WAIT=0")
 			if stderr := refused(t, 1, env, nil, c.want...); strings.Contains(stderr, "hunter2") {
@@ -255,7 +255,7 @@ func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 
 func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	get := func(settings config.Settings, args ...string) (r report, log string) {
 		t.Helper()
 		a := act(t, "report", environment(settings), args...)
@@ -292,7 +292,7 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 
 func TestTheStatusTellsHowAProcessEnded(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	failed := act(t, "fail", environment(settings))
 	failed.hear(t, "started")
 	if _, status := failed.end(t); status.ExitStatus() != 1 || !strings.Contains(failed.stderr.String(), "actor: the roof fell in") {
@@ -312,7 +312,7 @@ func TestTheStatusTellsHowAProcessEnded(t *testing.T) {
 
 func TestASignalLetsAProcessFinishAndASecondEndsItAtOnce(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	for name, s := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -358,7 +358,7 @@ func eventuallyEnds(t *testing.T, a *actor, s syscall.Signal) {
 
 func TestAnAPIWithAKeyOfStripeNeedsTheSecretOfItsWebhooks(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Payments.Stripe.Key = "sk_test_hunter2"
 	err := API(httpapi.New)(t.Context(), &Process{Name: "api", Settings: settings})
 	if err == nil || !strings.Contains(err.Error(), "setting payments.stripe.webhook_secret (TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET): is required") || strings.Contains(err.Error(), "hunter2") {

@@ -7,14 +7,14 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	first, _ := fixture.OwnRedis(t)
-	second, _ := fixture.OwnRedis(t)
+	settings := servers.Settings(t)
+	first, _ := servers.OwnRedis(t)
+	second, _ := servers.OwnRedis(t)
 	nobody, err := devstack.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 	if !r.Locks || r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["locks"] != "ok" {
 		t.Errorf("with two of three: %+v", r)
 	}
-	if n := fixture.Redis(t, settings).Exists(t.Context(), settings.Redis.Namespace+":lock:a").Val(); n != 0 {
+	if n := servers.Redis(t, settings).Exists(t.Context(), settings.Redis.Namespace+":lock:a").Val(); n != 0 {
 		t.Error("the Redis of the process has a lock")
 	}
 	minority := variable + first.URL() + "," + away + ",redis://" + other + "/0"

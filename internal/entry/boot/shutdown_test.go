@@ -9,15 +9,15 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/apikey"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // busy starts an api and holds up a request in the database until it is
 // released. The status of its answer, or 0 when there is none, is sent to answered.
 func busy(t *testing.T, env ...string) (api *actor, address string, release func(), answered chan int) {
 	t.Helper()
-	settings := fixture.Settings(t)
-	db := fixture.Pool(t, settings)
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
 	key, err := apikey.Create(t.Context(), db, apikey.Operator, "ops")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	go func() {
 		request, _ := http.NewRequest(http.MethodGet, "http://"+address+"/v1/campaigns", nil)
 		request.Header.Set("Authorization", "Bearer "+key)
-		response, err := (&http.Client{Timeout: fixture.Patience}).Do(request)
+		response, err := (&http.Client{Timeout: servers.Patience}).Do(request)
 		if err != nil {
 			answered <- 0
 			return
@@ -52,7 +52,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 		_ = response.Body.Close()
 		answered <- response.StatusCode
 	}()
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	select {
 	case status := <-answered:
 		t.Fatalf("the request was not held up: %d", status)
@@ -65,7 +65,7 @@ func TestAShutdownFinishesTheRequestAtHandAndTakesNoOther(t *testing.T) {
 	t.Parallel()
 	api, address, release, answered := busy(t, "TRIPRIZE_API_SHUTDOWN_TIMEOUT=10m")
 	api.signal(t, syscall.SIGTERM)
-	fixture.Eventually(t, "it takes no more connections", func() bool {
+	servers.Eventually(t, "it takes no more connections", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // occupied returns an address on which somebody answers every request with 200.
@@ -87,7 +87,7 @@ func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, address := range map[string]string{"nobody": nobody, "somebody else": occupied(t)} {
-		child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("false") }}
+		child := &devstack.Child{Name: "api-1", Logger: servers.Logger(t), Command: func() *exec.Cmd { return exec.Command("false") }}
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
 			t.Errorf("%s answers: got %v", name, err)
 		}
 	}
-	child := &devstack.Child{Name: "api-1", Logger: fixture.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }}
+	child := &devstack.Child{Name: "api-1", Logger: servers.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/store/apikey"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // TestMain stops the servers of the tests.
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func run(args ...string) (stdout, stderr string, status int) {
 	var out, errs bytes.Buffer
@@ -101,7 +101,7 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 }
 
 func TestBadKeysAreRefusedWithAReason(t *testing.T) {
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
 	t.Setenv("TRIPRIZE_REDIS_URL", settings.Redis.URL)
 	for line, want := range map[string]string{
@@ -116,7 +116,7 @@ func TestBadKeysAreRefusedWithAReason(t *testing.T) {
 			t.Errorf("%s: status %d\n%s%s", line, status, stdout, stderr)
 		}
 	}
-	if keys, err := apikey.List(t.Context(), fixture.Pool(t, settings)); err != nil || len(keys) != 0 {
+	if keys, err := apikey.List(t.Context(), servers.Pool(t, settings)); err != nil || len(keys) != 0 {
 		t.Errorf("keys were made all the same: %v, %v", keys, err)
 	}
 }
@@ -164,12 +164,12 @@ func TestReadyTellsByItsStatus(t *testing.T) {
 
 func TestACommandWithServersHasThemAndItsStatusIsOurs(t *testing.T) {
 	t.Parallel()
-	script := `echo "$` + fixture.PostgresVariable + ` $` + fixture.RedisVariable + ` $*"; exit $1`
+	script := `echo "$` + servers.PostgresVariable + ` $` + servers.RedisVariable + ` $*"; exit $1`
 	stdout, stderr, status := run("with-servers", "sh", "-c", script, "sh", "0", "--json")
 	postgres, rest, _ := strings.Cut(stdout, " ")
 	redis, args, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	if status != 0 || !strings.HasPrefix(postgres, "postgres://") || postgres == os.Getenv(fixture.PostgresVariable) ||
-		!strings.HasPrefix(redis, "redis://") || redis == os.Getenv(fixture.RedisVariable) || args != "0 --json" {
+	if status != 0 || !strings.HasPrefix(postgres, "postgres://") || postgres == os.Getenv(servers.PostgresVariable) ||
+		!strings.HasPrefix(redis, "redis://") || redis == os.Getenv(servers.RedisVariable) || args != "0 --json" {
 		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
 	}
 	if _, stderr, status := run("with-servers", "sh", "-c", script, "sh", "3"); status != 1 || !strings.Contains(stderr, "exit status 3") {
@@ -182,7 +182,7 @@ func TestACommandWithServersHasThemAndItsStatusIsOurs(t *testing.T) {
 
 // Whoever runs the audit for cron must tell books that differ from books that nobody has read.
 func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
 	t.Setenv("TRIPRIZE_REDIS_URL", settings.Redis.URL)
 	span := []string{"audit", "payments", "--from", "2026-11-01", "--to", "2026-11-02"}

@@ -11,15 +11,16 @@ import (
 
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // database is a fresh database that the tool's commands use.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
 	t.Setenv("TRIPRIZE_REDIS_URL", settings.Redis.URL)
-	return fixture.Pool(t, settings)
+	return servers.Pool(t, settings)
 }
 
 func execute(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {

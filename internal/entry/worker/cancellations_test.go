@@ -12,6 +12,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // takeBack sells one position to each of n users and asks to cancel the purchases.
@@ -128,7 +129,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 			}
 		})
 	}
-	fixture.Eventually(t, "all wait", func() bool { return batches.Pending() == len(refs) })
+	servers.Eventually(t, "all wait", func() bool { return batches.Pending() == len(refs) })
 	if n := w.db.Stat().AcquiredConns(); n != 0 {
 		t.Errorf("%d connections are held", n)
 	}

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var errPanicked = errors.New("panicked")
@@ -78,7 +79,7 @@ func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.claims.drop(elsewhere.Jobs)
-	fixture.Eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
+	servers.Eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
 		return deliver(t, first, first.settlePurchases, message, true) == nil
 	})
 	stop(first)
@@ -138,8 +139,8 @@ func TestClaimsAreKeptFreshUntilTheyAreDropped(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
 	settings.Idempotency.ClaimTTL = time.Hour
-	rdb := fixture.Redis(t, settings)
-	claims := newClaims(idempotency.NewClaims(rdb, settings.Redis.Namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, fixture.Logger(t))
+	rdb := servers.Redis(t, settings)
+	claims := newClaims(idempotency.NewClaims(rdb, settings.Redis.Namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, servers.Logger(t))
 	claims.every = 5 * time.Millisecond
 	kept, dropped := messageFor(1), messageFor(1)
 	claims.take(t.Context(), kept)
@@ -164,7 +165,7 @@ func TestClaimsAreKeptFreshUntilTheyAreDropped(t *testing.T) {
 		}
 		return n
 	}
-	fixture.Eventually(t, "a claim is refreshed", func() bool { return fresh() > 0 })
+	servers.Eventually(t, "a claim is refreshed", func() bool { return fresh() > 0 })
 	cancel()
 	<-ended
 	if n := fresh(); n != 1 {

@@ -22,6 +22,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // stuck are relays and authorities that say nothing: relays until the test ends,
@@ -87,11 +88,11 @@ func bound(t *testing.T, db *pgxpool.Pool, witnesses ...fairdraw.Hash) uuid.UUID
 // running runs a worker until stop is called.
 func running(t *testing.T, settings config.Settings, options draw.Options) (w *Worker, client *queue.Client, stop func() error) {
 	t.Helper()
-	w = New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), options, fixture.Logger(t), prometheus.NewRegistry())
+	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), options, servers.Logger(t), prometheus.NewRegistry())
 	ctx, tell := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return w, queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout), func() error {
+	return w, queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout), func() error {
 		tell()
 		return <-ended
 	}
@@ -108,12 +109,12 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fixture.Eventually(t, "a relay is asked", func() bool { open, _, _ := s.see(); return open > 0 })
+	servers.Eventually(t, "a relay is asked", func() bool { open, _, _ := s.see(); return open > 0 })
 	plain := fixture.Campaign(t, w.db, fixture.Draft(3))
 	if err := outbox.Enqueue(t.Context(), client, soldOut(t, w, plain)); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the plain campaign is drawn", func() bool {
+	servers.Eventually(t, "the plain campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, plain)
 		return err == nil && c.State == campaign.Completed
 	})
@@ -137,7 +138,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "an authority is asked", func() bool { _, _, stamping := s.see(); return stamping })
+	servers.Eventually(t, "an authority is asked", func() bool { _, _, stamping := s.see(); return stamping })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
@@ -73,7 +74,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	settled := make(chan error, 2)
 	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
 	go func() { settled <- w.settleCancellations(t.Context(), slices.Concat(heldBacks, passingBacks), false) }()
-	fixture.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
+	servers.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
 	later := order(t, w, free, "b").Jobs
 	if err := w.settlePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
 		t.Errorf("a later purchase in the free campaign: %v", err)
@@ -178,14 +179,14 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	held, passer := order(t, w, locked, "a").Jobs, order(t, w, free, "a").Jobs
 	settled := make(chan error, 1)
 	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
-	fixture.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
+	servers.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
 	close(w.draining)
 	select {
 	case err := <-settled:
 		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("it still waits")
 	}
 	expect(t, w.db, held[0].ID, job.Queued, 0)

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // waitsOf returns how each of the transactions since the last call has waited.
@@ -114,7 +115,7 @@ func TestEveryLockedCampaignGetsItsTurn(t *testing.T) {
 		left[it.ID] = true
 	}
 	first := make(map[uuid.UUID]bool)
-	fixture.Eventually(t, "each was the first", func() bool {
+	servers.Eventually(t, "each was the first", func() bool {
 		for id := range turns(items, left) {
 			first[id] = true
 			break

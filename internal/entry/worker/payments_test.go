@@ -21,6 +21,7 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // bank is a provider that takes every card. A method that begins with pm_action must be
@@ -87,8 +88,8 @@ func (b *bank) Intent(_ context.Context, id string) (stripe.Intent, error) {
 // withCards returns a worker that leads payments at a bank.
 func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worker {
 	t.Helper()
-	settings := fixture.Patient(workerSettings(t))
-	settings.Payments.Stripe.Key, settings.Payments.Lease, settings.Payments.Stripe.Timeout = "sk_test_bank", time.Hour, fixture.Patience
+	settings := servers.Patient(workerSettings(t))
+	settings.Payments.Stripe.Key, settings.Payments.Lease, settings.Payments.Stripe.Timeout = "sk_test_bank", time.Hour, servers.Patience
 	for _, c := range change {
 		c(&settings)
 	}
@@ -96,7 +97,7 @@ func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worke
 	w := newWorkerOn(t, settings, registry)
 	own := settings
 	own.Postgres.MaxConnections = settings.Payments.MaxConnections
-	w.TakeCards(Cards{Provider: b, DB: fixture.Pool(t, own)}, settings.Payments, "", registry)
+	w.TakeCards(Cards{Provider: b, DB: servers.Pool(t, own)}, settings.Payments, "", registry)
 	return w
 }
 
@@ -134,7 +135,7 @@ func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (i
 func awaitState(t *testing.T, w *Worker, state job.State, ids ...uuid.UUID) {
 	t.Helper()
 	for _, id := range ids {
-		fixture.Eventually(t, "job "+id.String()+" is "+string(state), func() bool { return fixture.Job(t, w.db, id).State == state })
+		servers.Eventually(t, "job "+id.String()+" is "+string(state), func() bool { return fixture.Job(t, w.db, id).State == state })
 	}
 }
 
@@ -161,7 +162,7 @@ func TestAProviderThatAnswersNobodyDelaysNoOtherPurchase(t *testing.T) {
 	runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	cards := buy(t, w, id, "pm_card_visa", 8)
-	fixture.Eventually(t, "all slots of payments wait for the provider", func() bool { return b.calls() == 4 })
+	servers.Eventually(t, "all slots of payments wait for the provider", func() bool { return b.calls() == 4 })
 	awaitState(t, w, job.Succeeded, buy(t, w, id, "", 5)...)
 	for _, card := range cards {
 		if state := fixture.Job(t, w.db, card).State; state != job.Queued {
@@ -207,7 +208,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 // awaitForgotten waits until the worker does not remember that a campaign was locked.
 func awaitForgotten(t *testing.T, w *Worker, campaignID uuid.UUID) {
 	t.Helper()
-	fixture.Eventually(t, "the lock is forgotten", func() bool {
+	servers.Eventually(t, "the lock is forgotten", func() bool {
 		return !w.cards.conclusions.locked.has([]job.Ref{{CampaignID: campaignID}}, time.Now())
 	})
 }
@@ -246,11 +247,11 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	t.Parallel()
 	b := newBank()
 	b.closed = make(chan struct{})
-	w := withCards(t, b, func(s *config.Settings) { s.Worker.ShutdownTimeout = fixture.Patience })
+	w := withCards(t, b, func(s *config.Settings) { s.Worker.ShutdownTimeout = servers.Patience })
 	stop := runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	card := buy(t, w, id, "pm_card_visa", 1)[0]
-	fixture.Eventually(t, "the provider is called", func() bool { return b.calls() == 1 })
+	servers.Eventually(t, "the provider is called", func() bool { return b.calls() == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
 	<-w.draining

@@ -23,6 +23,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // generous gives every refund that it is asked for, once.
@@ -65,10 +66,10 @@ func callOffMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Messag
 func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
-	rdb := fixture.Redis(t, settings)
+	rdb := servers.Redis(t, settings)
 	w := newWorkerWith(t, settings)
 	provider := &generous{given: make(map[string]stripe.Refund)}
-	w.TakeRefunds(provider, fixture.Pool(t, settings), settings.Payments, prometheus.NewRegistry())
+	w.TakeRefunds(provider, servers.Pool(t, settings), settings.Payments, prometheus.NewRegistry())
 	ctx, end := context.WithCancel(t.Context())
 	running := make(chan error, 1)
 	go func() { running <- w.Run(ctx) }()
@@ -80,7 +81,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	if err := outbox.Enqueue(t.Context(), queue.NewClient(rdb, settings.Redis.Namespace, time.Hour), message); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
+	servers.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
 	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
 		t.Errorf("the job is %s after %d attempts: %+v", j.State, j.Attempts, j.Problem)
 	}
@@ -132,7 +133,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
-	w.TakeRefunds(&generous{given: make(map[string]stripe.Refund)}, fixture.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
+	w.TakeRefunds(&generous{given: make(map[string]stripe.Refund)}, servers.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
 	for _, payload := range []string{"", "{}", `{"refund":"` + uuid.NewString() + `"}`} {
 		if err := w.settleRefund(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)

@@ -12,7 +12,7 @@ import (
 
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // journal keeps what is logged.
@@ -66,7 +66,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 		})
 	}()
 	unlock := <-unlocked
-	fixture.Eventually(t, "it cannot be uncounted", func() bool { return log.has("not uncounted yet") })
+	servers.Eventually(t, "it cannot be uncounted", func() bool { return log.has("not uncounted yet") })
 	if heldBack(w) {
 		t.Error("others are held back meanwhile")
 	}

@@ -16,14 +16,15 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // workerSettings returns settings by which nothing runs out while a test holds it.
 func workerSettings(t *testing.T) config.Settings {
 	t.Helper()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	settings.Postgres.IdleInTransactionTimeout, settings.Idempotency.ClaimTTL = time.Hour, time.Hour
 	return settings
 }
@@ -46,7 +47,7 @@ func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
 
 func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
 	t.Helper()
-	w := New(settings, fixture.Pool(t, settings), fixture.Redis(t, settings), fixture.Key(t), draw.Options{}, fixture.Logger(t), registry)
+	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), draw.Options{}, servers.Logger(t), registry)
 	t.Cleanup(func() { stop(w) })
 	return w
 }
@@ -62,7 +63,7 @@ func stop(w *Worker) {
 
 // patient lets waits for locks end only when the test lets them end.
 func patient(s *config.Settings) {
-	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = fixture.Patience, fixture.Patience
+	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = servers.Patience, servers.Patience
 }
 
 // impatient ends waits for locks soon.
@@ -150,7 +151,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
 	w := newWorkerWith(t, settings)
-	client := queue.NewClient(fixture.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
+	client := queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	message := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
 	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
@@ -159,7 +160,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	ctx, tell := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	fixture.Eventually(t, "the campaign is drawn", func() bool {
+	servers.Eventually(t, "the campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, id)
 		return err == nil && c.State == campaign.Completed
 	})

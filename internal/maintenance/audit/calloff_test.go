@@ -12,6 +12,7 @@ import (
 	"triprize/internal/service/calloff"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Each invariant of a cancelled campaign notices what breaks it.
@@ -22,7 +23,7 @@ func TestWhatBreaksACancelledCampaignIsFound(t *testing.T) {
 		"a campaign whose cancellation has succeeded is cancelled, and nothing of it is sold":        `UPDATE campaigns SET positions_sold = 1`,
 		"a refund by wallet or by the app is of a cancelled purchase, of all its money to its buyer": `UPDATE refunds SET amount = amount - 1`,
 	} {
-		db := fixture.DB(t)
+		db := servers.DB(t)
 		calledOff(t, db)
 		fixture.Sound(t, db)
 		if _, err := db.Exec(t.Context(), sql); err != nil {
@@ -55,7 +56,7 @@ func calledOff(t *testing.T, db *pgxpool.Pool) {
 	id := uuidv7.New()
 	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
-	if _, err := calloff.New(db, calloff.Observer{}, fixture.Logger(t)).Run(t.Context(), ref); err != nil {
+	if _, err := calloff.New(db, calloff.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	cancelled := func() (purchase, jobID uuid.UUID) {
 		purchase = fixture.Buy(t, db, id, "a", 0, 1)

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // cardDamages are damages to purchases by card, and the invariant that each breaks. The
@@ -138,7 +139,7 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 
 func TestTheAuditFindsWhatIsWrongWithPurchasesByCard(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	bought := cardBuyers(t, db)
 	fixture.Sound(t, db)
 	seen := make(map[string]bool)

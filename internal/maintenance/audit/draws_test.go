@@ -19,6 +19,7 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // drawn draws a campaign with a beacon, or leaves it with its freeze.
@@ -28,7 +29,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, db, id)
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)
 	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)
@@ -57,7 +58,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	complete, waiting := drawn(t, db, chain, true), drawn(t, db, chain, false)
 	fixture.Sound(t, db)
 	for _, c := range []struct {
@@ -109,7 +110,7 @@ func TestATokenThatCameTooLateIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := drawn(t, db, chain, false)
 	authority := fairdraw.Hash{1}
 	for late, want := range map[string]bool{"1 second": false, "1 hour": true} {

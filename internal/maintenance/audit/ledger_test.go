@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // damages are what each invariant of the ledger must find. $1 is a wallet with a
@@ -46,7 +47,7 @@ var damages = []struct {
 
 func TestTheAuditFindsWhatIsWrongWithMoney(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := rich(t, db)
 	fixture.Sound(t, db)
 	for _, d := range damages {

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // books are what a provider has.
@@ -91,7 +92,7 @@ type ledgers struct {
 
 func newLedgers(t *testing.T) *ledgers {
 	t.Helper()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(5))
 	l := &ledgers{t: t, db: db, there: &books{}, from: time.Now().Add(-time.Hour), to: time.Now().Add(time.Hour)}
 	l.mina, _ = fixture.BuyByCard(t, db, id, "mina", 2, 2)

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/sale"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Damages to what wallets paid: alice has a completed purchase, bob a cancelled
@@ -43,7 +44,7 @@ var paidDamages = map[string]string{
 
 func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	campaign, seller := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Seller(db)
 	for _, user := range []string{"alice", "bob", "carol"} {
 		fixture.Wallet(t, db, user, 1000)

@@ -8,6 +8,7 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
@@ -16,7 +17,7 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 		together = "as many positions as its layers together"
 		asRules  = "in the columns 1 to their number, as the rules say"
 	)
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	d := fixture.Draft(3)
 	d.BaseLength, d.Layers = 0, []campaign.Layer{{Layer: 1, Positions: 4, Price: 100}, {Layer: 2, Positions: 2, Price: 200}}
 	id := fixture.Campaign(t, db, d)
@@ -51,7 +52,7 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 // that reads them once for each layer takes minutes, and keeps its snapshot open.
 func TestTheAuditReadsTheRulesOfACampaignOnceHoweverManyLayersItHas(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	d := fixture.Draft(3)
 	d.BaseLength, d.Layers = 0, nil
 	for i := range 60 {

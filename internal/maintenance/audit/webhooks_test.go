@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheAuditFindsWhatIsWrongWithWebhooks(t *testing.T) {
@@ -32,7 +33,7 @@ func TestTheAuditFindsWhatIsWrongWithWebhooks(t *testing.T) {
 	} {
 		t.Run(damage.sql, func(t *testing.T) {
 			t.Parallel()
-			db := fixture.DB(t)
+			db := servers.DB(t)
 			told(t, db)
 			fixture.Sound(t, db)
 			if tag, err := db.Exec(t.Context(), damage.sql); err != nil || tag.RowsAffected() == 0 {

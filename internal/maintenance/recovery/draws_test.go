@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func (p *setup) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
@@ -80,7 +81,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, fixture.Logger(t)).Run(t.Context(), made); err != nil {
+	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, servers.Logger(t)).Run(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
 	p.stuck(id)
@@ -123,7 +124,7 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Terms{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, p.db, id)
-	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, fixture.Logger(t))
+	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, servers.Logger(t))
 	_, err = drawer.Run(t.Context(), ref)
 	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // sale makes a campaign with a policy whose sale ended a moment ago, or ends in an hour.
@@ -53,7 +54,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 
 func (p *setup) callOff(ref job.Ref) job.Outcome {
 	p.t.Helper()
-	outcome, err := calloff.New(p.db, calloff.Observer{}, fixture.Logger(p.t)).Run(p.t.Context(), ref)
+	outcome, err := calloff.New(p.db, calloff.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -134,9 +135,9 @@ func TestASaleWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 func TestASaleThatIsDrawnAtItsEndIsDrawnOnceByTheSweep(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	settings, clock := fixture.NewClock(t, p.settings)
-	p.db = fixture.Pool(t, settings)
-	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
+	settings, clock := servers.NewClock(t, p.settings)
+	p.db = servers.Pool(t, settings)
+	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t))
 	const long = 24 * time.Hour
 	empty, some, waits := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long))
 	later := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, 10*long))

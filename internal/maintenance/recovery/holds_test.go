@@ -12,6 +12,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // lapse makes n holds of two positions in a campaign and lets the time of all of them be over.
@@ -30,7 +31,7 @@ func (p *setup) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
 // batchesOf lets a sweep touch no more than size rows at once, and do that no more than most times.
 func (p *setup) batchesOf(size, most int) {
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = size, most
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(p.t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(p.t))
 }
 
 func TestASweepEndsWhatIsOverAndNothingElse(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // hold runs a worker that takes all messages, which are enqueued, and keeps them
@@ -25,13 +26,13 @@ import (
 func (p *setup) hold(messages []outbox.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: fixture.Patience, HeartbeatTTL: 24 * time.Hour, TaskTimeout: 24 * time.Hour})
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour, TaskTimeout: 24 * time.Hour})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
-	beating.Go(func() { heartbeat.Run(ctx, fixture.Logger(p.t)) })
+	beating.Go(func() { heartbeat.Run(ctx, servers.Logger(p.t)) })
 	die = sync.OnceFunc(func() { end(); beating.Wait() })
 	p.t.Cleanup(die)
-	fixture.Eventually(p.t, "the worker is heard", func() bool {
+	servers.Eventually(p.t, "the worker is heard", func() bool {
 		n, err := p.rdb.Exists(p.t.Context(), p.settings.Redis.Namespace+":worker:"+worker).Result()
 		return err == nil && n == 1
 	})
@@ -39,8 +40,8 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 	var took atomic.Int64
 	release := make(chan struct{})
 	settings := p.settings.Worker
-	settings.ShutdownTimeout = fixture.Patience
-	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, fixture.Logger(p.t),
+	settings.ShutdownTimeout = servers.Patience
+	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, servers.Logger(p.t),
 		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) + 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
 			if err := heartbeat.Started(ctx, task.ID); err != nil {
 				p.t.Error(err)
@@ -53,7 +54,7 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { close(release); server.Shutdown() })
-	fixture.Eventually(p.t, "every task is delivered", func() bool { return took.Load() >= int64(len(messages)) })
+	servers.Eventually(p.t, "every task is delivered", func() bool { return took.Load() >= int64(len(messages)) })
 	return die
 }
 
@@ -125,9 +126,9 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	p := newSetup(t)
 	var refuse func(bool)
 	p.settings.Redis.URL, refuse = fullRedis(t)
-	p.rdb = fixture.Redis(t, p.settings)
+	p.rdb = servers.Redis(t, p.settings)
 	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace, time.Minute)
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
 	p.accept(3, 3, false) // the api could not enqueue it either
 	refuse(true)
 	for run := range 4 {

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // The batches are much smaller than what is to be deleted, and than max_batches of them.
@@ -71,7 +71,7 @@ func TestOldRecordsEndsAtOnceAtAShutdownAndWhatIsDeletedStaysDeleted(t *testing.
 			shutdown()
 		}
 	})()
-	s := scheduler.New(p.sweeper, nil, p.settings.Scheduler, fixture.Logger(t), prometheus.NewRegistry())
+	s := scheduler.New(p.sweeper, nil, p.settings.Scheduler, servers.Logger(t), prometheus.NewRegistry())
 	for _, sweep := range p.sweeper.Sweeps() {
 		if sweep.Name != "old-records" {
 			continue
@@ -100,11 +100,11 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 	if _, err := p.db.Exec(t.Context(), `VACUUM ANALYZE jobs`); err != nil {
 		t.Fatal(err)
 	}
-	pool := fixture.Pool(t, p.settings)
-	p.sweeper = recovery.New(p.settings, pool, p.rdb, nil, fixture.Logger(t))
+	pool := servers.Pool(t, p.settings)
+	p.sweeper = recovery.New(p.settings, pool, p.rdb, nil, servers.Logger(t))
 	const read = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'jobs'`
 	var before int
-	fixture.Eventually(t, "the numbers before are known", func() bool {
+	servers.Eventually(t, "the numbers before are known", func() bool {
 		was := before
 		before = p.count(read)
 		return was == before && p.count(`SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'jobs'`) == fresh+30
@@ -113,7 +113,7 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	pool.Close() // its sessions write their numbers when they end
-	fixture.Eventually(t, "the numbers are known", func() bool {
+	servers.Eventually(t, "the numbers are known", func() bool {
 		return p.count(`SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'jobs'`) == 30
 	})
 	if n := p.count(read) - before; n > fresh/10 {

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // withKey returns a setup with a provider of payments.
@@ -24,7 +25,7 @@ func withKey(t *testing.T) *setup {
 	t.Helper()
 	p := newSetup(t)
 	p.settings.Payments.Stripe.Key, p.settings.Payments.Recheck = "sk_test_key", time.Hour
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
 	return p
 }
 
@@ -60,7 +61,7 @@ func TestDuePaymentsGetATaskEachAndOnlyOne(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	p.settings.Scheduler.BatchSize = 3
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
 	p.dueCards(7)
 	p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = (SELECT purchase_id FROM payments LIMIT 1)`)
 	if got := p.sweep("unsettled-payments"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
@@ -75,14 +76,14 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	p.dueCards(3)
-	server, _ := fixture.OwnRedis(t)
+	server, _ := servers.OwnRedis(t)
 	p.settings.Redis.URL = server.URL()
 	rdb, err := redisx.Open(p.settings.Redis, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = rdb.Close() // as if it were away
-	p.sweeper = recovery.New(p.settings, p.db, rdb, nil, fixture.Logger(t))
+	p.sweeper = recovery.New(p.settings, p.db, rdb, nil, servers.Logger(t))
 	if _, err := p.run("unsettled-payments"); err == nil {
 		t.Fatal("nothing was enqueued, and the sweep says that all is well")
 	}
@@ -111,7 +112,7 @@ func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
 func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
 	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yiel
 func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
 	p.sweeper.UseProvider(e, told{stripe.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
@@ -153,7 +154,7 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 func TestOldEventsOfTheProviderAreDeletedAfterTheirRetention(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", fixture.Logger(t), prometheus.NewRegistry())
+	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
 	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,10 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // setup is a database, a Redis and a sweeper.
 type setup struct {
@@ -36,12 +37,12 @@ type setup struct {
 // over. Tests move times two hours back.
 func newSetup(t *testing.T) *setup {
 	t.Helper()
-	settings := fixture.Patient(fixture.Settings(t))
+	settings := servers.Patient(servers.Settings(t))
 	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Hour, 24*time.Hour
 	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
-	p := &setup{t: t, settings: settings, db: fixture.Pool(t, settings), rdb: fixture.Redis(t, settings)}
+	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
-	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, fixture.Logger(t))
+	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t))
 	return p
 }
 
@@ -204,7 +205,7 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	p.age()
 	away := p.settings
 	away.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
-	p.sweeper = recovery.New(away, p.db, fixture.Redis(t, away), nil, fixture.Logger(t))
+	p.sweeper = recovery.New(away, p.db, servers.Redis(t, away), nil, servers.Logger(t))
 	report, err := p.run("lost-jobs")
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
 		t.Errorf("%+v, %v", report, err)
@@ -250,7 +251,7 @@ func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 		retry   = 1250 * time.Millisecond // the first delay of package queue, with its jitter
 		forward = time.Second             // how often package queue looks for tasks whose delay is over
 	)
-	s := fixture.Defaults(t)
+	s := servers.Defaults(t)
 	over := max(s.Worker.HeartbeatTTL, s.Sweeps.LostJobsBackoff, s.Idempotency.ClaimTTL)
 	if worst := over + s.Sweeps.LostJobsInterval + retry + forward + s.Worker.PollInterval; worst > promise {
 		t.Errorf("it takes up to %s", worst)

@@ -16,7 +16,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
 	"triprize/internal/platform/drandsim"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestRelaysThatAreAwayAreCountedAndTheOthersAsked(t *testing.T) {
@@ -129,7 +129,7 @@ func TestTheLatestRoundIsTheNewestOfAllRelays(t *testing.T) {
 		round, err := c.Latest(t.Context(), n.Chain().Chain)
 		answered <- answer{round, err}
 	}()
-	fixture.Eventually(t, "those that are behind have answered", func() bool { return c.count("ok") == 2 || len(answered) > 0 })
+	servers.Eventually(t, "those that are behind have answered", func() bool { return c.count("ok") == 2 || len(answered) > 0 })
 	close(release)
 	got := <-answered
 	want(t, n.Chain().Chain, due, got.round, got.err)
@@ -167,7 +167,7 @@ func TestManyWhoWaitForOneRoundShareOneQuestion(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context()) // who begins the question and leaves
 	left := make(chan error, 1)
 	go func() { _, err := c.Round(gone, n.Chain().Chain, due); left <- err }()
-	fixture.Eventually(t, "the question is asked", func() bool { return asked.Load() == 1 })
+	servers.Eventually(t, "the question is asked", func() bool { return asked.Load() == 1 })
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("who has left gets %v", err)
@@ -179,7 +179,7 @@ func TestManyWhoWaitForOneRoundShareOneQuestion(t *testing.T) {
 			want(t, n.Chain().Chain, due, got, err)
 		})
 	}
-	fixture.Eventually(t, "all wait for the same answer", func() bool { return waiting(t) >= many })
+	servers.Eventually(t, "all wait for the same answer", func() bool { return waiting(t) >= many })
 	close(release)
 	all.Wait()
 	if asked.Load() != 1 {
@@ -227,7 +227,7 @@ func TestQuestionsToOneRelayAreBounded(t *testing.T) {
 			want(t, n.Chain().Chain, number, got, err)
 		})
 	}
-	fixture.Eventually(t, "as many as may are under way", func() bool { return inside.Load() == drand.AtOnce })
+	servers.Eventually(t, "as many as may are under way", func() bool { return inside.Load() == drand.AtOnce })
 	close(release)
 	all.Wait()
 	if most.Load() > drand.AtOnce {
@@ -242,7 +242,7 @@ func TestAClientThatIsClosedHasEndedItsQuestions(t *testing.T) {
 	c := client(t, n.URLs()...)
 	ended := make(chan error, 1)
 	go func() { _, err := c.Round(t.Context(), n.Chain().Chain, due); ended <- err }()
-	fixture.Eventually(t, "a relay is asked", func() bool { return n.Relays()[0].Requests()+n.Relays()[1].Requests() > 0 })
+	servers.Eventually(t, "a relay is asked", func() bool { return n.Relays()[0].Requests()+n.Relays()[1].Requests() > 0 })
 	c.Close()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -254,7 +254,7 @@ func TestAClientThatIsClosedHasEndedItsQuestions(t *testing.T) {
 
 func TestAClientNeedsARelay(t *testing.T) {
 	t.Parallel()
-	if _, err := drand.New(config.Beacon{Timeout: time.Second}, nil, fixture.Logger(t)); err == nil {
+	if _, err := drand.New(config.Beacon{Timeout: time.Second}, nil, servers.Logger(t)); err == nil {
 		t.Error("accepted")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
 	"triprize/internal/platform/drandsim"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // due is the newest round of the chains of these tests, by their clock.
@@ -60,7 +60,7 @@ func client(t *testing.T, urls ...string) asking {
 func clientOf(t *testing.T, settings config.Beacon) asking {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	c, err := drand.New(settings, registry, fixture.Logger(t))
+	c, err := drand.New(settings, registry, servers.Logger(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
 	"triprize/internal/platform/drandsim"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var lies = map[string]drandsim.Faults{
@@ -134,7 +134,7 @@ func FuzzAnswersOfRelays(f *testing.F) {
 	f.Add([]byte(`<html>`))
 	body := make(chan []byte, 1)
 	url := serve(f, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(<-body) })
-	c, err := drand.New(config.Beacon{Relays: url, Timeout: fixture.Patience}, nil, slog.New(slog.DiscardHandler))
+	c, err := drand.New(config.Beacon{Relays: url, Timeout: servers.Patience}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.Fatal(err)
 	}

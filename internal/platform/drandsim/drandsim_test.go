@@ -15,7 +15,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/drandsim"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var genesis = time.Unix(1_700_000_000, 0)
@@ -330,7 +330,7 @@ func TestANetworkThatIsClosedEndsWhatHangs(t *testing.T) {
 				_ = answer.Body.Close()
 			}
 		}()
-		fixture.Eventually(t, "the relay is asked", func() bool { return n.Relays()[0].Requests() > 0 })
+		servers.Eventually(t, "the relay is asked", func() bool { return n.Relays()[0].Requests() > 0 })
 		if err := n.Close(); err != nil {
 			t.Errorf("%s: %v", away, err)
 		}

@@ -16,7 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,7 +59,7 @@ func connect(t *testing.T, l *Listener) (client *net.TCPConn, server *Conn) {
 		t.Fatal(err)
 	}
 	client, server = dialed.(*net.TCPConn), accepted.(*Conn)
-	if err := client.SetDeadline(time.Now().Add(fixture.Patience)); err != nil {
+	if err := client.SetDeadline(time.Now().Add(servers.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
@@ -253,7 +253,7 @@ func TestConnectionsAreBoundedInAllAndByAddress(t *testing.T) {
 				accepted <- next
 			}
 		}()
-		_ = dialed.SetDeadline(time.Now().Add(fixture.Patience))
+		_ = dialed.SetDeadline(time.Now().Add(servers.Patience))
 		if answer, err := http.ReadResponse(bufio.NewReader(dialed), nil); err != nil || answer.StatusCode != 400+int(TooMany) || !answer.Close { //nolint:bodyclose // it has none
 			t.Errorf("%s: %v, %v", bound, answer, err)
 		}
@@ -342,7 +342,7 @@ func TestAWatchSeesTheClientLeave(t *testing.T) {
 			leave(client)
 			select {
 			case <-gone.Done():
-			case <-time.After(fixture.Patience):
+			case <-time.After(servers.Patience):
 				t.Error("it was not seen")
 			}
 		})

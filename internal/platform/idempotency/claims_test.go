@@ -10,7 +10,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // claim returns the jobs that are busy for a holder.
@@ -97,7 +97,7 @@ func TestAClaimOfADeadWorkerRunsOut(t *testing.T) {
 	longer.ClaimTTL = 10 * time.Minute
 	heir := store{claims: idempotency.NewClaims(s.rdb, s.namespace, longer)}
 	s.claim(t, "the dead", job)
-	fixture.Eventually(t, "the heir has it", func() bool { return len(heir.claim(t, "the heir", job)) == 0 })
+	servers.Eventually(t, "the heir has it", func() bool { return len(heir.claim(t, "the heir", job)) == 0 })
 	if busy := s.claim(t, "the dead", job); len(busy) != 1 {
 		t.Error("who comes back from the dead has it again")
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/idempotency"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // newLine returns a store behind a line to Redis that can go dead.
-func newLine(t *testing.T) (*fixture.Line, store) {
+func newLine(t *testing.T) (*servers.Line, store) {
 	t.Helper()
 	s := newStore(t)
-	var l *fixture.Line
-	l, s.rdb = fixture.OnLine(t, s.rdb)
+	var l *servers.Line
+	l, s.rdb = servers.OnLine(t, s.rdb)
 	return l, s
 }
 
@@ -91,11 +91,11 @@ func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) {
 	t.Parallel()
 	const budget, rest = 50 * time.Millisecond, time.Second
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL, settings.Idempotency.Budget = "redis://127.0.0.1:1/0", budget // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
 		server := &simulated{}
-		rdb := fixture.Redis(t, settings)
+		rdb := servers.Redis(t, settings)
 		rdb.AddHook(server)
 		requests := idempotency.NewRequests(rdb, "ns", settings.Idempotency, nil)
 		t.Cleanup(requests.Close)
@@ -140,7 +140,7 @@ func TestRedisIsAskedAgainWhenItIsBack(t *testing.T) {
 	l, s := newLine(t)
 	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
 	requests := s.with(t, 200*time.Millisecond)
-	fixture.Eventually(t, "Redis is asked before the outage", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
+	servers.Eventually(t, "Redis is asked before the outage", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
 	l.Die()
 	for range 5 {
 		if got, ok := requests.Find(t.Context(), request); ok {
@@ -148,7 +148,7 @@ func TestRedisIsAskedAgainWhenItIsBack(t *testing.T) {
 		}
 	}
 	l.Live()
-	fixture.Eventually(t, "Redis is asked again", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
+	servers.Eventually(t, "Redis is asked again", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
 }
 
 func TestAMissIsNoFailure(t *testing.T) {
@@ -209,7 +209,7 @@ func TestLookUpsThatComeTogetherShareRoundTrips(t *testing.T) {
 			}
 		})
 	}
-	fixture.Eventually(t, "all look-ups wait", func() bool { return asked.finds.Load()+int64(s.requests.Waiting()) == many })
+	servers.Eventually(t, "all look-ups wait", func() bool { return asked.finds.Load()+int64(s.requests.Waiting()) == many })
 	close(asked.open)
 	all.Wait()
 	if n := asked.trips.Load(); n > 4+2 { // four had begun, and one takes 256 of what waited then

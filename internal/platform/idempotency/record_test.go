@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	"triprize/internal/testkit/property"
 )
 
 // records draws any record that can be: an answer belongs to a final state, and
@@ -34,7 +36,7 @@ func equal(a, b Record) bool {
 
 func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		r := records().Draw(t, "record")
 		if got, ok := decode(r.encode()); !ok || !equal(got, r) {
 			t.Fatalf("%q reads as %+v, %v", r.encode(), got, ok)
@@ -44,7 +46,7 @@ func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 
 func TestARecordThatIsCutShortIsNoRecord(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		r := records().Draw(t, "record")
 		whole := r.encode()
 		end := len(whole) - len(r.Answer) // after the job, and the blank if there is an answer
@@ -56,7 +58,7 @@ func TestARecordThatIsCutShortIsNoRecord(t *testing.T) {
 
 func TestWhateverReadsAsARecordIsWrittenAsTheSameRecord(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		value := records().Draw(t, "record").encode()
 		for range rapid.IntRange(1, 4).Draw(t, "changes") {
 			value[rapid.IntRange(0, len(value)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
@@ -108,7 +110,7 @@ func TestGarbageIsNoRecord(t *testing.T) {
 
 func TestPairsThatConcatenateEquallyHaveDifferentKeys(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		// A client's name is never empty and has none but these; a key may have anything.
 		text := rapid.StringMatching(`[a-z0-9._-]{3,40}`).Draw(t, "text")
 		i := rapid.IntRange(1, len(text)-1).Draw(t, "one cut")

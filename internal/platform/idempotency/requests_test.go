@@ -13,10 +13,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // store is a namespace of its own on Redis.
 type store struct {
@@ -31,12 +31,12 @@ type store struct {
 // not end before a busy machine has answered.
 func newStore(t *testing.T, change ...func(*config.Idempotency)) store {
 	t.Helper()
-	settings := fixture.RedisSettings(t)
-	settings.Idempotency.Budget = fixture.Patience
+	settings := servers.RedisSettings(t)
+	settings.Idempotency.Budget = servers.Patience
 	for _, c := range change {
 		c(&settings.Idempotency)
 	}
-	rdb, namespace := fixture.Redis(t, settings), settings.Redis.Namespace
+	rdb, namespace := servers.Redis(t, settings), settings.Redis.Namespace
 	s := store{rdb: rdb, namespace: namespace, settings: settings.Idempotency, claims: idempotency.NewClaims(rdb, namespace, settings.Idempotency)}
 	s.requests = s.with(t, s.settings.Budget)
 	return s
@@ -92,7 +92,7 @@ func TestARecordRunsOut(t *testing.T) {
 	s := newStore(t, func(c *config.Idempotency) { c.RequestTTL = 300 * time.Millisecond })
 	request := idempotency.Request{Client: "shop", Key: "k"}
 	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
-	fixture.Eventually(t, "the record is gone", func() bool {
+	servers.Eventually(t, "the record is gone", func() bool {
 		_, ok := s.requests.Find(t.Context(), request)
 		return !ok
 	})

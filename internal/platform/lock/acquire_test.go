@@ -15,7 +15,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // persistent is for tests in which everybody gets the lock in the end.
@@ -167,7 +167,7 @@ func TestALockThatIsGivenBackInTimeIsHadByTheNextTry(t *testing.T) {
 		held, _ := s.locker.Acquire(t.Context(), "a")
 		mine <- held
 	}()
-	fixture.Eventually(t, "it was tried for three times", func() bool { return tries.sent.Load() >= 3 })
+	servers.Eventually(t, "it was tried for three times", func() bool { return tries.sent.Load() >= 3 })
 	theirs.Release(t.Context())
 	held := <-mine
 	if !held.Locks() {

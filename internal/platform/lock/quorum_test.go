@@ -18,7 +18,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/redisx"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // ensemble is some servers that know nothing of each other.
@@ -32,7 +32,7 @@ func newEnsemble(t *testing.T, n int) *ensemble {
 	t.Helper()
 	e := &ensemble{t: t, servers: make([]*devstack.Redis, n), data: make([]string, n)}
 	for i := range n {
-		e.servers[i], e.data[i] = fixture.OwnRedis(t)
+		e.servers[i], e.data[i] = servers.OwnRedis(t)
 	}
 	return e
 }
@@ -47,7 +47,7 @@ func (e *ensemble) client(i int) *redis.Client {
 // only the context of a command can.
 func open(t *testing.T, url string) *redis.Client {
 	t.Helper()
-	settings := fixture.Defaults(t).Redis
+	settings := servers.Defaults(t).Redis
 	settings.URL = url
 	settings.ReadTimeout, settings.WriteTimeout, settings.DialTimeout = long, long, long
 	client, err := redisx.Open(settings, "triprize-test", redisx.Once)
@@ -69,7 +69,7 @@ func (e *ensemble) process(changes ...func(*config.Locks)) *lock.Locker {
 }
 
 func (e *ensemble) on(clients []redis.UniversalClient, changes ...func(*config.Locks)) *lock.Locker {
-	settings := fixture.Defaults(e.t).Locks
+	settings := servers.Defaults(e.t).Locks
 	patient(&settings)
 	for _, change := range changes {
 		change(&settings)
@@ -319,7 +319,7 @@ func TestAMajorityThatHangsIsMissedUntilItIsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fixture.Eventually(t, "a lock is had again", func() bool {
+	servers.Eventually(t, "a lock is had again", func() bool {
 		held, err := locker.Acquire(t.Context(), "a")
 		held.Release(t.Context())
 		return err == nil

@@ -15,7 +15,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Tests of how locks behave in time run on simulated servers and on the clock of
@@ -200,16 +200,16 @@ type cluster struct {
 
 // simulate runs a test on some simulated servers and the simulated clock. It fails
 // when a goroutine is left over at the end.
-func simulate(t *testing.T, servers int, test func(t *testing.T, c *cluster), changes ...func(*config.Locks)) {
+func simulate(t *testing.T, n int, test func(t *testing.T, c *cluster), changes ...func(*config.Locks)) {
 	t.Helper()
-	settings := fixture.Defaults(t).Locks
+	settings := servers.Defaults(t).Locks
 	settings.TTL, settings.Timeout = ttl, timeout
 	for _, change := range changes {
 		change(&settings)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, settings: settings}
-		for range servers {
+		for range n {
 			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue), sent: make(map[string]int), at: make(map[string][]time.Time)})
 		}
 		c.locker, c.registry = c.process()

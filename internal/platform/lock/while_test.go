@@ -16,12 +16,12 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/redisx"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestMain(m *testing.M) {
 	redisx.LogTo(slog.New(slog.DiscardHandler)) // of servers that are away there is much to say
-	fixture.Main(m)
+	servers.Main(m)
 }
 
 // long is the life of locks that must not run out in a test.
@@ -43,7 +43,7 @@ type space struct {
 
 func newSpace(t *testing.T, changes ...func(*config.Locks)) *space {
 	t.Helper()
-	s := &space{t: t, settings: fixture.RedisSettings(t)}
+	s := &space{t: t, settings: servers.RedisSettings(t)}
 	s.namespace = s.settings.Redis.Namespace
 	patient(&s.settings.Locks)
 	s.rdb, s.registry, s.locker = s.process(changes...)
@@ -56,7 +56,7 @@ func (s *space) process(changes ...func(*config.Locks)) (*redis.Client, *prometh
 	for _, change := range changes {
 		change(&s.settings.Locks)
 	}
-	rdb, registry := fixture.Redis(s.t, s.settings), prometheus.NewRegistry()
+	rdb, registry := servers.Redis(s.t, s.settings), prometheus.NewRegistry()
 	return rdb, registry, lock.New([]redis.UniversalClient{rdb}, s.namespace, s.settings.Locks, registry)
 }
 
@@ -214,9 +214,9 @@ func TestWithoutRedisNobodyCanSayWhoHoldsALock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
-	locker := lock.New([]redis.UniversalClient{fixture.Redis(t, settings)}, "ns", settings.Locks, prometheus.NewRegistry())
+	locker := lock.New([]redis.UniversalClient{servers.Redis(t, settings)}, "ns", settings.Locks, prometheus.NewRegistry())
 	err = locker.While(t.Context(), "a", long, func(context.Context) { t.Error("it ran") })
 	if !errors.Is(err, lock.ErrNoQuorum) || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrLost) {
 		t.Errorf("got %v", err)

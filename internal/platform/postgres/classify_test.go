@@ -14,7 +14,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // expect checks how an error is classified, bare and wrapped, and that it is
@@ -39,10 +39,10 @@ func expect(t *testing.T, err error, state string, transient bool) {
 // table marks with the rows 1 and 2, and another pool in which nothing runs out.
 func open(t *testing.T, change func(*config.Postgres)) (changed, other *pgxpool.Pool) {
 	t.Helper()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	normal := settings.Postgres
 	patient(&settings.Postgres)
-	other = fixture.Pool(t, settings)
+	other = servers.Pool(t, settings)
 	settings.Postgres = normal
 	_, err := other.Exec(t.Context(), `
 		CREATE TABLE marks (n int CONSTRAINT marks_key PRIMARY KEY, note text CHECK (note <> ''));
@@ -51,7 +51,7 @@ func open(t *testing.T, change func(*config.Postgres)) (changed, other *pgxpool.
 		t.Fatal(err)
 	}
 	change(&settings.Postgres)
-	return fixture.Pool(t, settings), other
+	return servers.Pool(t, settings), other
 }
 
 // patient lets no statement, no wait for a lock and no transaction run out.

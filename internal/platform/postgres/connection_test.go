@@ -12,7 +12,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // acquire returns a connection and the server's process id of it.
@@ -29,7 +29,7 @@ func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
 // awaitGone waits until the server has ended a session.
 func awaitGone(t *testing.T, db *pgxpool.Pool, pid uint32) {
 	t.Helper()
-	fixture.Eventually(t, "the session has ended", func() bool {
+	servers.Eventually(t, "the session has ended", func() bool {
 		var there bool
 		if err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func awaitGone(t *testing.T, db *pgxpool.Pool, pid uint32) {
 // awaitSleep waits until a session is in pg_sleep.
 func awaitSleep(t *testing.T, db *pgxpool.Pool, pid uint32) {
 	t.Helper()
-	fixture.Eventually(t, "the statement runs", func() (running bool) {
+	servers.Eventually(t, "the statement runs", func() (running bool) {
 		err := db.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'`, pid).Scan(&running)
 		if err != nil {
 			t.Fatal(err)
@@ -164,9 +164,9 @@ func TestTheEndOfAContextIsTransient(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	// Nobody gives a connection back while all are in use.
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	settings.Postgres.MaxConnections = 2
-	small := fixture.Pool(t, settings)
+	small := servers.Pool(t, settings)
 	acquire(t, small)
 	acquire(t, small)
 	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -187,10 +187,10 @@ func TestARestartOfPostgresIsTransient(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Postgres.URL = stack.Postgres.URL("postgres")
 	patient(&settings.Postgres)
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	over := make(chan error, 1)
 	for range 2 {
 		idle, _ := acquire(t, db)
@@ -200,7 +200,7 @@ func TestARestartOfPostgresIsTransient(t *testing.T) {
 			over <- err
 		}()
 		awaitSleep(t, db, pid)
-		if err := stack.Postgres.Child.Stop(syscall.SIGQUIT, fixture.Patience); err != nil { // as a crash
+		if err := stack.Postgres.Child.Stop(syscall.SIGQUIT, servers.Patience); err != nil { // as a crash
 			t.Fatal(err)
 		}
 		expectTransient(t, <-over)
@@ -213,7 +213,7 @@ func TestARestartOfPostgresIsTransient(t *testing.T) {
 		if err := stack.Postgres.Start(); err != nil {
 			t.Fatal(err)
 		}
-		fixture.Eventually(t, "Postgres is back", func() bool { // it starts, recovers, and answers
+		servers.Eventually(t, "Postgres is back", func() bool { // it starts, recovers, and answers
 			_, err := db.Exec(t.Context(), `SELECT 1`)
 			if err != nil && !postgres.IsTransient(err) {
 				t.Fatalf("%v (%T) is not transient", err, err)

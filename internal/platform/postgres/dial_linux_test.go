@@ -10,7 +10,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
@@ -50,10 +50,10 @@ func TestASocketOfThisMachineHasNoUserTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	if err := listener.(*net.UnixListener).SetDeadline(time.Now().Add(fixture.Patience)); err != nil {
+	if err := listener.(*net.UnixListener).SetDeadline(time.Now().Add(servers.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	settings := fixture.Defaults(t).Postgres
+	settings := servers.Defaults(t).Postgres
 	settings.URL = "postgres://user@/db?host=" + dir
 	settings.MaxConnections = 1
 	db, err := postgres.Open(t.Context(), settings, "test")

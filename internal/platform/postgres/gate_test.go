@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
@@ -20,7 +20,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 			t.Errorf("of %d connections %d are for them, want %d", connections, got, seats)
 		}
 	}
-	db, registry := fixture.DB(t), prometheus.NewRegistry()
+	db, registry := servers.DB(t), prometheus.NewRegistry()
 	gate := postgres.NewGate(db, registry)
 	gate.SetPatience(50 * time.Millisecond)
 	patient, brief := gate.Patient(0), gate.Brief(0)
@@ -82,7 +82,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 
 func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	gate := postgres.NewGate(db, prometheus.NewRegistry())
 	for pool, want := range map[postgres.Pool]string{gate.Brief(70 * time.Millisecond): "70ms", gate.Patient(time.Microsecond): "1ms", gate.Brief(0): "5min"} {
 		err := postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {

@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 type thing struct {
@@ -23,7 +23,7 @@ type thing struct {
 // things makes a table with an index on owners.
 func things(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if _, err := db.Exec(t.Context(), `CREATE TABLE things (id uuid PRIMARY KEY, owner text NOT NULL, good boolean NOT NULL); CREATE INDEX ON things (owner, id)`); err != nil {
 		t.Fatal(err)
 	}

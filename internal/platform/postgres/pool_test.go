@@ -13,14 +13,14 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func TestSessionsHaveTheSettings(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t).Postgres
+	settings := servers.Settings(t).Postgres
 	settings.URL += "&statement_timeout=1&application_name=other&timezone=Asia/Tokyo" // the settings win
 	settings.StatementTimeout = 11 * time.Second
 	settings.LockTimeout = 2500 * time.Millisecond
@@ -54,7 +54,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 
 func TestTimesComeBackInUTC(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	want := time.Date(2026, 1, 1, 3, 0, 0, 123456000, time.UTC)
 	var plain time.Time
 	var pointer *time.Time
@@ -77,7 +77,7 @@ func TestTimesComeBackInUTC(t *testing.T) {
 
 func TestUUIDsTravelThereAndBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := []uuid.UUID{uuid.New(), uuid.Nil, uuid.Must(uuid.NewV7())}
 	for _, id := range ids {
 		var back uuid.UUID
@@ -101,7 +101,7 @@ func TestUUIDsTravelThereAndBack(t *testing.T) {
 
 func TestUUIDsTravelAsBytes(t *testing.T) {
 	t.Parallel()
-	conn, err := fixture.DB(t).Acquire(t.Context())
+	conn, err := servers.DB(t).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 		"postgres://user:hunter2@host:port/db", "postgres://user:hunter2@%zz/db", "postgres://user:hunter2@host/db?sslmode=sometimes",
 		"host=h password=hunter2 port=x", "postgres://user:hunter2@host/db?pool_max_conns=many",
 	} {
-		settings := fixture.Defaults(t).Postgres
+		settings := servers.Defaults(t).Postgres
 		settings.URL = url
 		db, err := postgres.Open(t.Context(), settings, "test")
 		if err == nil {
@@ -168,7 +168,7 @@ func away(t *testing.T) config.Postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fixture.Defaults(t).Postgres
+	settings := servers.Defaults(t).Postgres
 	settings.URL = "postgres://user:hunter2@" + address + "/nowhere"
 	return settings
 }
@@ -184,7 +184,7 @@ func rows(t *testing.T, db postgres.DB) (n int) {
 
 func TestATransactionIsCommittedOrLeavesNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if _, err := db.Exec(t.Context(), `CREATE TABLE marks (n int)`); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestATransactionIsCommittedOrLeavesNothing(t *testing.T) {
 
 func TestATransactionIsReadCommitted(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		var level string
 		if err := tx.QueryRow(t.Context(), `SHOW transaction_isolation`).Scan(&level); err != nil {

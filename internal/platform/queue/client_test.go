@@ -16,10 +16,10 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // The kinds of the tests.
 const (
@@ -43,12 +43,12 @@ type space struct {
 
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	return newSpaceOn(t, fixture.RedisSettings(t))
+	return newSpaceOn(t, servers.RedisSettings(t))
 }
 
 func newSpaceOn(t *testing.T, settings config.Settings) *space {
 	t.Helper()
-	rdb, namespace := fixture.Redis(t, settings), settings.Redis.Namespace
+	rdb, namespace := servers.Redis(t, settings), settings.Redis.Namespace
 	return &space{
 		t: t, rdb: rdb, settings: settings, namespace: namespace,
 		client: queue.NewClient(rdb, namespace, taskTimeout), finder: queue.NewFinder(rdb, namespace),
@@ -115,7 +115,7 @@ func nowhere(t *testing.T) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
 	client, err := redisx.Open(settings.Redis, "triprize-test", redisx.Once)
 	if err != nil {
@@ -142,10 +142,10 @@ func privateRedis(t *testing.T) (config.Settings, *devstack.Child) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
-	rdb := fixture.Redis(t, settings)
-	fixture.Eventually(t, "Redis answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	rdb := servers.Redis(t, settings)
+	servers.Eventually(t, "Redis answers", func() bool { return rdb.Ping(t.Context()).Err() == nil })
 	return settings, server
 }
 

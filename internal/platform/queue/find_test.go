@@ -13,7 +13,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // handOut lets asynq hand purchase tasks to a server whose handler holds them
@@ -39,7 +39,7 @@ func TestATaskThatWillBeDeliveredIsWaiting(t *testing.T) {
 	s := newSpace(t)
 	retried := s.enqueue(purchase)
 	server := s.serve(func(context.Context, queue.Task, bool) error { return errors.New("not done") })
-	fixture.Eventually(t, "asynq waits before it tries again", func() bool { return s.info(retried).State == asynq.TaskStateRetry })
+	servers.Eventually(t, "asynq waits before it tries again", func() bool { return s.info(retried).State == asynq.TaskStateRetry })
 	server.Shutdown()
 	for id, state := range map[uuid.UUID]asynq.TaskState{
 		retried: asynq.TaskStateRetry, s.enqueue(purchase): asynq.TaskStatePending, s.schedule(): asynq.TaskStateScheduled,
@@ -78,13 +78,13 @@ func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	stopped := s.beat()
-	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	key, _ := s.heard()
 	if err := s.rdb.Del(t.Context(), key).Err(); err != nil { // as when it runs out
 		t.Fatal(err)
 	}
 	live := s.beat()
-	fixture.Eventually(t, "another worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "another worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	unheard := queue.NewHeartbeat(s.rdb, s.namespace, "never heard of", config.Worker{})
 	var active []uuid.UUID
 	want := make(map[uuid.UUID]queue.TaskState)
@@ -131,7 +131,7 @@ func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 		if err := p.Started(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		fixture.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
+		servers.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
 	}
 	if err := p.Finished(t.Context(), dropped); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.handOut(id)
-	fixture.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
+	servers.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
 	if states, err := queue.NewFinder(nowhere(t), s.namespace).Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
 		t.Errorf("without Redis: %v", states)
 	}

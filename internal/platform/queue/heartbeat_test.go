@@ -14,14 +14,14 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // beat runs the Heartbeat of a new worker until the test ends. It beats once, and is
 // heard for longer than any test runs.
 func (s *space) beat() *queue.Heartbeat {
 	s.t.Helper()
-	p, _ := s.beatUntil(s.rdb, fixture.Patience, time.Hour)
+	p, _ := s.beatUntil(s.rdb, servers.Patience, time.Hour)
 	return p
 }
 
@@ -33,7 +33,7 @@ func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Run(ctx, fixture.Logger(s.t))
+		p.Run(ctx, servers.Logger(s.t))
 	}()
 	end = func() {
 		cancel()
@@ -81,10 +81,10 @@ func (*beats) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
-		rdb, counted, log := fixture.Redis(t, settings), &beats{}, &journal{}
+		rdb, counted, log := servers.Redis(t, settings), &beats{}, &journal{}
 		rdb.AddHook(counted)
 		ctx, end := context.WithCancel(t.Context())
 		go queue.NewHeartbeat(rdb, "ns", "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
@@ -108,7 +108,7 @@ func TestABeatIsHeardUntilItRunsOut(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.beat()
-	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	key, rest := s.heard()
 	if rest <= 0 || rest > time.Hour {
 		t.Errorf("without another beat it is heard for %s", rest)
@@ -116,14 +116,14 @@ func TestABeatIsHeardUntilItRunsOut(t *testing.T) {
 	if err := s.rdb.PExpire(t.Context(), key, time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the worker is dead", func() bool { key, _ := s.heard(); return key == "" })
+	servers.Eventually(t, "the worker is dead", func() bool { key, _ := s.heard(); return key == "" })
 }
 
 func TestAWorkerThatEndsSaysFarewell(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	_, end := s.beatUntil(s.rdb, fixture.Patience, time.Hour)
-	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	_, end := s.beatUntil(s.rdb, servers.Patience, time.Hour)
+	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	end()
 	if key, rest := s.heard(); key != "" {
 		t.Errorf("after its end %s is heard for %s", key, rest)
@@ -135,12 +135,12 @@ func TestAWorkerIsHeardAgainAfterAnOutage(t *testing.T) {
 	settings, redisServer := privateRedis(t)
 	s := newSpaceOn(t, settings)
 	s.beatUntil(s.rdb, 100*time.Millisecond, time.Hour)
-	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	redisServer.Kill() // it keeps nothing
 	if err := redisServer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the worker is heard again", func() bool {
+	servers.Eventually(t, "the worker is heard again", func() bool {
 		keys, err := s.rdb.Keys(t.Context(), s.namespace+":worker:*").Result()
 		return err == nil && len(keys) == 1
 	})
@@ -148,7 +148,7 @@ func TestAWorkerIsHeardAgainAfterAnOutage(t *testing.T) {
 
 func TestAFarewellDoesNotWaitForASilentRedis(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = silent(t)
 	settings.Redis.ReadTimeout, settings.Redis.DialTimeout = time.Hour, time.Hour // only the farewell's own limit ends it
 	s := newSpaceOn(t, settings)
@@ -164,7 +164,7 @@ func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
 	if err := p.Started(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
 	key, _ := s.heard()
 	worker := strings.TrimPrefix(key, s.namespace+":worker:")
 	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != worker {
@@ -187,7 +187,7 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 	if err := worker.Started(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
+	servers.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
 	keys, err := s.rdb.Keys(t.Context(), s.namespace+":active*").Result()
 	if err != nil || len(keys) != 1 {
 		t.Fatal(keys, err)
@@ -198,5 +198,5 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 	if err := s.rdb.PExpire(t.Context(), keys[0], time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "nobody has the task", func() bool { return s.states(task)[task] == queue.Orphaned })
+	servers.Eventually(t, "nobody has the task", func() bool { return s.states(task)[task] == queue.Orphaned })
 }

@@ -18,10 +18,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-var workerSettings = config.Worker{PollInterval: 5 * time.Millisecond, ShutdownTimeout: fixture.Patience}
+var workerSettings = config.Worker{PollInterval: 5 * time.Millisecond, ShutdownTimeout: servers.Patience}
 
 // share returns a share that no test uses up.
 func share(kind string, handle queue.Handler) queue.Share {
@@ -31,7 +31,7 @@ func share(kind string, handle queue.Handler) queue.Share {
 // serve starts a server of purchase tasks and shuts it down when the test ends.
 func (s *space) serve(handler queue.Handler) *queue.Server {
 	s.t.Helper()
-	server := queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(s.t), share(purchase, handler))
+	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler))
 	return s.start(server)
 }
 
@@ -49,7 +49,7 @@ func receive[T any](t *testing.T, c <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-c:
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("nothing came")
 	}
 	return value
@@ -104,7 +104,7 @@ func TestABacklogOfAKindTakesNoSlotOfAnother(t *testing.T) {
 		return nil
 	})
 	draws.Tasks = 1
-	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, fixture.Logger(t), purchases, draws))
+	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), purchases, draws))
 	t.Cleanup(func() { close(end) })
 	for range purchases.Tasks {
 		receive(t, held)
@@ -133,7 +133,7 @@ func TestADeliveryIsTheTaskThatWasEnqueued(t *testing.T) {
 	if d.ID != id || d.Kind != purchase || string(d.Payload) != "payload of "+id.String() || d.again {
 		t.Errorf("delivered %+v", d)
 	}
-	fixture.Eventually(t, "a task that is done is gone", func() bool { return s.states(id)[id] == queue.Missing })
+	servers.Eventually(t, "a task that is done is gone", func() bool { return s.states(id)[id] == queue.Missing })
 }
 
 func TestATaskThatIsPutOffComesBackAndDoesNotCountAsFailed(t *testing.T) {
@@ -229,7 +229,7 @@ func TestATaskThatIsNotOursIsSetAside(t *testing.T) {
 		t.Errorf("the handler was given %+v", task)
 		return nil
 	})
-	fixture.Eventually(t, "it is archived", func() bool {
+	servers.Eventually(t, "it is archived", func() bool {
 		info, err := s.inspector.GetTaskInfo(name, "nobody's")
 		return err == nil && info.State == asynq.TaskStateArchived
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"triprize/internal/platform/queue"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
@@ -22,7 +22,7 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	held := make(chan context.Context, 1)
 	settings := workerSettings
 	settings.ShutdownTimeout = 100 * time.Millisecond
-	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, fixture.Logger(t), share(purchase,
+	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, servers.Logger(t), share(purchase,
 		func(ctx context.Context, _ queue.Task, _ bool) error {
 			held <- ctx
 			<-ctx.Done()
@@ -70,7 +70,7 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	id := s.enqueue(purchase)
 	held, finish := make(chan struct{}), make(chan struct{})
 	settings := workerSettings
-	settings.ShutdownTimeout = fixture.Patience
+	settings.ShutdownTimeout = servers.Patience
 	log := &journal{}
 	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), share(purchase,
 		func(context.Context, queue.Task, bool) error {
@@ -84,7 +84,7 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 		defer close(down)
 		server.Shutdown()
 	}()
-	fixture.Eventually(t, "asynq waits", func() bool { return strings.Contains(log.String(), "Waiting for all workers to finish") })
+	servers.Eventually(t, "asynq waits", func() bool { return strings.Contains(log.String(), "Waiting for all workers to finish") })
 	select {
 	case <-down:
 		t.Error("it did not wait")
@@ -117,7 +117,7 @@ func TestShutdownWaitsForTheTasksOfEveryKind(t *testing.T) {
 		server.Shutdown()
 	}()
 	// At the same time: one after the other, they could take twice the timeout.
-	fixture.Eventually(t, "both wait", func() bool { return strings.Count(log.String(), "Waiting for all workers to finish") == 2 })
+	servers.Eventually(t, "both wait", func() bool { return strings.Count(log.String(), "Waiting for all workers to finish") == 2 })
 	close(finish)
 	receive(t, down)
 	for kind, id := range tasks {
@@ -141,7 +141,7 @@ func TestAServerStartedWithoutRedisDeliversOnceItIsBack(t *testing.T) {
 	if err := redisServer.Start(); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "Redis is back", func() bool { return s.rdb.Ping(t.Context()).Err() == nil })
+	servers.Eventually(t, "Redis is back", func() bool { return s.rdb.Ping(t.Context()).Err() == nil })
 	id := s.enqueue(purchase)
 	if d := receive(t, deliveries); d.ID != id {
 		t.Errorf("delivered %+v", d)

@@ -15,10 +15,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // space is a namespace of its own on Redis, with the limits that hold there. No time
 // passes there but by its clock.
@@ -34,13 +34,13 @@ type space struct {
 // five. The budget does not end before a busy machine has answered.
 func newSpace(t *testing.T, change ...func(*config.Limits)) *space {
 	t.Helper()
-	settings := fixture.RedisSettings(t)
-	limits := config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: fixture.Patience}
+	settings := servers.RedisSettings(t)
+	limits := config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: servers.Patience}
 	for _, c := range change {
 		c(&limits)
 	}
-	p := &space{rdb: fixture.Redis(t, settings), namespace: settings.Redis.Namespace, limits: limits}
-	p.clock = newClock(t, fixture.Redis(t, settings), p.namespace)
+	p := &space{rdb: servers.Redis(t, settings), namespace: settings.Redis.Namespace, limits: limits}
+	p.clock = newClock(t, servers.Redis(t, settings), p.namespace)
 	p.rdb.AddHook(p.clock)
 	return p
 }
@@ -147,15 +147,15 @@ func TestABurstPassesAndWhoWaitsAsToldMayAskAgain(t *testing.T) {
 
 func TestTheClockOfRedisCounts(t *testing.T) {
 	t.Parallel()
-	settings := fixture.RedisSettings(t)
-	limiter := ratelimit.New(fixture.Redis(t, settings), settings.Redis.Namespace,
-		config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: fixture.Patience}, nil)
+	settings := servers.RedisSettings(t)
+	limiter := ratelimit.New(servers.Redis(t, settings), settings.Redis.Namespace,
+		config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: servers.Patience}, nil)
 	t.Cleanup(limiter.Close)
 	if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Remaining != 4 {
 		t.Errorf("the first: %+v", verdict)
 	}
-	fixture.Eventually(t, "somebody is refused", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
-	fixture.Eventually(t, "one came back", func() bool { return allow(t.Context(), limiter, "shop", "alice").Allowed })
+	servers.Eventually(t, "somebody is refused", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
+	servers.Eventually(t, "one came back", func() bool { return allow(t.Context(), limiter, "shop", "alice").Allowed })
 }
 
 func TestUsersAreIndependentAndBelongToTheirClient(t *testing.T) {
@@ -281,7 +281,7 @@ func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testin
 			}
 		})
 	}
-	fixture.Eventually(t, "all checks wait", func() bool {
+	servers.Eventually(t, "all checks wait", func() bool {
 		return held.checks.Load()+int64(limiters[0].Waiting()+limiters[1].Waiting()) == many
 	})
 	close(held.open)
@@ -377,7 +377,7 @@ func TestHeadersSayWhatIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.limits.Budget = fixture.Patience
+			c.limits.Budget = servers.Patience
 			p := newSpace(t, func(l *config.Limits) { *l = c.limits })
 			limiter := p.limiter(t)
 			got := headers(allow(t.Context(), limiter, "shop", "alice"))

@@ -12,15 +12,15 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // newLine returns a space behind a line to Redis that can go dead.
-func newLine(t *testing.T, change ...func(*config.Limits)) (*fixture.Line, *space) {
+func newLine(t *testing.T, change ...func(*config.Limits)) (*servers.Line, *space) {
 	t.Helper()
 	p := newSpace(t, change...)
-	var l *fixture.Line
-	l, p.rdb = fixture.OnLine(t, p.rdb)
+	var l *servers.Line
+	l, p.rdb = servers.OnLine(t, p.rdb)
 	p.rdb.AddHook(p.clock)
 	return l, p
 }
@@ -67,11 +67,11 @@ func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) {
 	t.Parallel()
 	const budget, rest = 50 * time.Millisecond, time.Second
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
 		server := &simulated{}
-		rdb := fixture.Redis(t, settings)
+		rdb := servers.Redis(t, settings)
 		rdb.AddHook(server)
 		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 1000, ClientBurst: 5, Budget: budget}, nil)
 		t.Cleanup(limiter.Close)
@@ -122,12 +122,12 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 // A flood that makes Redis slow must not take the limits away that would end it.
 func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
 		server := &simulated{}
 		server.silent.Store(true)
-		rdb := fixture.Redis(t, settings)
+		rdb := servers.Redis(t, settings)
 		rdb.AddHook(server)
 		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientRate: 100, ClientBurst: 100, Budget: time.Millisecond}, nil)
 		t.Cleanup(limiter.Close)
@@ -160,7 +160,7 @@ func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
 	l, p := newLine(t, func(c *config.Limits) { c.Budget = 200 * time.Millisecond })
 	limiter := p.limiter(t)
 	asked := func() bool { return allow(t.Context(), limiter, "shop", "alice").Policy == "user" }
-	fixture.Eventually(t, "Redis is asked before the outage", asked)
+	servers.Eventually(t, "Redis is asked before the outage", asked)
 	l.Die()
 	for range 4 {
 		if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Policy != "" {
@@ -168,8 +168,8 @@ func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
 		}
 	}
 	l.Live()
-	fixture.Eventually(t, "Redis is asked again", asked)
-	fixture.Eventually(t, "somebody is refused again", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
+	servers.Eventually(t, "Redis is asked again", asked)
+	servers.Eventually(t, "somebody is refused again", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
 }
 
 func TestARedisThatHasForgottenTheScriptIsNotAway(t *testing.T) {

@@ -5,14 +5,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
 	t.Parallel()
-	settings := fixture.RedisSettings(t)
-	rdb := fixture.Redis(t, settings)
-	shared := newScripts(rdb, settings.Redis.Namespace, fixture.Patience)
+	settings := servers.RedisSettings(t)
+	rdb := servers.Redis(t, settings)
+	shared := newScripts(rdb, settings.Redis.Namespace, servers.Patience)
 	t.Cleanup(shared.checks.Close)
 	if err := rdb.HSet(t.Context(), settings.Redis.Namespace+":bad", "no", "number").Err(); err != nil {
 		t.Fatal(err)

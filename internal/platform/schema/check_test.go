@@ -10,7 +10,7 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/schema"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestCheckRefusesAnOlderDatabaseWithWhatToDo(t *testing.T) {
@@ -48,7 +48,7 @@ func version(t *testing.T, fromLast int) (n int64) {
 
 func TestCheckPassesADatabaseThatIsNewer(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	newest, err := schema.Newest()
 	if err != nil {
 		t.Fatal(err)
@@ -67,16 +67,16 @@ func TestADatabaseThatIsAwayIsNotOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fixture.Defaults(t)
+	settings := servers.Defaults(t)
 	settings.Postgres.URL = "postgres://user@" + address + "/nowhere"
-	if err := schema.Check(t.Context(), fixture.Pool(t, settings)); err == nil || errors.Is(err, schema.ErrOld) {
+	if err := schema.Check(t.Context(), servers.Pool(t, settings)); err == nil || errors.Is(err, schema.ErrOld) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestAClosedMigratorLeavesThePoolOpen(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	m, err := schema.New(db)
 	if err != nil {
 		t.Fatal(err)

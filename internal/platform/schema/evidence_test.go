@@ -22,6 +22,7 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // downFrom takes back migrations until one of this number is taken back or refused.
@@ -58,7 +59,7 @@ func TestEvidenceIsNotTakenBackWhileADrawDependsOnIt(t *testing.T) {
 	for name, d := range drafts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := fixture.DB(t)
+			db := servers.DB(t)
 			m, id := migrator(t, db), fixture.CampaignOn(t, db, d, terms)
 			refused := func(when string) {
 				t.Helper()
@@ -81,7 +82,7 @@ func TestEvidenceIsNotTakenBackWhileADrawDependsOnIt(t *testing.T) {
 	}
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
-		db := fixture.DB(t)
+		db := servers.DB(t)
 		m, id := migrator(t, db), fixture.CampaignOn(t, db, drafts["witness"], terms)
 		cancel(t, db, id)
 		if err := downFrom(t, m, "00018"); err != nil {
@@ -106,7 +107,7 @@ func cancel(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 // The release before freezes a campaign when it is sold out, and never later.
 func TestEvidenceIsNotTakenBackBeforeAFreeze(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	m, id := migrator(t, db), fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	if err := downFrom(t, m, "00018"); err == nil || !strings.Contains(err.Error(), "not frozen yet") {
@@ -114,7 +115,7 @@ func TestEvidenceIsNotTakenBackBeforeAFreeze(t *testing.T) {
 	}
 	up(t, m) // what is newer was taken back before
 	fixture.Sound(t, db)
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
 	if _, err := drawer.Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func publishAsBefore(t *testing.T, db *pgxpool.Pool, id uuid.UUID) error {
 
 func TestTheReleaseBeforePublishesNoCampaignWhosePoliciesItsRulesLack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	drafts, _ := promising()
 	drafts["nothing"] = fixture.Draft(3)
 	onlyWitness := fixture.Draft(3) // no draft passes with it: each condition is looked at alone

@@ -4,17 +4,17 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // An index that is built beside sales waits for every transaction that is older. A dump of a
 // large database is such a one, and takes longer than postgres.lock_timeout.
 func TestIndexesOfListsAreBuiltAfterATransactionThatLastsLong(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	db := fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db := servers.Pool(t, settings)
 	settings.Postgres.LockTimeout = 100 * time.Millisecond
-	hasty := fixture.Pool(t, settings)
+	hasty := servers.Pool(t, settings)
 	if err := downFrom(t, migrator(t, db), "00022"); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 	"triprize/migrations"
 )
 
@@ -43,7 +44,7 @@ func TestOfEveryMigrationItIsKnownWhatTakingItBackLoses(t *testing.T) {
 
 func TestWhatIsLostIsCountedFromTheStatementsOfAMigration(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	m := migrator(t, db)
 	if _, err := db.Exec(t.Context(), `
 		INSERT INTO wallets (id, owner_id, currency) SELECT gen_random_uuid(), n::text, 'JPY' FROM generate_series(1, 3) AS n`); err != nil {
@@ -113,7 +114,7 @@ func TestDeletionsAreFoundInEveryFormAndTheRestIsUnknown(t *testing.T) {
 
 func TestAMigrationOfALaterProgramIsNotTakenBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	newest, err := schema.Newest()
 	if err != nil {
 		t.Fatal(err)

@@ -12,10 +12,11 @@ import (
 
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 	"triprize/migrations"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // files returns the names of the embedded migrations, in order.
 func files(t *testing.T) []string {
@@ -30,7 +31,7 @@ func files(t *testing.T) []string {
 // emptyDB returns a pool on a database without any table.
 func emptyDB(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if _, err := db.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestTwoThatMigrateAtOnceBothSucceedAndApplyEachMigrationOnce(t *testing.T) 
 
 func TestKindsOfStoredCommandsAreRenamedAndBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	m := migrator(t, db)
 	const jobs = 2500 // more than one transaction renames
 	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)

@@ -6,6 +6,7 @@ import (
 
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestShapesAreTakenBackWhenAllAreTriangles(t *testing.T) {
@@ -18,7 +19,7 @@ func TestShapesAreTakenBackWhenAllAreTriangles(t *testing.T) {
 	}{"a triangle": {fixture.Draft(3), ""}, "a raffle": {raffle, "are no triangles"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := fixture.DB(t)
+			db := servers.DB(t)
 			m, id := migrator(t, db), fixture.Campaign(t, db, c.draft)
 			fixture.Sell(t, db, id, 2)
 			err := downFrom(t, m, "00020")

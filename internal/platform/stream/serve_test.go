@@ -18,7 +18,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"triprize/internal/platform/config"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // patient settings let nothing happen by itself.
@@ -43,7 +43,7 @@ func await(t *testing.T, over <-chan error) error {
 	select {
 	case err := <-over:
 		return err
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("the stream did not end")
 		return nil
 	}
@@ -71,7 +71,7 @@ func until(t *testing.T, client io.Reader, text string) string {
 		if err != nil {
 			t.Fatalf("%v before %q came; got %q", err, text, all.String())
 		}
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatalf("%q did not come", text)
 	}
 	return all.String()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"triprize/internal/platform/stripe"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // startMock starts stripe-mock, which knows the whole contract of Stripe and nothing of
@@ -34,7 +34,7 @@ func startMock(t *testing.T) (url string) {
 		_ = mock.Process.Kill()
 		_ = mock.Wait()
 	})
-	fixture.Eventually(t, "stripe-mock listens", func() bool {
+	servers.Eventually(t, "stripe-mock listens", func() bool {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		if err != nil {
 			return false

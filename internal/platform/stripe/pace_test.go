@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/stripe"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // paced has the rates of the defaults.
@@ -255,16 +255,16 @@ func (f *frozen) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // On a real Redis: what one process takes, another has not.
 func TestProcessesOfANamespaceShareTheirTurns(t *testing.T) {
 	t.Parallel()
-	all := fixture.RedisSettings(t)
+	all := servers.RedisSettings(t)
 	server := serve(t, answer{200, intent(), nil})
 	with := settings(server.url)
 	with.Rate, with.EndpointRate = 100, 10 // a burst of 1
 	clock := &frozen{}
 	process := func(namespace string) *stripe.Client {
-		rdb := fixture.Redis(t, all)
+		rdb := servers.Redis(t, all)
 		rdb.AddHook(clock)
 		c := stripe.New(with, rdb, namespace, quiet, nil)
-		c.AskPatiently(fixture.Patience)
+		c.AskPatiently(servers.Patience)
 		t.Cleanup(c.Close)
 		return c
 	}
@@ -274,7 +274,7 @@ func TestProcessesOfANamespaceShareTheirTurns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	before := clock.asked.Load()
 	go func() {
-		fixture.Eventually(t, "the second process asks again and again", func() bool { return clock.asked.Load() >= before+3 })
+		servers.Eventually(t, "the second process asks again and again", func() bool { return clock.asked.Load() >= before+3 })
 		cancel()
 	}()
 	if _, err := process(all.Redis.Namespace).Intent(ctx, "pi_1"); fault(t, err).Kind != stripe.KindLimited || len(server.requests()) != 1 {
@@ -283,7 +283,7 @@ func TestProcessesOfANamespaceShareTheirTurns(t *testing.T) {
 	if _, err := process(all.Redis.Namespace+":other").Intent(t.Context(), "pi_1"); err != nil {
 		t.Error(err)
 	}
-	keys, err := fixture.Redis(t, all).Keys(t.Context(), all.Redis.Namespace+":rate:stripe:*").Result()
+	keys, err := servers.Redis(t, all).Keys(t.Context(), all.Redis.Namespace+":rate:stripe:*").Result()
 	if err != nil || len(keys) != 2 {
 		t.Errorf("keys %v, %v", keys, err)
 	}

@@ -19,10 +19,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 const (
 	testKey    = "sk_test_hunter2hunter2"
@@ -32,7 +32,7 @@ const (
 // settings let nothing end before a busy machine has answered.
 func settings(url string) config.Stripe {
 	return config.Stripe{Key: testKey, URL: url, WebhookSecret: testSecret, WebhookTolerance: 5 * time.Minute,
-		Timeout: 2 * fixture.Patience, Rate: 10_000, EndpointRate: 10_000}
+		Timeout: 2 * servers.Patience, Rate: 10_000, EndpointRate: 10_000}
 }
 
 // answer is what a server says to a request. A negative status closes the connection
@@ -102,10 +102,10 @@ type client struct {
 
 func connect(t *testing.T, settings config.Stripe) client {
 	t.Helper()
-	all := fixture.RedisSettings(t)
+	all := servers.RedisSettings(t)
 	log, registry := &lockedBuffer{}, prometheus.NewRegistry()
-	c := stripe.New(settings, fixture.Redis(t, all), all.Redis.Namespace, slog.New(slog.NewTextHandler(log, nil)), registry)
-	c.AskPatiently(fixture.Patience)
+	c := stripe.New(settings, servers.Redis(t, all), all.Redis.Namespace, slog.New(slog.NewTextHandler(log, nil)), registry)
+	c.AskPatiently(servers.Patience)
 	t.Cleanup(c.Close)
 	return client{c, log, registry}
 }

@@ -19,7 +19,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // simulatedRedis answers the script of redis_rate by the clock of the test, or is
@@ -79,7 +79,7 @@ func (s *simulatedRedis) take(key string, burst, perSecond int) (after, reset ti
 // offline is a client without a Redis or a server behind it.
 func offline(t testing.TB, with config.Stripe, hooks ...redis.Hook) client {
 	t.Helper()
-	all := fixture.Defaults(t)
+	all := servers.Defaults(t)
 	all.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	rdb, err := redisx.Open(all.Redis, "stripe")
 	if err != nil {

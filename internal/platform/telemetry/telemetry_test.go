@@ -16,10 +16,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // started is the health of a process that waits for nothing any more.
 func started(checks ...telemetry.Check) *telemetry.Health {
@@ -131,9 +131,9 @@ func TestLogsAreTextWhenAskedFor(t *testing.T) {
 
 func TestThePoolSaysHowBusyItIs(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	settings.Postgres.MaxConnections = 7
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	registry := prometheus.NewRegistry()
 	telemetry.RegisterPool(registry, db)
 	for range 2 {

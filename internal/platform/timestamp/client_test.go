@@ -129,7 +129,7 @@ func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
 // An answer that is for another query, from somebody else, or nothing at all.
 func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
 	t.Parallel()
-	a, stranger := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{})
+	a, stranger := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{Number: 1})
 	expired := tsa.Start(t, tsa.Options{Expired: true})
 	earlier := make([]byte, 0)
 	ask := func(a *tsa.Authority, query []byte) []byte {

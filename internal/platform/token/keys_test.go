@@ -19,7 +19,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/token"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // unavailable fails the test unless nobody can tell whether the token is good.
@@ -134,7 +134,7 @@ func TestKeysAreFetchedAtIntervals(t *testing.T) {
 	raw := b.byKey(t, jwt.SigningMethodEdDSA, "k", ed())
 	b.believed(t, "the key", raw)
 	p.publish(t)
-	fixture.Eventually(t, "the withdrawn key is no longer believed", func() bool {
+	servers.Eventually(t, "the withdrawn key is no longer believed", func() bool {
 		_, err := b.Verify(t.Context(), raw)
 		return err != nil
 	})
@@ -255,7 +255,7 @@ func TestAFailedFirstFetchIsRepeated(t *testing.T) {
 	raw := b.byKey(t, jwt.SigningMethodEdDSA, "k", ed())
 	b.unavailable(t, "at start", raw)
 	p.publish(t, jwk(t, "k", ed(), nil))
-	fixture.Eventually(t, "the keys are there", func() bool { // by the test's clock no time passes
+	servers.Eventually(t, "the keys are there", func() bool { // by the test's clock no time passes
 		_, err := b.Verify(t.Context(), raw)
 		return err == nil
 	})

@@ -27,7 +27,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/token"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 const (
@@ -87,7 +87,7 @@ type bench struct {
 
 func newBench(t *testing.T, change func(*config.Tokens)) bench {
 	t.Helper()
-	settings := config.Tokens{Issuer: issuer, Audience: audience, RoleClaim: "role", Leeway: leeway, JWKSRefreshInterval: time.Hour, JWKSTimeout: fixture.Patience}
+	settings := config.Tokens{Issuer: issuer, Audience: audience, RoleClaim: "role", Leeway: leeway, JWKSRefreshInterval: time.Hour, JWKSTimeout: servers.Patience}
 	change(&settings)
 	b := bench{clock: newClock(), log: &journal{}}
 	logger := slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

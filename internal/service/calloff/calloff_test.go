@@ -22,9 +22,10 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // order accepts a job that cancels a campaign.
 func order(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, o calloff.Order) job.Ref {
@@ -40,7 +41,7 @@ func order(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, o calloff.Order
 
 func canceller(t *testing.T, db *pgxpool.Pool) *calloff.Canceller {
 	t.Helper()
-	return calloff.New(db, calloff.Observer{}, fixture.Logger(t))
+	return calloff.New(db, calloff.Observer{}, servers.Logger(t))
 }
 
 var byOps = calloff.Order{By: "operator:ops", Reason: "the organiser is ill"}
@@ -90,7 +91,7 @@ func succeedRefunds(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID) {
 
 func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
@@ -107,7 +108,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	ref := order(t, db, id, byOps)
 	var progress []uuid.UUID
 	var refunds []refund.Ref
-	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(made []refund.Ref) { refunds = append(refunds, made...) }}, fixture.Logger(t))
+	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(made []refund.Ref) { refunds = append(refunds, made...) }}, servers.Logger(t))
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) { // for the card
 		t.Fatalf("got %v", err)
 	}
@@ -162,7 +163,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 
 func TestAPendingCampaignIsCancelledAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := uuidv7.New()
 	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, fixture.Draft(3)) }); err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func TestAPendingCampaignIsCancelledAtOnce(t *testing.T) {
 
 func TestACampaignThatIsDrawnOrUnknownIsNotCancelled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	drawing := fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, drawing)
 	refused(t, db, order(t, db, drawing, byOps), fault.StateConflict)
@@ -191,7 +192,7 @@ func TestACampaignThatIsDrawnOrUnknownIsNotCancelled(t *testing.T) {
 func TestTheJobSucceedsWhenCardRefundsSucceededOrWaitForAPerson(t *testing.T) {
 	t.Parallel()
 	for state, waiting := range map[string]int{"failed": 1, "canceled": 1, "requires_action": 1, "pending": -1, "open": -1, "pending, stuck": 1, "open, stuck": 1} {
-		db := fixture.DB(t)
+		db := servers.DB(t)
 		id := fixture.Campaign(t, db, fixture.Draft(3))
 		fixture.BuyByCard(t, db, id, "mina", 0, 1)
 		ref := order(t, db, id, byOps)
@@ -217,7 +218,7 @@ func TestTheJobSucceedsWhenCardRefundsSucceededOrWaitForAPerson(t *testing.T) {
 // A wallet that is locked, broken or full waits by itself, and the job for it.
 func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
 	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
@@ -259,7 +260,7 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 // refunded; the job waits for the ends of all, but not of one that is late.
 func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	of := make(map[payment.Phase]payment.Payment)
 	jobs := make(map[payment.Phase]job.Ref)
@@ -273,7 +274,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	late := latePayment(t, db, id)
 	ref := order(t, db, id, byOps)
 	var given []payment.Ref
-	c := calloff.New(db, calloff.Observer{GivenUp: func(p []payment.Ref) { given = append(given, p...) }}, fixture.Logger(t))
+	c := calloff.New(db, calloff.Observer{GivenUp: func(p []payment.Ref) { given = append(given, p...) }}, servers.Logger(t))
 	waits := func() {
 		t.Helper()
 		if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
@@ -343,7 +344,7 @@ func latePayment(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID) uuid.UUID
 // A job that was given up leaves a campaign half given back: the next one goes on.
 func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
@@ -375,7 +376,7 @@ func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
 // name; and its purchases are not cancelled one by one.
 func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	bought := fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 1))[0]
@@ -418,12 +419,12 @@ func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
 // Of a full triangle, in chunks, mixed, again and again: each purchase once.
 func TestAFullCampaignIsGivenBackInChunks(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(50)) // 1,275 positions
 	sum := mixedPurchases(t, db, id, 300)
 	ref := order(t, db, id, byOps)
 	var advanced []job.Refunds
-	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { advanced = append(advanced, *fixture.Job(t, db, id).Progress.Refunds) }}, fixture.Logger(t))
+	c := calloff.New(db, calloff.Observer{Advanced: func(id uuid.UUID) { advanced = append(advanced, *fixture.Job(t, db, id).Progress.Refunds) }}, servers.Logger(t))
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
 		t.Fatalf("got %v", err)
 	}

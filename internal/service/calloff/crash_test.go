@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var errDies = errors.New("the worker dies")
@@ -24,7 +25,7 @@ var errDies = errors.New("the worker dies")
 // The worker dies at each point, in each chunk; the next one finishes what it has begun.
 func TestAWorkerThatDiesAnywhereLeavesNothingHalfAndNothingIsGivenBackTwice(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(40))
 	sum := mixedPurchases(t, db, id, 240)
 	ref := order(t, db, id, byOps)
@@ -60,7 +61,7 @@ func TestAWorkerThatDiesAnywhereLeavesNothingHalfAndNothingIsGivenBackTwice(t *t
 // Two workers have the same job, because Redis has forgotten whose it is.
 func TestTwoWorkersWithOneJobGiveEachPurchaseBackOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(40))
 	sum := mixedPurchases(t, db, id, 240)
 	ref := order(t, db, id, byOps)
@@ -81,7 +82,7 @@ func TestTwoWorkersWithOneJobGiveEachPurchaseBackOnce(t *testing.T) {
 // way round.
 func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	fixture.Sell(t, db, id, 3)
 	waits := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "late", 0, 1))[0]
@@ -98,7 +99,7 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})()
 	if _, err := canceller(t, db).Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 				t.Errorf("the end: %+v, %v", outcome, err)
 			}
 		})
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})()
 	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{sells}, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 // A hold is about to commit when its campaign is called off: it must not survive.
 func TestAHoldThatCommitsJustBeforeTheEndOfItsCampaignEndsWithIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, user := fixture.Campaign(t, db, fixture.Draft(6)), uuid.NewString()
 	ref := order(t, db, id, byOps)
 	var ends sync.WaitGroup
@@ -144,7 +145,7 @@ func TestAHoldThatCommitsJustBeforeTheEndOfItsCampaignEndsWithIt(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})()
 	held := hold(t, db, id, user)
 	ends.Wait()

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var unsold = calloff.Order{By: job.System, Reason: "the sale has ended", IfUnsold: true}
@@ -36,7 +37,7 @@ func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ended bool) {
 
 func TestASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := endedCampaign(t, db, campaign.UnsoldCancel, false)
 	fixture.Buy(t, db, id, "mina", 0, 2)
 	endSale(t, db, id, true)
@@ -54,7 +55,7 @@ func TestASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
 // Whatever was found before, the state under the lock decides.
 func TestASaleWhoseEndWasPutOffIsNotCancelled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, id := range []uuid.UUID{endedCampaign(t, db, campaign.UnsoldCancel, false), endedCampaign(t, db, campaign.UnsoldStay, true)} {
 		refused(t, db, order(t, db, id, unsold), fault.StateConflict)
 		if c := campaignOf(t, db, id); c.State != campaign.Active {
@@ -66,7 +67,7 @@ func TestASaleWhoseEndWasPutOffIsNotCancelled(t *testing.T) {
 // The last positions are being paid when the sale ends: it may still be sold out.
 func TestASaleThatMayStillBeSoldOutIsNotCancelledYet(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := endedCampaign(t, db, campaign.UnsoldCancel, false)
 	fixture.Sell(t, db, id, 5)
 	reserve(t, db, id)

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // slowRelays answer when a test lets them, and as it says. They count what they are asked.
@@ -87,7 +88,7 @@ func (r *slowRelays) set(takes time.Duration, serve func(number uint64) (beacon.
 }
 
 // dueDraws returns draws of a chain's campaigns that are frozen and whose rounds are due.
-func dueDraws(t *testing.T, db *pgxpool.Pool, s signer, n int) (refs []job.Ref) {
+func dueDraws(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, n int) (refs []job.Ref) {
 	t.Helper()
 	var last uint64
 	for range n {
@@ -96,10 +97,7 @@ func dueDraws(t *testing.T, db *pgxpool.Pool, s signer, n int) (refs []job.Ref) 
 		_ = waits(t, err)
 		refs, last = append(refs, ref), max(last, *frozen(t, db, ref.CampaignID).Round)
 	}
-	fixture.Eventually(t, "the rounds are due", func() bool {
-		now, err := evidence.Now(t.Context(), db)
-		return err == nil && !now.Before(s.DueAt(last))
-	})
+	come(t, db, clock, s, last)
 	return refs
 }
 
@@ -114,8 +112,9 @@ func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait *draw.Waiting) {
 
 func TestRelaysThatHangHoldOneSlotAndNoOtherDraw(t *testing.T) {
 	t.Parallel()
-	db, s, r := fixture.DB(t), newSigner(t), newSlowRelays()
-	refs := dueDraws(t, db, s, 5)
+	db, clock := servers.DBWithClock(t)
+	s, r := newSigner(t), newSlowRelays()
+	refs := dueDraws(t, db, clock, s, 5)
 	r.release = make(chan struct{})
 	drawer := drawerWith(t, db, draw.Options{Beacon: r})
 	drawer.SetClock(r.clock)
@@ -168,9 +167,10 @@ func TestRelaysThatHangHoldOneSlotAndNoOtherDraw(t *testing.T) {
 
 func TestRelaysThatAreAwayAreAskedByOneDrawInAPeriodThatGrows(t *testing.T) {
 	t.Parallel()
-	db, s, other, r := fixture.DB(t), newSigner(t), newSigner(t), newSlowRelays()
-	refs, late := dueDraws(t, db, s, 3), dueDraws(t, db, s, 2) // of two rounds
-	elsewhere := dueDraws(t, db, other, 1)
+	db, clock := servers.DBWithClock(t)
+	s, other, r := newSigner(t), newSigner(t), newSlowRelays()
+	refs, late := dueDraws(t, db, clock, s, 3), dueDraws(t, db, clock, s, 2) // of two rounds
+	elsewhere := dueDraws(t, db, clock, other, 1)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r, AtOnce: 3})
 	drawer.SetClock(r.clock)
 	away := func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway }
@@ -230,8 +230,9 @@ func TestRelaysThatAreAwayAreAskedByOneDrawInAPeriodThatGrows(t *testing.T) {
 // While a probe is under way nobody else asks, even if more may be asked at once.
 func TestOneDrawProbesRelaysThatWereAway(t *testing.T) {
 	t.Parallel()
-	db, s, r := fixture.DB(t), newSigner(t), newSlowRelays()
-	refs := dueDraws(t, db, s, 3)
+	db, clock := servers.DBWithClock(t)
+	s, r := newSigner(t), newSlowRelays()
+	refs := dueDraws(t, db, clock, s, 3)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r, AtOnce: 3})
 	drawer.SetClock(r.clock)
 	r.set(time.Second, r.serve)
@@ -256,7 +257,7 @@ func TestOneDrawProbesRelaysThatWereAway(t *testing.T) {
 
 func TestOnlyFewChainsAreKnownToBeAway(t *testing.T) {
 	t.Parallel()
-	db, r := fixture.DB(t), newSlowRelays()
+	db, r := servers.DB(t), newSlowRelays()
 	r.set(2*time.Second, r.serve)
 	drawer := drawerWith(t, db, draw.Options{Beacon: r})
 	drawer.SetClock(r.clock)
@@ -272,8 +273,9 @@ func TestOnlyFewChainsAreKnownToBeAway(t *testing.T) {
 // A worker that shuts down waits for no answer, and the draw is put off for another one.
 func TestAWorkerThatShutsDownEndsItsQuestions(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
-	due := dueDraws(t, db, s, 1)[0]
+	db, clock := servers.DBWithClock(t)
+	s := newSigner(t)
+	due := dueDraws(t, db, clock, s, 1)[0]
 	for name, ref := range map[string]job.Ref{"due": due, "not frozen": fixture.SellOut(t, db, withBeacon(t, db, s))} {
 		r := newSlowRelays()
 		r.release = make(chan struct{}) // for ever

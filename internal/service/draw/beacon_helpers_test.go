@@ -26,6 +26,7 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // signer is a chain of rounds of one second, and the key that signs them.
@@ -54,6 +55,16 @@ func (s signer) sign(number uint64) beacon.Round {
 	message := sha256.Sum256(binary.BigEndian.AppendUint64(nil, number))
 	signature := bls.Sign(s.key, message[:])
 	return beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
+}
+
+// come lets the time pass until a round is due.
+func come(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, number uint64) {
+	t.Helper()
+	now, err := evidence.Now(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.MoveOn(max(0, s.DueAt(number).Sub(now)))
 }
 
 var errAway = errors.New("the relays are away")
@@ -156,7 +167,7 @@ func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
 }
 
 func drawerWith(t *testing.T, db *pgxpool.Pool, options draw.Options) *draw.Drawer {
-	return draw.NewDrawer(db, fixture.Key(t), settings, options, fixture.Logger(t))
+	return draw.NewDrawer(db, fixture.Key(t), settings, options, servers.Logger(t))
 }
 
 // frozen returns the freeze of a campaign.

@@ -18,13 +18,14 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // From the freeze on the draw waits for its round. Meanwhile nothing is held, and no claim
 // is taken; everybody can read the record, and what is waited for.
 func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
 	if isFrozen(t, db, id) {
@@ -73,7 +74,7 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 // beacon itself.
 func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for ahead, limit := range map[uint64]bool{0: true, 15: true, 3600: false} {
 		s := newSigner(t)
 		id := withBeacon(t, db, s)
@@ -106,7 +107,8 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 // the truth, however long: nothing weaker replaces it.
 func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	t.Parallel()
-	db, s, forger := fixture.DB(t), newSigner(t), newSigner(t)
+	db, clock := servers.DBWithClock(t)
+	s, forger := newSigner(t), newSigner(t)
 	forger.Chain = s.Chain // all but the key
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
@@ -115,10 +117,7 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	_, err := drawer.Run(t.Context(), ref)
 	_ = waits(t, err)
 	number := *frozen(t, db, id).Round
-	fixture.Eventually(t, "the round is due", func() bool {
-		now, err := evidence.Now(t.Context(), db)
-		return err == nil && !now.Before(s.DueAt(number))
-	})
+	come(t, db, clock, s, number)
 	for name, lie := range map[string]func(uint64) (beacon.Round, error){
 		"away":               func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway },
 		"another key":        func(n uint64) (beacon.Round, error) { return forger.sign(n), nil },
@@ -152,7 +151,7 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 // The list cannot change between freeze and draw; if it has, nothing is drawn.
 func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
 	drawer := drawerWith(t, db, draw.Options{})
@@ -173,7 +172,7 @@ func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
 
 func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id); err != nil {
@@ -188,14 +187,14 @@ func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
 // secret, so from the freeze on no key is needed.
 func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
 	other, err := seal.ParseRing(seal.NewKey(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := draw.NewDrawer(db, other, settings, draw.Options{}, fixture.Logger(t))
+	wrong := draw.NewDrawer(db, other, settings, draw.Options{}, servers.Logger(t))
 	if _, err := wrong.Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
 		t.Errorf("frozen with another key: %v", err)
 	}
@@ -212,7 +211,7 @@ func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 // more; where they do, the table does not take it.
 func TestAFreezeOfTheReleaseBeforeIsAcceptedWhereItIsEnough(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	plain, strict := fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)
 	for _, id := range []uuid.UUID{plain, strict} {
 		fixture.SellOut(t, db, id)
@@ -236,7 +235,7 @@ func TestAFreezeOfTheReleaseBeforeIsAcceptedWhereItIsEnough(t *testing.T) {
 // its own statements, is refused.
 func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
 	if key, err := oldSealedSecret(t, db, id); err != nil || key != nil {
@@ -289,7 +288,7 @@ func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 
 func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s, fairdraw.Hash{1})
 	_, err := drawerWith(t, db, draw.Options{Margin: time.Hour}).Run(t.Context(), fixture.SellOut(t, db, id))
 	_ = waits(t, err)

@@ -11,13 +11,14 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A worker that stands still between its look at the clock and its commit would store a
 // record whose round somebody knows already. The table refuses it when it commits.
 func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	fixture.SellOut(t, db, id)
 	store := func(round uint64) error {

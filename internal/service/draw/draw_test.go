@@ -19,18 +19,19 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
-var settings = config.Draw{Lease: time.Hour, Timeout: fixture.Patience}
+var settings = config.Draw{Lease: time.Hour, Timeout: servers.Patience}
 
 func newDrawer(t *testing.T, db *pgxpool.Pool) *draw.Drawer {
 	return newDrawerWith(t, db, settings)
 }
 
 func newDrawerWith(t *testing.T, db *pgxpool.Pool, settings config.Draw) *draw.Drawer {
-	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{}, fixture.Logger(t))
+	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{}, servers.Logger(t))
 }
 
 // execution returns the lock columns of a campaign.
@@ -70,7 +71,7 @@ func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 
 func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	ref := fixture.SellOut(t, db, id)
 	outcome, err := newDrawer(t, db).Run(t.Context(), ref)
@@ -95,7 +96,7 @@ func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 
 func TestASecondWorkerSkipsALockedCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	first, ok, err := campaign.Claim(t.Context(), db, id, settings.Lease)
@@ -124,11 +125,11 @@ func TestASecondWorkerSkipsALockedCampaign(t *testing.T) {
 
 func TestTheLockIsReleasedAfterAFailure(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	wrong, _ := seal.ParseRing(seal.NewKey(), "")
-	_, err := draw.NewDrawer(db, wrong, settings, draw.Options{}, fixture.Logger(t)).Run(t.Context(), ref)
+	_, err := draw.NewDrawer(db, wrong, settings, draw.Options{}, servers.Logger(t)).Run(t.Context(), ref)
 	if !errors.Is(err, seal.ErrOpen) {
 		t.Fatalf("with another key: %v", err)
 	}
@@ -145,7 +146,7 @@ func TestTheLockIsReleasedAfterAFailure(t *testing.T) {
 
 func TestAStaleLockIsTakenOverAndTheOldHolderFenced(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	old, ok, err := campaign.Claim(t.Context(), db, id, settings.Lease)
@@ -186,7 +187,7 @@ func completeAlone(t *testing.T, db *pgxpool.Pool, e campaign.Execution) error {
 
 func TestAReleasedStaleLockFencesItsHolderToo(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, id)
 	old, _, err := campaign.Claim(t.Context(), db, id, settings.Lease)
@@ -210,7 +211,7 @@ func TestAReleasedStaleLockFencesItsHolderToo(t *testing.T) {
 
 func TestALateJobLeavesACompletedCampaignAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	first := fixture.SellOut(t, db, id)
 	late := ask(t, db, id)
@@ -236,7 +237,7 @@ func TestALateJobLeavesACompletedCampaignAlone(t *testing.T) {
 
 func TestACampaignThatIsNotSoldOutIsNotDrawn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	active := fixture.Campaign(t, db, fixture.Draft(4))
 	fixture.Sell(t, db, active, 8)
 	missing := uuid.New()
@@ -256,7 +257,7 @@ func TestACampaignThatIsNotSoldOutIsNotDrawn(t *testing.T) {
 
 func TestManyWorkersDrawManyCampaignsOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var refs []job.Ref
 	for range 20 {
 		id := fixture.Campaign(t, db, fixture.Draft(3))
@@ -290,7 +291,7 @@ func TestManyWorkersDrawManyCampaignsOnce(t *testing.T) {
 
 func TestCommitmentFreezeAndDrawAreImmutable(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	if _, err := newDrawer(t, db).Run(t.Context(), fixture.SellOut(t, db, id)); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A worker is paused between its selection and its record for longer than the
@@ -21,7 +22,7 @@ import (
 // be written.
 func TestAWorkerPausedPastItsLeaseWritesNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	ref := fixture.SellOut(t, db, id)
 	paused := true
@@ -53,14 +54,14 @@ func TestAWorkerPausedPastItsLeaseWritesNothing(t *testing.T) {
 // times within each.
 func TestALongDrawKeepsItsLock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	short := settings
 	short.Lease = 150 * time.Millisecond
 	defer failpoint.Set("draw.record", id.String(), func() {
 		last, renewals := lockedAt(t, db, id), 0
-		fixture.Eventually(t, "the lease is renewed for longer than it lasts", func() bool {
+		servers.Eventually(t, "the lease is renewed for longer than it lasts", func() bool {
 			if now := lockedAt(t, db, id); now.After(last) {
 				last = now
 				renewals++

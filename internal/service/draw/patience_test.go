@@ -10,6 +10,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/service/draw"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // deadlines note how long each question may take.
@@ -41,11 +42,11 @@ func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash
 // After its question an attempt has time left to store the answer, or to say that there was none.
 func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 	t.Parallel()
-	db, s, d := fixture.DB(t), newSigner(t), deadlines{}
+	db, s, d := servers.DB(t), newSigner(t), deadlines{}
 	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
 	limit := 8 * time.Second // short, so that no other bound is shorter than its part
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Witness: d}, fixture.Logger(t))
-	fixture.Eventually(t, "all is asked", func() bool {
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Witness: d}, servers.Logger(t))
+	servers.Eventually(t, "all is asked", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}
@@ -72,13 +73,13 @@ func (h hangingAuthority) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdr
 
 func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	s.PeriodS = 600 // they are asked for long
 	id := withBeacon(t, db, s, first, second)
 	ref := fixture.SellOut(t, db, id)
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: 4 * time.Second},
-		draw.Options{Witness: hangingAuthority{make(chan struct{}, 1)}}, fixture.Logger(t))
-	fixture.Eventually(t, "the token of the first is stored", func() bool {
+		draw.Options{Witness: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
+	servers.Eventually(t, "the token of the first is stored", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}

@@ -19,6 +19,7 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // secretOf opens the sealed secret of a campaign.
@@ -51,7 +52,7 @@ func (s *synced) Write(p []byte) (int, error) {
 // no line and in no error.
 func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	var log synced
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{}}, logger)
@@ -95,7 +96,7 @@ func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 // opens nothing any more.
 func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var ids []uuid.UUID
 	for range 5 {
 		ids = append(ids, fixture.Campaign(t, db, fixture.Draft(3)))
@@ -140,7 +141,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 	if sealed, err := oldSealedSecret(t, db, before); err != nil || sealed != nil {
 		t.Errorf("its copy is %x, %v", sealed, err)
 	}
-	if _, err := draw.NewDrawer(db, fresh, settings, draw.Options{}, fixture.Logger(t)).Run(t.Context(), fixture.SellOut(t, db, before)); err != nil {
+	if _, err := draw.NewDrawer(db, fresh, settings, draw.Options{}, servers.Logger(t)).Run(t.Context(), fixture.SellOut(t, db, before)); err != nil {
 		t.Error(err)
 	}
 }
@@ -148,7 +149,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 // Two rotations at once, or one beside a change: what has changed meanwhile is left alone.
 func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	now, err := evidence.SecretOf(t.Context(), db, id)
 	if err != nil {

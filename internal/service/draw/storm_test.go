@@ -20,6 +20,7 @@ import (
 	"triprize/internal/store/evidence"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Before every write of a draw its worker is paused for longer than the lease, and another
@@ -30,7 +31,8 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.witness", "draw.fetch", "draw.fetched", "draw.record"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			db, s := fixture.DB(t), newSigner(t)
+			db, clock := servers.DBWithClock(t)
+			s := newSigner(t)
 			id := withBeacon(t, db, s, first)
 			ref := fixture.SellOut(t, db, id)
 			served := &relays{round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
@@ -52,9 +54,12 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			})()
 			drawer := drawerWith(t, db, draw.Options{Beacon: served, Witness: &authorities{stamp: stamp}})
 			fenced := false
-			fixture.Eventually(t, "it is drawn", func() bool {
+			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)
 				fenced = fenced || errors.Is(err, campaign.ErrFenced)
+				if _, waits := errors.AsType[*draw.Waiting](err); waits {
+					clock.MoveOn(time.Second)
+				}
 				return err == nil || errors.Is(err, job.ErrSettled)
 			})
 			if !paused || !fenced {
@@ -71,7 +76,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 	t.Parallel()
 	const workers = 10
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	for _, id := range []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)} {
 		putBack := failpoint.TakeAway("campaign.execution", id.String())
 		refs := []job.Ref{fixture.SellOut(t, db, id)}

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 const aLongSale = 24 * time.Hour
@@ -28,7 +29,7 @@ func ending(t *testing.T, db *pgxpool.Pool) *draw.Drawer {
 		end, err := fixture.Seller(db).EndSale(ctx, id)
 		return end.Ended, err
 	}
-	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{EndSale: end}, fixture.Logger(t))
+	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{EndSale: end}, servers.Logger(t))
 }
 
 // drawAtEnd lets an operator ask for the draw when the sale is over, and returns its result.
@@ -50,7 +51,7 @@ func drawAtEnd(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (result draw.Result
 
 func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	draft := fixture.DrawnAtEnd(4, aLongSale)
 	draft.Layers[2].Prizes[0].Count = 3
 	id := fixture.Campaign(t, db, draft)
@@ -85,7 +86,7 @@ func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 
 func TestACampaignOfWhichNothingIsSoldEndsWithoutWinners(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
 	clock.MoveOn(aLongSale)
 	result := drawAtEnd(t, db, id)
@@ -105,7 +106,7 @@ func TestACampaignOfWhichNothingIsSoldEndsWithoutWinners(t *testing.T) {
 
 func TestAnOperatorCannotDrawBeforeTheEndNorWithReservations(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
 	fixture.Sell(t, db, id, 2)
 	fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
@@ -129,7 +130,7 @@ func TestAnOperatorCannotDrawBeforeTheEndNorWithReservations(t *testing.T) {
 // would accept.
 func TestNothingIsFrozenBeforeTheEndThatTheRulesName(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
 	fixture.Sell(t, db, id, 2)
 	clock.MoveOn(aLongSale)

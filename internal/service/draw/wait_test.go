@@ -9,18 +9,19 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A worker has few slots for draws: one whose campaign is locked must not keep its slot.
 func TestADrawDoesNotWaitLongForItsCampaign(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t)) // no wait ends by itself but the draw's
-	db := fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t)) // no wait ends by itself but the draw's
+	db := servers.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
 	unlock := fixture.LockCampaign(t, db, id)
 	gate := postgres.NewGate(db, prometheus.NewRegistry())
-	drawer := draw.NewDrawer(gate.Patient(draw.RowWait), fixture.Key(t), settings.Draw, draw.Options{}, fixture.Logger(t)) // as a worker has it
+	drawer := draw.NewDrawer(gate.Patient(draw.RowWait), fixture.Key(t), settings.Draw, draw.Options{}, servers.Logger(t)) // as a worker has it
 	if _, err := drawer.Run(t.Context(), ref); !postgres.IsLockTimeout(err) {
 		t.Errorf("got %v", err)
 	}

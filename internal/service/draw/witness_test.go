@@ -11,6 +11,7 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // authorities stamp as a test says, and note what they were asked to stamp.
@@ -34,7 +35,7 @@ var (
 // the draw asks no more when it has all.
 func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s, first, second)
 	ref := fixture.SellOut(t, db, id)
 	a := &authorities{}
@@ -85,7 +86,7 @@ func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 // without a witness.
 func TestADrawWhoseWitnessesAreSilentGoesOnUnwitnessed(t *testing.T) {
 	t.Parallel()
-	db, s := fixture.DB(t), newSigner(t)
+	db, s := servers.DB(t), newSigner(t)
 	a := &authorities{stamp: func() ([]draw.Token, error) { return nil, errSilent }}
 	for name, options := range map[string]draw.Options{"they are silent": {Witness: a}, "none is configured": {}} {
 		id := withBeacon(t, db, s, first)

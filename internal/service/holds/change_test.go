@@ -21,6 +21,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // extend extends a hold where most extensions are allowed.
@@ -69,7 +70,7 @@ func releaseAt(t *testing.T, service *holds.Service, id uuid.UUID) (released boo
 
 func TestAnExtensionAddsToWhatIsLeftAndIsCounted(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
 	later, err := extend(t, db, h.ID, 20*time.Minute, 1)
@@ -101,7 +102,7 @@ func TestAnExtensionAddsToWhatIsLeftAndIsCounted(t *testing.T) {
 // A hold of the longest time can get nothing yet, and what is refused is not counted.
 func TestAnExtensionLeavesNoMoreThanTheLongestHold(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = time.Hour, 1 })
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	request := fixture.HoldRequest(id, "a", at(3, 1))
@@ -122,7 +123,7 @@ func TestAnExtensionLeavesNoMoreThanTheLongestHold(t *testing.T) {
 
 func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	remembering := fixture.Holds(t, db, open, nil)
 	own := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
@@ -165,7 +166,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 
 func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 4)))
 	others := fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(1, 1)))
@@ -213,7 +214,7 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 // All of them have seen an active hold and wait for the campaign.
 func TestReleasesThatWaitedForTheCampaignLookAgain(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	locked, err := db.Begin(t.Context())
@@ -236,7 +237,7 @@ func TestReleasesThatWaitedForTheCampaignLookAgain(t *testing.T) {
 			}
 		})
 	}
-	fixture.AwaitBlocked(t, db, 3)
+	servers.AwaitBlocked(t, db, 3)
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestReleasesThatWaitedForTheCampaignLookAgain(t *testing.T) {
 // cut, and can be extended to that moment once it ends earlier.
 func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, 24*time.Hour)), fixture.Campaign(t, db, fixture.Draft(4))
 	c, err := campaign.Get(t.Context(), db, id)
 	if err != nil || c.DrawsAt == nil {

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // open is a lock that everybody gets at once.
@@ -43,7 +44,7 @@ func together(t *testing.T, services []*holds.Service, requests []holds.Request)
 // order: while they come, another one waits for the campaign.
 func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.UUID, requests []holds.Request) (made []inventory.Hold, refused []error) {
 	t.Helper()
-	service.SetRowWait(fixture.Patience, fixture.Patience)
+	service.SetRowWait(servers.Patience, servers.Patience)
 	locked, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -53,9 +54,9 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.
 	}
 	var crowd sync.WaitGroup
 	crowd.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	crowd.Go(func() { made, refused = together(t, []*holds.Service{service}, requests) })
-	fixture.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
+	servers.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
 	if err := locked.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.
 // Every service is like a process: it has lanes and a memory of its own.
 func TestExactlyOneOfManyRequestsForAPositionGetsIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	alone := []*holds.Service{fixture.Holds(t, db, nil, nil)}
 	several := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil)}
 	for _, c := range []struct {
@@ -100,7 +101,7 @@ func TestExactlyOneOfManyRequestsForAPositionGetsIt(t *testing.T) {
 
 func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
 	services := []*holds.Service{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
 	forwards := []shape.Position{at(2, 1), at(3, 2), at(5, 5), at(6, 1)}
@@ -133,7 +134,7 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 
 func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	services := []*holds.Service{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
 	chosen, random := fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)), fixture.HoldAnyRequest(id, "b", 2, 2)
@@ -166,7 +167,7 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 // A recorded refusal is an answer too: whoever sends its key again gets the same.
 func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
 	request := fixture.HoldRequest(id, "b", at(3, 2))

@@ -19,13 +19,14 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A process dies right before its commit: nothing of what it did is there, the
 // expired hold it had ended included, and the same request gets all of it later.
 func TestADeathBeforeTheCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(2, 1)))
 	fixture.EndHold(t, db, late)
@@ -48,7 +49,7 @@ func TestADeathBeforeTheCommitLeavesNothingHalf(t *testing.T) {
 // Requests that come while a transaction runs share the next one.
 func TestACrowdIsServedByOneTransaction(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
 	user, began := "counted-"+id.String(), 0
 	defer failpoint.Set("holds.commit", user, func() { began++ })()
@@ -67,7 +68,7 @@ func TestACrowdIsServedByOneTransaction(t *testing.T) {
 // without it.
 func TestABadRequestFailsAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
 	bad := "bad-" + id.String()
 	defer failpoint.Set("holds.commit", bad, func() { panic("a defect") })()
@@ -93,7 +94,7 @@ func TestABadRequestFailsAlone(t *testing.T) {
 // taken when the commit is over.
 func TestAPositionIsNotRememberedBeyondItsDeadlineWhenACommitIsSlow(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	slow := fixture.HoldRequest(id, "slow-"+id.String(), at(3, 2))
 	slow.TTL = 100 * time.Millisecond
@@ -128,7 +129,7 @@ func stall(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (letGo func()) {
 // the positions: it is taken for this transaction, and free for the next.
 func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1)))
 	last := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "last", at(3, 2)))
@@ -139,7 +140,7 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "early", at(3, 2)))
 		refused <- err
 	}()
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	fixture.EndHoldMeanwhile(t, db, last)
 	letGo()
 	expectTaken(t, "by what was not due", <-refused, "/positions/0")
@@ -151,7 +152,7 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 // breaks the rule. Every change that meets this fails as a whole.
 func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
 	for name, damage := range map[string]string{
 		"a position lost its hold":   `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
@@ -181,7 +182,7 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 // The service has found the position free, and a writer without the lock is faster.
 func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	faster, err := db.Begin(t.Context())
 	if err != nil {
@@ -195,7 +196,7 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)))
 		refused <- err
 	}()
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	if err := faster.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -209,9 +210,9 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 // No change is decided without the campaign's lock.
 func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
+	settings := servers.Patient(servers.Settings(t))
 	settings.Postgres.LockTimeout = 100 * time.Millisecond
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = 400 * time.Millisecond })
 	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {

@@ -13,11 +13,12 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(3, 1), at(3, 2)))
 	fixture.EndHold(t, db, late) // and no sweep
@@ -51,7 +52,7 @@ func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 // No sweep has run: the next request meets the expired hold itself.
 func TestAnExpiredHoldBlocksNobody(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
 	for what, come := range map[string]func(id uuid.UUID, h inventory.Hold) error{
 		"hold chosen": func(id uuid.UUID, _ inventory.Hold) error {
@@ -91,7 +92,7 @@ func TestAnExpiredHoldBlocksNobody(t *testing.T) {
 
 func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, nil)
 	for _, user := range []string{"a", "b", "c"} {
@@ -126,10 +127,10 @@ func TestExpireIsBoundedAndLeavesWhatIsNotDue(t *testing.T) {
 // it, or it is not.
 func TestAtTheDeadlineOneOfReleasePurchaseAndSweepWins(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service, other := fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, nil, nil) // of one, both changes would share a transaction
-	service.SetRowWait(fixture.Patience, fixture.Patience)
-	other.SetRowWait(fixture.Patience, fixture.Patience)
+	service.SetRowWait(servers.Patience, servers.Patience)
+	other.SetRowWait(servers.Patience, servers.Patience)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	for round := range 8 {
 		over := round%2 == 1
@@ -165,7 +166,7 @@ func TestAtTheDeadlineOneOfReleasePurchaseAndSweepWins(t *testing.T) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
-			fixture.AwaitBlocked(t, db, i+1)
+			servers.AwaitBlocked(t, db, i+1)
 		}
 		if over {
 			fixture.EndHoldMeanwhile(t, db, h)

@@ -1,7 +1,6 @@
 package holds_test
 
 import (
-	"flag"
 	"slices"
 	"testing"
 	"time"
@@ -18,14 +17,10 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-// A case of the property test has many steps: half of what rapid has as its default
-// is enough. -rapid.checks asks for more.
-func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "50")
-	fixture.Main(m)
-}
+func TestMain(m *testing.M) { servers.Main(m) }
 
 var at = fixture.At
 
@@ -93,7 +88,7 @@ func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold i
 
 func TestChosenPositionsAreHeldTogether(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 2), at(1, 1), at(3, 3)))
 	if got := placesOf(made); !slices.Equal(got, []shape.Position{at(1, 1), at(3, 3), at(4, 2)}) || made.Positions[2].Price != 400 {
@@ -115,7 +110,7 @@ func TestChosenPositionsAreHeldTogether(t *testing.T) {
 
 func TestOfChosenPositionsAllAreHeldOrNoneAndThoseThatAreGoneAreNamed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(2, 1)))
 	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
@@ -130,7 +125,7 @@ func TestOfChosenPositionsAllAreHeldOrNoneAndThoseThatAreGoneAreNamed(t *testing
 
 func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
 	if got := placesOf(fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 3, 2))); !slices.Equal(got, []shape.Position{at(3, 1), at(3, 3)}) {
@@ -150,7 +145,7 @@ func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
 
 func TestALayerThatIsSoldIsSoldOut(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)))
 	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 2, 1))
@@ -166,7 +161,7 @@ func TestALayerThatIsSoldIsSoldOut(t *testing.T) {
 
 func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	one := 1
 	limited := fixture.Draft(4)
 	limited.PurchaseLimit = &one
@@ -214,7 +209,7 @@ func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 // do not end them.
 func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.EndHold(t, db, h)

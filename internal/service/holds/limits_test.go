@@ -12,11 +12,12 @@ import (
 	"triprize/internal/service/holds"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAUserHoldsNoMoreThanItsLimits(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Campaign(t, db, fixture.Draft(5))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 3, 5 })
 	first := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 2))
@@ -44,7 +45,7 @@ func TestAUserHoldsNoMoreThanItsLimits(t *testing.T) {
 
 func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxSharePercent = 45 }) // 4 of 10
 	mine := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 3))
@@ -66,7 +67,7 @@ func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
 
 func TestThePurchaseLimitCountsWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(5), 4
 	draft.PurchaseLimit = &limit
 	id, service := fixture.Campaign(t, db, draft), fixture.Holds(t, db, nil, nil)
@@ -104,7 +105,7 @@ func limitedDraft(limited bool) campaign.Draft {
 
 func TestLimitsAreExactWhenOneUserAsksFromAllSides(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for what, c := range limits {
 		id := fixture.Campaign(t, db, limitedDraft(c.limit))
 		services := []*holds.Service{fixture.Holds(t, db, nil, c.change), fixture.Holds(t, db, open, c.change)}
@@ -128,7 +129,7 @@ func TestLimitsAreExactWithinOneTransaction(t *testing.T) {
 	for what, c := range limits {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			db := fixture.DB(t)
+			db := servers.DB(t)
 			id := fixture.Campaign(t, db, limitedDraft(c.limit))
 			var requests []holds.Request
 			for range 12 {
@@ -150,7 +151,7 @@ func TestLimitsAreExactWithinOneTransaction(t *testing.T) {
 // others choose before them, and whatever some of them must not have again.
 func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(7)) // 28 positions
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown, s.MaxPerUser = time.Hour, 20 })
 	lapsed := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 4)) // the first by rank
@@ -177,7 +178,7 @@ func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 
 func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = time.Hour })
 	hot := []shape.Position{at(3, 1), at(3, 2)}
@@ -208,7 +209,7 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 
 func TestACoolDownEnds(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = 10 * time.Second })
 	long := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))

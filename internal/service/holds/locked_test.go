@@ -10,6 +10,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // One process has requests of every kind for more locked campaigns than it has
@@ -17,8 +18,8 @@ import (
 // wait for them; and when they are unlocked, all of them are served.
 func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	service := fixture.Holds(t, db, nil, nil)
 	free := fixture.Campaign(t, db, fixture.Draft(4))
 	var stuck sync.WaitGroup
@@ -43,8 +44,8 @@ func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 			}
 		})
 	}
-	service.SetRowWait(time.Millisecond, fixture.Patience)
-	fixture.AwaitBlocked(t, elsewhere, 2) // they are tried again
+	service.SetRowWait(time.Millisecond, servers.Patience)
+	servers.AwaitBlocked(t, elsewhere, 2) // they are tried again
 	for i := range 3 {
 		user := fmt.Sprint("user-", i)
 		made := fixture.Hold(t, service, fixture.HoldRequest(free, user, at(4, i+1)))
@@ -66,8 +67,8 @@ func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 // What cannot be done in time is refused, and was not done.
 func TestACampaignThatStaysLockedFailsItsOwnRequestsOnly(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = 2 * time.Second })
 	defer fixture.LockCampaign(t, elsewhere, stuck)()

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/lock"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var errAway = errors.New("there is no such server")
@@ -28,7 +29,7 @@ func stopped() func() time.Time {
 
 func TestNoLockerChangesWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, locker := range map[string]lock.AcquireFunc{"none": nil, "open": open, "away": away} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		service := fixture.Holds(t, db, locker, nil)
@@ -71,7 +72,7 @@ func (l *recorder) acquire(_ context.Context, names ...string) (func(), error) {
 
 func TestEveryLockIsGivenBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
@@ -96,7 +97,7 @@ func TestEveryLockIsGivenBack(t *testing.T) {
 // A client that goes away while it waits for its lock leaves none behind.
 func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	l := &recorder{}
 	ctx, leave := context.WithCancel(t.Context())
@@ -116,7 +117,7 @@ func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 // A limit is checked before a lock is taken.
 func TestAUserThatMayNotHoldMoreTakesNoLock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
@@ -156,7 +157,7 @@ func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
 // without a transaction.
 func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	const n = 10
 	g := &gate{}
@@ -183,7 +184,7 @@ func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
 // It is one request, sent again and again: there was no answer yet when they looked.
 func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	const n = 6
 	g := &gate{}

@@ -15,6 +15,8 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/servers"
 )
 
 // Random histories of one small campaign: holds of chosen and random positions,
@@ -36,9 +38,9 @@ import (
 // Cancellations of purchases belong here as one more step.
 func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.MaxExtensions = maxHolds, maxHeld, 1 })
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[shape.Position]string), kept: make(map[shape.Position]*held)}
 		draft := fixture.Draft(m.base)
 		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // jobs counts the jobs of a request's key.
@@ -24,7 +25,7 @@ func jobs(t *testing.T, db *pgxpool.Pool, request holds.Request) (n int) {
 
 func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	service.SetClock(stopped())
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
@@ -38,7 +39,7 @@ func TestWhatIsKnownToBeTakenIsRefusedWithoutATransaction(t *testing.T) {
 
 func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
@@ -56,7 +57,7 @@ func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 // more than the hold lasts.
 func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	now := time.Now()
 	service.SetClock(func() time.Time { return now })
@@ -74,7 +75,7 @@ func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
 
 	// The same of one that was found, not made, by this process.
 	other := fixture.Holds(t, db, nil, nil)
-	fixture.Eventually(t, "a position is found taken before its hold is over", func() bool {
+	servers.Eventually(t, "a position is found taken before its hold is over", func() bool {
 		made = fixture.Hold(t, other, short("a", at(4, 4)))
 		early, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(4, 4)))
 		if err == nil { // the hold was over: try again
@@ -103,7 +104,7 @@ func waitUntil(t *testing.T, db *pgxpool.Pool, when time.Time) {
 
 func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	request := fixture.HoldRequest(id, "a", at(3, 2))
 	made := fixture.Hold(t, service, request)

@@ -19,6 +19,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // storm is everybody at once on two campaigns.
@@ -41,15 +42,15 @@ type storm struct {
 // Each does its rounds as fast as it can.
 func TestAStormOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	db := fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db := servers.Pool(t, settings)
 	many := func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.CoolDown = 50, 200, time.Second }
 	c := &storm{t: t, db: db, random: rand.New(rand.NewPCG(1, 2)), counts: make(map[string]int),
 		services: []*holds.Service{fixture.Holds(t, db, open, many), fixture.Holds(t, db, nil, many)}}
 	for range 2 {
 		c.campaigns = append(c.campaigns, fixture.Campaign(t, db, fixture.Draft(20)))
 	}
-	sweeper := recovery.New(settings, db, fixture.Redis(t, settings), nil, fixture.Logger(t))
+	sweeper := recovery.New(settings, db, servers.Redis(t, settings), nil, servers.Logger(t))
 	sweep := func() error {
 		_, err := sweeper.Run(t.Context(), sweeper.Sweeps()[0])
 		return err

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Requests that come while a transaction runs share the next one, each with its own
@@ -21,8 +22,8 @@ import (
 func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	settings := fixture.Patient(fixture.Settings(t))
-	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(30))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 2*n, 2*n })
 	var kept []inventory.Hold
@@ -35,13 +36,13 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	}
 	making.Wait()
 
-	service.SetRowWait(fixture.Patience, fixture.Patience)
+	service.SetRowWait(servers.Patience, servers.Patience)
 	var commits atomic.Int32
 	defer failpoint.Set("holds.commit", id.String(), func() { commits.Add(1) })()
 	unlock := fixture.LockCampaign(t, elsewhere, id)
 	var all sync.WaitGroup
 	all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(30, 30))) })
-	fixture.AwaitBlocked(t, elsewhere, 1)
+	servers.AwaitBlocked(t, elsewhere, 1)
 	for i, h := range kept {
 		all.Go(func() {
 			if i%2 == 0 {
@@ -56,7 +57,7 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 			}
 		})
 	}
-	fixture.Eventually(t, "all wait for their transaction", func() bool { return service.Pending(id) == 2*n })
+	servers.Eventually(t, "all wait for their transaction", func() bool { return service.Pending(id) == 2*n })
 	unlock()
 	all.Wait()
 	if c := commits.Load(); c > 1+(2*n+127)/128 {
@@ -69,21 +70,21 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 // One batch has many requests about the same hold, retries among them.
 func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
-	db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = 2 })
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
-	service.SetRowWait(fixture.Patience, fixture.Patience)
+	service.SetRowWait(servers.Patience, servers.Patience)
 	unlock := fixture.LockCampaign(t, elsewhere, id)
 	var all sync.WaitGroup
 	queue := func(do func()) {
 		before := service.Pending(id)
 		all.Go(do)
-		fixture.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
+		servers.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
 	}
 	all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(1, 1))) })
-	fixture.AwaitBlocked(t, elsewhere, 1)
+	servers.AwaitBlocked(t, elsewhere, 1)
 	again := extendRequest(t, service, h.ID)
 	var first, retry string
 	queue(func() {

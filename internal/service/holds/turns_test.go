@@ -13,6 +13,7 @@ import (
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // turns are settings by which a user keeps a position for 20 minutes at most, and then
@@ -109,7 +110,7 @@ func TestNobodyKeepsAPositionForEver(t *testing.T) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := fixture.DB(t)
+			db := servers.DB(t)
 			id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
 			fixture.Settle(t, db, fixture.ChosenRequest(t, id, "z", at(3, 2), at(3, 3)))
 			var has *inventory.Hold
@@ -141,7 +142,7 @@ func TestNobodyKeepsAPositionForEver(t *testing.T) {
 
 func TestWhoMustWaitIsToldUntilWhen(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
 	for range 2 {
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
@@ -166,7 +167,7 @@ func TestWhoMustWaitIsToldUntilWhen(t *testing.T) {
 
 func TestAnExtensionEndsWithTheTimeThatIsLeft(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
 	hold := func(ttl time.Duration) inventory.Hold {
 		r := fixture.HoldRequest(id, "a", at(3, 1))
@@ -187,7 +188,7 @@ func TestAnExtensionEndsWithTheTimeThatIsLeft(t *testing.T) {
 
 func TestAfterARestAUserHoldsAPositionAsLongAsTheFirstTime(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
 	for range 3 {
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
@@ -205,22 +206,22 @@ func TestAfterARestAUserHoldsAPositionAsLongAsTheFirstTime(t *testing.T) {
 func TestWhoReleasesAPositionHasNoHeadStartForIt(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]time.Duration{"with a pause": 10 * time.Second, "without": 0} {
-		settings := fixture.Patient(fixture.Settings(t))
-		db, elsewhere := fixture.Pool(t, settings), fixture.Pool(t, settings)
+		settings := servers.Patient(servers.Settings(t))
+		db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		service := fixture.Holds(t, db, nil, func(s *config.Holds) { turns(s); s.CoolDown = pause })
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 		passes(t, db, id, time.Minute)
-		service.SetRowWait(fixture.Patience, fixture.Patience)
+		service.SetRowWait(servers.Patience, servers.Patience)
 		unlock := fixture.LockCampaign(t, elsewhere, id)
 		var all sync.WaitGroup
 		queue := func(do func()) {
 			before := service.Pending(id)
 			all.Go(do)
-			fixture.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
+			servers.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
 		}
 		all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(1, 1))) })
-		fixture.AwaitBlocked(t, elsewhere, 1)
+		servers.AwaitBlocked(t, elsewhere, 1)
 		var mine, others error
 		queue(func() { _, _ = service.Release(t.Context(), id, h.ID) })
 		queue(func() { _, mine = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 1))) })

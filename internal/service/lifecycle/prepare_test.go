@@ -28,9 +28,10 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // large is a base length whose 20,100 positions take three steps.
 const large = 200
@@ -149,7 +150,7 @@ func cutOff(t *testing.T, db *pgxpool.Pool, id uuid.UUID, after int) {
 
 func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	boundStatements(t, db)
 	id, seen := draft(t, db, large), 0
 	remove := failpoint.Set("lifecycle.step", id.String(), func() {
@@ -179,7 +180,7 @@ func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 
 func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	boundStatements(t, db)
 	id := draft(t, db, large)
 	cutOff(t, db, id, 2)
@@ -198,7 +199,7 @@ func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
 
 func TestPositionsOfAnotherDraftAreMadeAnew(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	boundStatements(t, db)
 	id, service := draft(t, db, large), newService(t, db)
 	reprice := func(by money.Amount) {
@@ -237,7 +238,7 @@ func TestPositionsOfAnotherDraftAreMadeAnew(t *testing.T) {
 
 func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	boundStatements(t, db)
 	id := draft(t, db, large)
 	var published sync.Map
@@ -269,7 +270,7 @@ func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 
 func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := draft(t, db, large)
 	cutOff(t, db, id, 1)
 	_, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
@@ -288,7 +289,7 @@ func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 // The release before cannot go on with positions that are made in steps.
 func TestAPublicationThatWasCutOffSurvivesAMigrationDownAndUp(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := draft(t, db, large)
 	cutOff(t, db, id, 2)
 	m, err := schema.New(db)
@@ -329,7 +330,7 @@ func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, id, d := fixture.DB(t), uuidv7.New(), fixture.Draft(large)
+			db, id, d := servers.DB(t), uuidv7.New(), fixture.Draft(large)
 			d.Policies.Beacon, d.Policies.Witness = c.policies.Beacon, c.policies.Witness
 			if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
 				t.Fatal(err)

@@ -15,13 +15,14 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // What a campaign binds itself to cannot change later: the rules name the authorities by
 // the hashes of their root certificates.
 func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	chain := beacon.Quicknet()
 	terms := lifecycle.Terms{Chain: &chain, Witness: []fairdraw.Hash{{1}, {2}}}
 	witnessed := fixture.Draft(3)

@@ -17,9 +17,10 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // bench is a runner, a provider and a database with payments.
 type bench struct {
@@ -33,14 +34,14 @@ type bench struct {
 // newBench returns a bench whose leases and deadlines end only when a test ends them.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, db: fixture.DB(t), sim: newSim(t),
-		settings: payments.Settings{Lease: time.Hour, CallTimeout: fixture.Patience, Recheck: time.Hour, ReturnURL: "https://app.example/done"}}
+	b := &bench{t: t, db: servers.DB(t), sim: newSim(t),
+		settings: payments.Settings{Lease: time.Hour, CallTimeout: servers.Patience, Recheck: time.Hour, ReturnURL: "https://app.example/done"}}
 	b.runner = b.newRunner()
 	return b
 }
 
 func (b *bench) newRunner() *payments.Runner {
-	return payments.NewRunner(b.db, b.sim, b.settings, fixture.Logger(b.t), prometheus.NewRegistry())
+	return payments.NewRunner(b.db, b.sim, b.settings, servers.Logger(b.t), prometheus.NewRegistry())
 }
 
 // reserve stores what a sale leaves behind that waits for a card.

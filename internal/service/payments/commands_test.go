@@ -22,6 +22,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func request(kind job.Kind) job.Request {
@@ -61,7 +62,7 @@ func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding
 
 func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	capturing := func(_, bought uuid.UUID, _ job.Ref) { fixture.Advance(t, db, bought, payment.Capturing) }
 	expiring := func(_, bought uuid.UUID, _ job.Ref) {
 		fixture.Advance(t, db, bought, payment.Confirming)

@@ -16,11 +16,11 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func (b *bench) newEvents() *payments.Events {
-	return payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(b.t), prometheus.NewRegistry())
+	return payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(b.t), prometheus.NewRegistry())
 }
 
 // event is an event about an intent.
@@ -193,7 +193,7 @@ func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	b.want(id, payments.Conclude, payment.Captured)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, "", fixture.Logger(t), registry)
+	e := payments.NewEvents(b.db, false, "", servers.Logger(t), registry)
 	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_stray", id.String(), "succeeded"))
 	if woken := b.work(e); len(woken) != 1 {
 		t.Errorf("woken: %v", woken)

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // refundEvent is an event about a refund; ours is the id of our refund, if we have made it.
@@ -49,7 +49,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
 	counted := func(label string) float64 { return countForeign(t, registry, label) }
 	settled := func() (id uuid.UUID, intent string) {
 		id = b.reserve("pm_card_visa")
@@ -107,7 +107,7 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
 	id := b.reserve("pm_card_visa")
 	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
 	b.conclude(id)
@@ -141,7 +141,7 @@ func TestARefundThatIsMadeAfterItWasSettledByHandIsSaid(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, fixture.Logger(t), registry)
+	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
 	id := b.reserve("pm_card_visa")
 	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
 	b.conclude(id)

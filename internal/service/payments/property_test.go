@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
+	"triprize/internal/testkit/property"
 )
 
 // TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten disturbs one payment at
@@ -27,7 +28,7 @@ import (
 func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		m := &disturbance{bench: b, rt: rt, left: rapid.IntRange(0, 12).Draw(rt, "disturbances")}
 		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
 		b.sim.before, b.sim.after = m.before, m.after

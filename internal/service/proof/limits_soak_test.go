@@ -25,6 +25,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // timed logs how long something takes. It fails by what it does, never by the time.
@@ -85,10 +86,10 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 // The largest campaign that there can be: every step within the times that statements and
 // requests have by default.
 func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
-	settings := fixture.Settings(t)
-	defaults := fixture.Defaults(t)
+	settings := servers.Settings(t)
+	defaults := servers.Defaults(t)
 	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = defaults.Postgres.StatementTimeout, defaults.Postgres.IdleInTransactionTimeout
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	draft := fixture.Draft(shape.MaxBaseLength) // a prize in each layer
 	id := uuidv7.New()
 	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions, MinPrice: 1}, lifecycle.Terms{}, func(lifecycle.Details) any { return nil })

@@ -30,13 +30,14 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func drawn(t *testing.T, db *pgxpool.Pool, ref job.Ref) {
 	t.Helper()
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
 	if outcome, err := drawer.Run(t.Context(), ref); err != nil || outcome.Problem != nil {
 		t.Fatal(outcome.Problem, err)
 	}
@@ -88,7 +89,7 @@ func purchaseOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) purchase.Purchase 
 
 func TestAProofHasAllThatRedoesTheDrawAndIsTheSameBytesForEver(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(50)) // 1,275 lines: two subtrees
 	drawn(t, db, fixture.SellOut(t, db, id))
 	tag, text := written(t, db, id)
@@ -129,7 +130,7 @@ func TestAProofHasAllThatRedoesTheDrawAndIsTheSameBytesForEver(t *testing.T) {
 
 func TestADrawFrozenWithoutARecordHasAProofToo(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(50))
 	ref := fixture.SellOut(t, db, id)
 	var tree fairdraw.Tree
@@ -157,7 +158,7 @@ func TestADrawFrozenWithoutARecordHasAProofToo(t *testing.T) {
 
 func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	drawn(t, db, fixture.SellOut(t, db, id))
 	victim := purchases(t, db, id)[3]
@@ -185,7 +186,7 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 
 func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(50))
 	service := proof.NewService(db)
 	big := fixture.Buy(t, db, id, "mina", 0, 40) // all over the tree
@@ -301,7 +302,7 @@ func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 
 func TestAProofHasTheRoundItsChainAndTheTokens(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, chain, round, token := bound(t, db)
 	_, text := written(t, db, id)
 	p, _ := parsed(t, text)
@@ -321,7 +322,7 @@ func TestAProofHasTheRoundItsChainAndTheTokens(t *testing.T) {
 
 func TestLeavesAreFoundWhereverTheyStand(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(46)) // 1,081 leaves: the second subtree has 57
 	ref := fixture.SellOut(t, db, id)
 	drawn(t, db, ref)

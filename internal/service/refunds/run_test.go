@@ -20,9 +20,10 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // world is a purchase that is to be refunded, and the provider that has its money.
 type world struct {
@@ -36,7 +37,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return worldOn(t, fixture.DB(t))
+	return worldOn(t, servers.DB(t))
 }
 
 func worldOn(t *testing.T, db *pgxpool.Pool) *world {
@@ -55,7 +56,7 @@ func worldOn(t *testing.T, db *pgxpool.Pool) *world {
 }
 
 func (w *world) newRunner() *refunds.Runner {
-	return refunds.NewRunner(w.db, w.provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, fixture.Logger(w.t), prometheus.NewRegistry())
+	return refunds.NewRunner(w.db, w.provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
 // giveBack takes a card purchase back, as a cancellation does.
@@ -414,7 +415,7 @@ func TestAnEventDuringARunIsNotForgotten(t *testing.T) {
 
 func TestDueRefundsBecomeTasksForOneWorkerEach(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b := worldOn(t, db), worldOn(t, db)
 	tasks, err := refunds.Due(t.Context(), db, time.Hour, 10)
 	if err != nil || len(tasks) != 2 {

@@ -13,13 +13,14 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A writer that changes rows without the campaign's lock makes the cancellation fail
 // as a whole.
 func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, c := range map[string]struct {
 		disturb string
 		want    error
@@ -50,7 +51,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 // fails without an answer.
 func TestACancellationKeepsToTheCampaignItLocks(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, other, "a", 0, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]

@@ -14,13 +14,14 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Of cancellations of any campaigns, paid in any way, possible or not, several times
 // the same: each has the outcome that it would have had by itself, in one transaction.
 func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b, closed := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(3))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
 	jobs := fixture.Settle(t, db, fixture.WalletRequest(t, a, "mina", 2, 2), fixture.WalletRequest(t, b, "mina", 3, 1), fixture.WalletRequest(t, b, "otto", 3, 1))
@@ -81,7 +82,7 @@ func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
 // cancellations only, and those of one purchase together.
 func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	locked, free := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
 	jobs := fixture.Settle(t, db, fixture.WalletRequest(t, free, "mina", 2, 2), fixture.WalletRequest(t, free, "otto", 3, 1))
@@ -120,7 +121,7 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 
 func TestABrokenWalletFailsItsOwnCancellationsOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Wallet(t, db, "otto", 5000)

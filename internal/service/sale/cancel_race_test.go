@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // lastSale is a campaign of which all but one position are sold, the order for
@@ -66,7 +67,7 @@ func (l lastSale) expect(t *testing.T, db *pgxpool.Pool) (drawing bool) {
 // It must see the campaign as that sale leaves it.
 func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	l := newLastSale(t, db)
 	seller := fixture.Seller(db)
 	var waits sync.WaitGroup
@@ -74,7 +75,7 @@ func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 		waits.Go(func() {
 			settle(t, seller, l.back)
 		})
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})()
 	if _, err := seller.Sell(t.Context(), []job.Ref{l.order}, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 // And the other way round: the sale of what was the last position begins no draw.
 func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	l := newLastSale(t, db)
 	seller := fixture.Seller(db)
 	var waits sync.WaitGroup
@@ -99,7 +100,7 @@ func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})()
 	settle(t, seller, l.back)
 	waits.Wait()
@@ -112,7 +113,7 @@ func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 // Both wait for the campaign, in either order.
 func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	seller := fixture.Seller(db)
 	for round := range 2 {
 		l := newLastSale(t, db)
@@ -134,7 +135,7 @@ func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			fixture.AwaitBlocked(t, db, i+1)
+			servers.AwaitBlocked(t, db, i+1)
 		}
 		if err := locked.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
@@ -147,7 +148,7 @@ func TestTheLastSaleAndACancellationRaceAndOneComesFirst(t *testing.T) {
 
 func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, owner := fixture.Campaign(t, db, fixture.Draft(3)), uuid.NewString()
 	bought := fixture.Buy(t, db, id, owner, 0, 2)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
@@ -170,7 +171,7 @@ func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 // round. There is enough for all, so that the count of every outcome is known.
 func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(8), 6 // two persons are one user: they have up to 4 at a time
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)

@@ -21,6 +21,7 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // cancel asks for a cancellation, settles it and returns its job.
@@ -55,7 +56,7 @@ func refused(t *testing.T, what string, j job.Job, words string) {
 
 func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(4), 2
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
@@ -97,7 +98,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 
 func TestAReasonMayBeLeftOut(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, id, "a", 0, 1)
 	if j := cancel(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "app:test"})); j.State != job.Succeeded {
@@ -110,7 +111,7 @@ func TestAReasonMayBeLeftOut(t *testing.T) {
 
 func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	bought := fixture.Buy(t, db, id, "a", 0, 3)
 	fixture.Buy(t, db, id, "b", 0, 1)
@@ -147,7 +148,7 @@ func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T)
 // A cancellation that comes again must not take what was sold to another user in the meantime.
 func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, id, "a", 1, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
@@ -169,7 +170,7 @@ func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 
 func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, until := fixture.Draft(4), time.Now().Add(time.Hour).UTC()
 	draft.Policies.CancellationUntil = &until
 	id := fixture.Campaign(t, db, draft)
@@ -198,7 +199,7 @@ func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 
 func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	set := func(sql string, args ...any) {
 		t.Helper()
 		if _, err := db.Exec(t.Context(), sql, args...); err != nil {
@@ -231,7 +232,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 
 func TestAPausedCampaignsPurchasesCanBeCancelled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought := fixture.Buy(t, db, id, "a", 0, 1)
 	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Pause(t.Context(), tx, id) }); err != nil {
@@ -252,7 +253,7 @@ func sold(t *testing.T, db postgres.DB, id uuid.UUID) (n int) {
 
 func TestTheResultOfACancellationIsThatOfThePurchase(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(5))
 	ref := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
 	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {

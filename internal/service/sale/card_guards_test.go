@@ -17,12 +17,13 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A statement about payments in the way of every purchase would make all of them slower.
 func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	fixture.Wallet(t, db, "w", 10_000)
 	var statements []string
@@ -79,7 +80,7 @@ func (t *listeningTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResu
 // batch that begins one job and refuses another locks them in the same order.
 func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 9, 1), fixture.CardRequest(t, id, "a", 0, 1)) // there is no layer 9
 	tx, err := db.Begin(t.Context())
@@ -102,7 +103,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 		}
 		sells <- err
 	}()
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	if err := lock(refs[1]); err != nil { // a deadlock, if the batch had it already
 		t.Error(err)
 	}
@@ -117,7 +118,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 // What a worker finds out about a payment that was cancelled meanwhile is not written.
 func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	p, ok, err := payment.Claim(t.Context(), db, payment.Ref{PurchaseID: bought}, time.Hour)
@@ -138,7 +139,7 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 // A statement that reads a whole table is quick as long as the table is small.
 func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
 	_, err := db.Exec(t.Context(), `

@@ -12,11 +12,12 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
 	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, MostPerUser: 5})
 	order := func(user string, n int) job.Ref {
@@ -51,7 +52,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 
 func TestCardsDoNotPayWhereTheProviderCountsAmountsInAnotherUnit(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft := fixture.Draft(3)
 	draft.Currency = "ISK"
 	id := fixture.Campaign(t, db, draft)
@@ -66,7 +67,7 @@ func TestCardsDoNotPayWhereTheProviderCountsAmountsInAnotherUnit(t *testing.T) {
 
 func TestAWorkerOfAnOlderReleaseCannotSellACardOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, nonce, state, completed_at)
@@ -78,7 +79,7 @@ func TestAWorkerOfAnOlderReleaseCannotSellACardOrder(t *testing.T) {
 
 func TestMoneyIsConcludedThoughAnOlderReleaseHasEndedItsJob(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.Advance(t, db, bought, payment.Captured)

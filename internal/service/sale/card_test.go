@@ -17,6 +17,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // now is what is stored about a card purchase.
@@ -82,7 +83,7 @@ var (
 
 func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 3, 2))[0]
 	report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
@@ -133,7 +134,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 
 func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(4), 2
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
@@ -176,7 +177,7 @@ func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
 // Pause, window and state count when positions are reserved, and not later.
 func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	for _, closed := range []string{`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`,
@@ -198,7 +199,7 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 
 func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, last := range map[string]int{"one payment": 1, "two payments": 2} {
 		id := fixture.Campaign(t, db, fixture.Draft(3))
 		var bought []uuid.UUID
@@ -229,7 +230,7 @@ func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
 
 func TestAReservationIsNotSoldOut(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	refs := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 0, 6), fixture.PurchaseRequest(t, id, "b", 0, 1), fixture.CardRequest(t, id, "b", 1, 1))
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var at = fixture.At
@@ -64,7 +65,7 @@ func expectGone(t *testing.T, what string, j job.Job, places ...int) {
 
 func TestChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for range 5 { // ranks are random
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		jobs := fixture.Settle(t, db,
@@ -96,7 +97,7 @@ func TestChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 
 func TestOfOverlappingSetsInOneBatchTheFirstIsSold(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	jobs := fixture.Settle(t, db,
 		fixture.ChosenRequest(t, id, "a", at(4, 1), at(3, 2), at(2, 1)),
@@ -112,7 +113,7 @@ func TestOfOverlappingSetsInOneBatchTheFirstIsSold(t *testing.T) {
 
 func TestChosenPositionsMustBeInTheTriangle(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	for _, outside := range []shape.Position{at(5, 1), at(3, 4), at(0, 0), at(-1, 1)} {
 		j := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(1, 1), outside))[0]
@@ -126,7 +127,7 @@ func TestChosenPositionsMustBeInTheTriangle(t *testing.T) {
 
 func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(5), 4
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // lockPayment locks a payment until it is let go.
@@ -32,7 +33,7 @@ func lockPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (unlock func()) {
 
 func TestALockedCampaignOrPaymentDelaysNoOtherConclusion(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))}
 	for name, lock := range map[string]func(id, bought uuid.UUID) func(){
 		"campaign": func(id, _ uuid.UUID) func() { return fixture.LockCampaign(t, db, id) },
@@ -59,7 +60,7 @@ func TestALockedCampaignOrPaymentDelaysNoOtherConclusion(t *testing.T) {
 			}
 			done <- report
 		}()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 		unlock()
 		if report := <-done; report.Sold != 1 {
 			t.Errorf("%s: after it was unlocked: %+v", name, report)
@@ -70,7 +71,7 @@ func TestALockedCampaignOrPaymentDelaysNoOtherConclusion(t *testing.T) {
 
 func TestACancellationOfALockedPaymentIsPutOff(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
@@ -100,7 +101,7 @@ func (d before) Begin(ctx context.Context) (pgx.Tx, error) {
 // A writer that changes rows without the locks makes the conclusion fail as a whole.
 func TestRowsThatMoveUnderTheLocksRollTheConclusionBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	sell, free := payment.Captured, payment.Ended
 	for name, c := range map[string]struct {
 		phase   payment.Phase
@@ -140,7 +141,7 @@ func TestRowsThatMoveUnderTheLocksRollTheConclusionBack(t *testing.T) {
 // What does not fit together is no case for a guess.
 func TestAPaymentThatDoesNotFitItsPurchaseIsNotConcluded(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, damage := range map[string]string{
 		"half of its positions":   `UPDATE positions SET purchase_id = gen_random_uuid() WHERE (campaign_id, layer, col) = (SELECT campaign_id, layer, col FROM positions WHERE purchase_id = $1 LIMIT 1)`,
 		"no purchase":             `DELETE FROM purchases WHERE id = $1`,

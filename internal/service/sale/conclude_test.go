@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // endCampaign cancels a campaign, as far as sales and payments see it.
@@ -48,7 +49,7 @@ func takeBack(t *testing.T, db *pgxpool.Pool, id, bought uuid.UUID) (back job.Re
 
 func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	refunding := func(code fault.Code, reason refund.Reason) now {
 		return now{purchase.Refunding, payment.Returned, job.Failed, code, reason, 0, 0}
 	}
@@ -137,7 +138,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 
 func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Expiring} {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
@@ -156,7 +157,7 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 
 func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	for end, state := range map[payment.Phase]purchase.State{payment.Ended: purchase.Cancelled, payment.Captured: purchase.Refunding} {
 		bought, ref := fixture.ReserveFor(t, db, fixture.CardRequest(t, id, "a", 2, 1), time.Hour)
@@ -187,7 +188,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 
 func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(4), 2
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
@@ -221,7 +222,7 @@ func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
 // Whatever becomes of a payment after it was final here, its money goes back, once.
 func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	for name, c := range map[string]struct {
 		ended  func(bought uuid.UUID)
@@ -271,7 +272,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 
 func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	setPayment(t, db, bought, `decline = '{"code": "card_declined", "decline_code": "insufficient_funds", "advice": "try_again_later", "message": "Your card has insufficient funds."}'`)
@@ -285,7 +286,7 @@ func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 
 func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var refs []job.Ref
 	var ids, bought []uuid.UUID
 	for i := range 4 {

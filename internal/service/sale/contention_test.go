@@ -16,11 +16,12 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	busy, free := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, free, "a", 0, 1))
 	seller := fixture.Seller(db)
@@ -48,9 +49,9 @@ func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
 
 func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Patient(fixture.Settings(t))
+	settings := servers.Patient(servers.Settings(t))
 	settings.Postgres.LockTimeout = 200 * time.Millisecond
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -69,7 +70,7 @@ func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 
 func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(12))
 	var requests []job.Request
 	for i := range 100 {
@@ -106,7 +107,7 @@ func TestManyWorkersSellOneHotCampaign(t *testing.T) {
 // package campaign. The batch must then fail rather than sell a position twice.
 func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, c := range map[string]struct {
 		disturb string
 		want    error

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A batch reads once which holds are over. A hold that was not over then is bought
@@ -20,7 +21,7 @@ import (
 // is extended meanwhile.
 func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1), at(2, 2)))
 	last := fixture.Hold(t, service, fixture.HoldRequest(id, "last", at(3, 1), at(3, 2)))
@@ -43,7 +44,7 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 		ended <- sold{report, err}
 	}()
-	fixture.AwaitBlocked(t, db, 1)
+	servers.AwaitBlocked(t, db, 1)
 	fixture.EndHoldMeanwhile(t, db, last)
 	if now := fixture.HoldNow(t, db, last.ID); now.State != inventory.HoldExpired || now.EndedAt != nil {
 		t.Fatalf("it is %+v", now)
@@ -65,7 +66,7 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 // decides when they have it, and not when they came.
 func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service, id := fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(8))
 	for name, c := range map[string]struct{ holderFirst, over bool }{
 		"the holder comes first, in time": {true, false}, "the holder comes first, and it is over": {true, true},
@@ -92,7 +93,7 @@ func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			fixture.AwaitBlocked(t, db, i+1)
+			servers.AwaitBlocked(t, db, i+1)
 		}
 		if c.over {
 			fixture.EndHoldMeanwhile(t, db, h)
@@ -124,7 +125,7 @@ func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
 // end itself. The batch has read the hold already and waits for its row.
 func TestAHoldThatIsEndedWithoutTheLockStopsTheBatch(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, over := range map[string]bool{"bought": false, "over": true} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
@@ -144,7 +145,7 @@ func TestAHoldThatIsEndedWithoutTheLockStopsTheBatch(t *testing.T) {
 			_, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 			failed <- err
 		}()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 		if err := faster.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -12,11 +12,12 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	for name, c := range map[string]struct {
 		status   string
@@ -62,7 +63,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 // A dispute that is just being recorded has the payment's row: the cancellation waits for it.
 func TestACancellationWaitsForADisputeThatIsBeingRecorded(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, _ := fixture.BuyByCard(t, db, id, "mina", 0, 1)
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))
@@ -91,7 +92,7 @@ func TestACancellationWaitsForADisputeThatIsBeingRecorded(t *testing.T) {
 // still brings goes back.
 func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
 	fixture.Advance(t, db, bought, payment.Processing)

@@ -11,12 +11,13 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // No transaction of the end releases more than 100: a trigger of this test refuses that.
 func TestManyHoldsEndWithTheSaleInSeveralTransactions(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(20, aLongSale)), fixture.Holds(t, db, nil, nil)
 	const many = 201
 	for i := range many {
@@ -45,7 +46,7 @@ func TestManyHoldsEndWithTheSaleInSeveralTransactions(t *testing.T) {
 // Of many payments that are out of time, a bounded number is looked at.
 func TestALockedPaymentKeepsNobodyFromBeingFoundOutOfTime(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, 10*aLongSale))
 	var byLatest []uuid.UUID
 	for i := range 3 { // the first bought is the last to be out of time

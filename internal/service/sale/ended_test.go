@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // aLongSale is how long the sales of these tests last: nothing here takes so long.
@@ -49,7 +50,7 @@ func drawJobs(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (n int) {
 
 func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, aLongSale)), fixture.Holds(t, db, nil, nil)
 	fixture.Wallet(t, db, "w", 10_000)
 	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(5, 5))) // before others get it by chance
@@ -82,7 +83,7 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 // An earlier release makes holds that last longer than the sale.
 func TestAHoldThatOutlastsTheSaleEndsWithIt(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale)), fixture.Holds(t, db, nil, nil)
 	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(4, 1), fixture.At(4, 2)))
 	fixture.MoveDeadline(t, db, held, 2*aLongSale)
@@ -98,7 +99,7 @@ func TestAHoldThatOutlastsTheSaleEndsWithIt(t *testing.T) {
 
 func TestASaleIsNotEndedBeforeItsEnd(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
 	stays := fixture.DrawnAtEnd(4, aLongSale)
 	stays.Policies.Unsold = campaign.UnsoldStay
@@ -123,7 +124,7 @@ func TestASaleIsNotEndedBeforeItsEnd(t *testing.T) {
 
 func TestAPausedSaleEndsAsWell(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
 	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, clock := fixture.DBWithClock(t)
+			db, clock := servers.DBWithClock(t)
 			id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
 			fixture.Sell(t, db, id, 1)
 			first, firstRef := fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
@@ -188,7 +189,7 @@ func TestNoReservationIsWaitedForLongerThanItsExtensions(t *testing.T) {
 		for _, takenBack := range []bool{false, true} {
 			t.Run(string(phase), func(t *testing.T) {
 				t.Parallel()
-				db, clock := fixture.DBWithClock(t)
+				db, clock := servers.DBWithClock(t)
 				draft := fixture.DrawnAtEnd(4, aLongSale)
 				draft.Policies.LatePayment = campaign.LatePaymentReassign
 				id := fixture.Campaign(t, db, draft)
@@ -238,7 +239,7 @@ func TestNoReservationIsWaitedForLongerThanItsExtensions(t *testing.T) {
 // Between the end and the draw, too: nothing new is sold.
 func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	draft := fixture.DrawnAtEnd(4, aLongSale)
 	draft.Policies.LatePayment = campaign.LatePaymentReassign
 	id := fixture.Campaign(t, db, draft)
@@ -281,7 +282,7 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 
 func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	var ids []uuid.UUID
 	var refs []job.Ref
 	for range 10 {
@@ -297,7 +298,7 @@ func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 			go func() { begun <- len(endSale(t, db, id).Messages) }()
 		}
 		go func() { begun <- len(fixture.Conclude(t, db, refs[i]).Messages) }()
-		fixture.AwaitBlocked(t, db, 3)
+		servers.AwaitBlocked(t, db, 3)
 		unlock()
 		if n := <-begun + <-begun + <-begun; n != 1 || drawJobs(t, db, id) != 1 {
 			t.Errorf("%d began the draw, %d jobs", n, drawJobs(t, db, id))
@@ -312,7 +313,7 @@ func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 
 func TestWhatIsSoldOutBeforeItsEndIsDrawnAtOnce(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
 	if drawJob := fixture.SellOut(t, db, id); drawJob.ID == uuid.Nil {
 		t.Error("no draw job")

@@ -19,6 +19,7 @@ import (
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
@@ -37,7 +38,7 @@ func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position
 
 func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
 	jobs := fixture.Settle(t, db,
@@ -67,7 +68,7 @@ func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 
 func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Holds(t, db, nil, nil)
 	var holds []inventory.Hold
 	var requests []job.Request
@@ -90,7 +91,7 @@ func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 
 func TestAHoldIsOfItsUserAndOfItsCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
 	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID))
@@ -111,7 +112,7 @@ func TestAHoldIsOfItsUserAndOfItsCampaign(t *testing.T) {
 
 func TestOfManyPurchasesFromOneHoldOneWins(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
 	jobs := make([]job.Job, 12)
@@ -138,7 +139,7 @@ func TestOfManyPurchasesFromOneHoldOneWins(t *testing.T) {
 
 func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	busy, idle := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, nil)
 	theirs, ours := fixture.Hold(t, service, fixture.HoldRequest(busy, "a", at(1, 1))), fixture.Hold(t, service, fixture.HoldRequest(idle, "a", at(1, 1)))
@@ -173,7 +174,7 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 // The last positions go from a hold, by choice and at random, all at once.
 func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(5)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
 	late := fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(4, 4)))
@@ -212,7 +213,7 @@ func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 // A writer has changed positions without the lock: a batch sells no part of a hold.
 func TestAHoldWhosePositionsMovedStopsTheBatch(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, move := range map[string]string{
 		"one is free":      `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
 		"one is another's": `UPDATE positions SET hold_id = gen_random_uuid() WHERE campaign_id = $1 AND layer = 3 AND state = 'held'`,

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // late makes a payment for positions of a campaign that is late: they are free again, and
@@ -46,7 +47,7 @@ func reassigning(t *testing.T, db *pgxpool.Pool, limit int) uuid.UUID {
 
 func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
 	back := now{purchase.Refunding, payment.Returned, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
 	// In each case a buyer wants 2/1, and both positions of layer 3 that a chosen order takes.
@@ -113,7 +114,7 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 
 func TestWithoutAPolicyLateMoneyGoesBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4)) // refund is the default
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 2))
 	report := fixture.Conclude(t, db, ref)
@@ -126,7 +127,7 @@ func TestWithoutAPolicyLateMoneyGoesBack(t *testing.T) {
 
 func TestALatePaymentThatDoesNotComeFailsItsJob(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 2))
 	fixture.EndAs(t, db, bought, payment.Expired)
@@ -144,7 +145,7 @@ func TestALatePaymentThatDoesNotComeFailsItsJob(t *testing.T) {
 // the draw.
 func TestLatePaymentsShareWhatIsFreeAndTheLastOneEndsTheSale(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := reassigning(t, db, 2)
 	_, first := late(t, db, fixture.CardRequest(t, id, "a", 4, 2))
 	_, second := late(t, db, fixture.CardRequest(t, id, "a", 4, 1)) // over the limit with the first

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // expectCodes wants jobs to be final, with these codes; an empty one is a success.
@@ -50,7 +51,7 @@ func whileLocked(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID, do func()) 
 
 func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 899), fixture.Wallet(t, db, "otto", 100)
 	refs := fixture.Accept(t, db,
@@ -77,7 +78,7 @@ func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
 // wants them.
 func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft, limit := fixture.Draft(4), 1
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
@@ -99,7 +100,7 @@ func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 
 func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	fixture.Wallet(t, db, "otto", 1000)
@@ -127,7 +128,7 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 
 func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	fixture.Wallet(t, db, "otto", 1000)
@@ -151,7 +152,7 @@ func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 			}
 			done <- report
 		}()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 	})
 	if report := <-done; report.Sold != 2 {
 		t.Errorf("it did not wait: %+v", report)
@@ -163,7 +164,7 @@ func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 // others go on.
 func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	broken := fixture.Wallet(t, db, "mina", 1000)
 	fixture.Wallet(t, db, "otto", 1000)
@@ -184,7 +185,7 @@ func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 
 func TestTheLastPositionPaidByWalletFreezesTheCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	fixture.Sell(t, db, id, 9)
 	fixture.Wallet(t, db, "rich", 1000)

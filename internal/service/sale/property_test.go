@@ -25,6 +25,8 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/servers"
 )
 
 // Invariants, checked after every step of random, concurrent purchases, some of
@@ -47,11 +49,11 @@ import (
 // draw, and what the provider has captured has sold positions or one refund, and nothing else has.
 func TestRandomInterleavingsKeepTheInvariants(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	cases := 0
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		if cases++; cases%25 == 0 { // every check reads the whole database
-			db, clock = fixture.DBWithClock(t)
+			db, clock = servers.DBWithClock(t)
 		}
 		m := newModel(t, rt, db, clock)
 		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
@@ -76,7 +78,7 @@ type model struct {
 	seller *sale.Seller
 	late   *sale.Seller // its reservations are over at once
 	bank   *bank
-	clock  *fixture.Clock
+	clock  *servers.Clock
 	end    time.Duration // of the sale, by the clock; 0: it has none
 	atEnd  int           // positions sold and reserved when the sale was seen to be over; -1: not yet
 
@@ -88,7 +90,7 @@ type model struct {
 	sold  int // ever, with what was cancelled
 }
 
-func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *fixture.Clock) *model {
+func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *servers.Clock) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
 		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour}), bank: newBank(), clock: clock, atEnd: -1}
 	draft := fixture.Draft(m.base)
@@ -205,7 +207,7 @@ func (m *model) draw(*rapid.T) func() {
 		m.mu.Lock()
 		draws := m.draws
 		m.mu.Unlock()
-		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: fixture.Patience}, draw.Options{}, fixture.Logger(m.t))
+		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(m.t))
 		for _, ref := range draws {
 			_, _ = drawer.Run(m.t.Context(), ref) // busy, settled: the checks tell what became of it
 		}

@@ -2,7 +2,6 @@ package sale_test
 
 import (
 	"encoding/json"
-	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -12,21 +11,17 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-// A case of the property test checks the whole database after each of its steps:
-// half of what rapid has as its default is enough. -rapid.checks asks for more.
-func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "50") // without the tag failpoint there is no such flag
-	fixture.Main(m)
-}
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // walletWait is how long cancellations of these tests wait for a wallet.
-const walletWait = fixture.Patience
+const walletWait = servers.Patience
 
 func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	draft := fixture.Draft(4)
 	limit := 3
 	draft.PurchaseLimit = &limit
@@ -62,7 +57,7 @@ func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 
 func TestWhatCanNeverBeIsRefusedForGood(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	requests := map[string]job.Request{
 		"more than the layer has":    fixture.PurchaseRequest(t, id, "a", 1, 2),
@@ -87,7 +82,7 @@ func TestWhatCanNeverBeIsRefusedForGood(t *testing.T) {
 
 func TestAResultNamesThePositionsAndWhatTheyCost(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 3, 2))
 	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
@@ -104,7 +99,7 @@ func TestAResultNamesThePositionsAndWhatTheyCost(t *testing.T) {
 
 func TestSellingTheLastPositionFreezesTheCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	if ref := fixture.Sell(t, db, id, 9); ref.ID != (job.Ref{}).ID {
 		t.Fatal("a draw was asked for with one position left")
@@ -132,7 +127,7 @@ func TestSellingTheLastPositionFreezesTheCampaign(t *testing.T) {
 
 func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	first := func() (positions []int) {
 		id := fixture.Campaign(t, db, fixture.Draft(20))
 		var requests []job.Request

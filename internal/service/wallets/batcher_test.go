@@ -11,23 +11,24 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // newBatcher returns a batcher whose executor waits for a wallet as usual; commands
 // that found theirs locked wait for as long as the test lasts.
 func newBatcher(t *testing.T, db *pgxpool.Pool) *wallets.Batcher {
 	t.Helper()
-	settings := fixture.Settings(t).Wallets
-	settings.Timeout = fixture.Patience
+	settings := servers.Settings(t).Wallets
+	settings.Timeout = servers.Patience
 	b := wallets.NewBatcher(wallets.NewExecutor(db, documents, wallets.Options{}), settings)
-	b.SetRowWait(fixture.Patience)
+	b.SetRowWait(servers.Patience)
 	t.Cleanup(b.Close)
 	return b
 }
 
 func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	b := newBatcher(t, db)
 	stuck := made(t, at, 100)
@@ -40,8 +41,8 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 		}
 		ended <- done
 	}()
-	fixture.AwaitBlocked(t, db, 1)
-	inTime, cancel := context.WithTimeout(t.Context(), fixture.Patience/2) // the one that waits does so for longer
+	servers.AwaitBlocked(t, db, 1)
+	inTime, cancel := context.WithTimeout(t.Context(), servers.Patience/2) // the one that waits does so for longer
 	defer cancel()
 	for range 16 { // in every lane
 		free := made(t, at, 100)
@@ -67,11 +68,11 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 
 func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	stuck := made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
-	settings := fixture.Settings(t).Wallets
+	settings := servers.Settings(t).Wallets
 	settings.Timeout = 300 * time.Millisecond
 	b := wallets.NewBatcher(wallets.NewExecutor(db, documents, wallets.Options{}), settings)
 	t.Cleanup(b.Close)

@@ -11,11 +11,12 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	stuck, free := made(t, at, 100), made(t, at, 100)
 	batch := []wallets.Command{

@@ -11,11 +11,12 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTwoConcurrentCreditsBothCount(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 0)
 	together(2, func(int) {
@@ -28,7 +29,7 @@ func TestTwoConcurrentCreditsBothCount(t *testing.T) {
 
 func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	for range 10 {
 		id := made(t, at, 100)
@@ -51,7 +52,7 @@ func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 
 func TestParallelCreditsOnOneWalletAllCount(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 0)
 	together(8, func(i int) {
@@ -76,7 +77,7 @@ func TestParallelCreditsOnOneWalletAllCount(t *testing.T) {
 
 func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	a, b := made(t, at, 1000), made(t, at, 1000)
 	together(12, func(i int) {
@@ -99,7 +100,7 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 // Batches over the same wallets, old and new, and the same keys, in opposite orders.
 func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	const count, rounds = 12, 6
 	var ids []uuid.UUID
@@ -138,7 +139,7 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 // batch is tried again.
 func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, newExecutor(db), 100)
 	for _, times := range []int{1, 2, 3} {
 		d := &disturbed{Pool: db, times: times, sql: `UPDATE wallets SET version = version + 1 WHERE id = $1`, id: id}
@@ -157,7 +158,7 @@ func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 
 func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, newExecutor(db), 100)
 	at := newExecutor(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id})
 	if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Debit{Wallet: id, Details: amount(1)})}); err == nil || at.Counts().Lost != 0 {
@@ -168,7 +169,7 @@ func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
 
 func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	ids := make([]uuid.UUID, 8)
 	for i := range ids {

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // errDies is how a process dies: nothing after it runs, and its transaction is gone.
@@ -37,7 +38,7 @@ func dying(at *wallets.Executor, t *testing.T, point, about string, commands []w
 
 func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	a, b := made(t, at, 100), made(t, at, 0)
 	batch := []wallets.Command{
@@ -69,7 +70,7 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 
 func TestACrashAfterTheCommitIsAnsweredWhenAskedAgain(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 100)
 	batch := []wallets.Command{keyed("k", wallets.Debit{Wallet: id, Details: amount(30)})}

@@ -10,11 +10,12 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	d := one(t, at, wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, InitialBalance: 1000, Description: "welcome"})
 	a := read[walletDocument](t, d)
@@ -65,7 +66,7 @@ func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
 
 func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	open := wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, InitialBalance: 10}
 	done := do(t, at, keyed("first", open), keyed("second", open), keyed("first", open), keyed("euros", wallets.Open{Owner: wallet.Owner{ID: "alice", Currency: "EUR"}}))
@@ -99,7 +100,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 
 func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 0)
 	action := wallets.Credit{Wallet: id, Details: amount(100)}
@@ -129,7 +130,7 @@ func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
 
 func TestOneRefusalFailsAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	a, b, nobody := made(t, at, 100), made(t, at, 0), uuid.New()
 	broken := made(t, at, 5)
@@ -169,7 +170,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 
 func TestACommandIsForItsOwnerOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	mine := read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, InitialBalance: 10}))
 	theirs := made(t, at, 10)

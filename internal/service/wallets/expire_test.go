@@ -12,11 +12,12 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	var ids []uuid.UUID
 	for range 5 {

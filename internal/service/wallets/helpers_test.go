@@ -3,7 +3,6 @@ package wallets_test
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -19,15 +18,10 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-// A case of the property test has many steps: half of what rapid has as its default
-// is enough. -rapid.checks asks for more.
-func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "50") // without the tag failpoint there is no such flag
-	fixture.Main(m)
-}
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // walletDocument is what a wallet is answered with.
 type walletDocument struct {
@@ -73,7 +67,7 @@ func newExecutor(db interface {
 	postgres.DB
 	postgres.Beginner
 }) *wallets.Executor {
-	return wallets.NewExecutor(db, documents, wallets.Options{RowWait: fixture.Patience})
+	return wallets.NewExecutor(db, documents, wallets.Options{RowWait: servers.Patience})
 }
 
 // command is an action under a fresh key.

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/service/wallets"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // locks says what it was asked for.
@@ -34,7 +35,7 @@ func (l *locks) acquire(_ context.Context, names ...string) (func(), error) {
 
 func TestALockIsAskedForHotWalletsOnlyAndProvesNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	plain := newExecutor(db)
 	a, b, c := made(t, plain, 100), made(t, plain, 100), made(t, plain, 100)
 	for _, fails := range []error{nil, errors.New("Redis is away")} {

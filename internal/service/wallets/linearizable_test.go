@@ -16,6 +16,7 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // purse is a wallet of the sequential specification.
@@ -66,7 +67,7 @@ var spec = porcupine.Model{
 // one at a time, each between its request and its answer.
 func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	at := newExecutor(db)
 	ids := [2]uuid.UUID{made(t, at, 0), made(t, at, 0)}
 	start := time.Now()
@@ -93,7 +94,7 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	if result := porcupine.CheckOperationsTimeout(spec, history, fixture.Patience); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(spec, history, servers.Patience); result != porcupine.Ok {
 		t.Errorf("the history of %d steps is %s", len(history), result)
 	}
 	fixture.Sound(t, db)

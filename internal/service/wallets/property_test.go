@@ -17,7 +17,8 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/servers"
 )
 
 // Random batches of commands, among them ones that must be refused, batches whose
@@ -31,8 +32,8 @@ import (
 // At the end everything package audit checks holds.
 func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	db := servers.DB(t)
+	property.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, db)
 		for range rapid.IntRange(2, 10).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "step") {

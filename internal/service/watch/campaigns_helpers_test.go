@@ -17,6 +17,7 @@ import (
 	"triprize/internal/service/watch"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // never is an interval that does not pass: what comes, comes without it.
@@ -61,7 +62,7 @@ func (c *counted) more(t *testing.T, n int64) {
 // reach waits until so many queries were sent in all.
 func (c *counted) reach(t *testing.T, want int64) {
 	t.Helper()
-	fixture.Eventually(t, "enough queries were sent", func() bool { return c.sent.Load() >= want })
+	servers.Eventually(t, "enough queries were sent", func() bool { return c.sent.Load() >= want })
 }
 
 // watchingCampaigns watches campaigns until the test ends.
@@ -87,7 +88,7 @@ func take(t *testing.T, s *watch.Subscription) campaign.Progress {
 	select {
 	case progress := <-s.Progress():
 		return progress
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("nothing was told")
 		return campaign.Progress{}
 	}

@@ -18,14 +18,15 @@ import (
 	"triprize/internal/service/watch"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestACrowdCostsOneQueryPerInterval(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := drafts(t, db, 20)
 	queries, ticks := &counted{db: db}, make(chan time.Time) // one tick is one interval
-	w := watch.NewCampaigns(queries, never, fixture.Logger(t))
+	w := watch.NewCampaigns(queries, never, servers.Logger(t))
 	w.SetTicks(ticks)
 	run(t, w)
 	var crowd []*watch.Subscription
@@ -70,9 +71,9 @@ func TestACrowdCostsOneQueryPerInterval(t *testing.T) {
 
 func TestArrivalsShareAQuery(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := drafts(t, db, 3)
-	w, queries := watchingCampaigns(t, db, never, fixture.Logger(t))
+	w, queries := watchingCampaigns(t, db, never, servers.Logger(t))
 	queries.gate.Lock()
 	first := w.Subscribe(ids[0], "")
 	queries.reach(t, 1)
@@ -96,10 +97,10 @@ func TestArrivalsShareAQuery(t *testing.T) {
 
 func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
 	const interval = 50 * time.Millisecond
-	w, queries := watchingCampaigns(t, db, interval, fixture.Logger(t))
+	w, queries := watchingCampaigns(t, db, interval, servers.Logger(t))
 	take(t, w.Subscribe(id, ""))
 	queries.gate.Lock() // the database does not answer for a while
 	queries.more(t, 1)
@@ -115,9 +116,9 @@ func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
 
 func TestASnapshotShowsTheCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
-	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
 	s := w.Subscribe(id, "")
 	expect := func(want campaign.Progress) {
 		t.Helper()
@@ -153,15 +154,15 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 
 func TestASubscriberThatKnowsTheVersionIsToldOfChangesOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := drafts(t, db, 2)
-	elsewhere, _ := watchingCampaigns(t, db, never, fixture.Logger(t)) // another process
+	elsewhere, _ := watchingCampaigns(t, db, never, servers.Logger(t)) // another process
 	known := take(t, elsewhere.Subscribe(ids[0], ""))
 	other := take(t, elsewhere.Subscribe(ids[1], ""))
 	if known.Version == "" || len(known.Version) > 16 || known.Version == other.Version {
 		t.Errorf("the versions are %q and %q", known.Version, other.Version)
 	}
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
 	back := w.Subscribe(ids[0], known.Version) // from a query
 	queries.more(t, 3)
 	again := w.Subscribe(ids[0], known.Version) // from what is known here
@@ -181,9 +182,9 @@ func TestASubscriberThatKnowsTheVersionIsToldOfChangesOnly(t *testing.T) {
 
 func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
 	slow, fast := w.Subscribe(id, ""), w.Subscribe(id, "")
 	for sold := range 6 {
 		setSold(t, db, sold, id)
@@ -257,8 +258,8 @@ func shut(t *testing.T, address string) (open func()) {
 
 func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	db := fixture.Pool(t, settings)
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
 	ids := drafts(t, db, 2)
 	var log records
 	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
@@ -276,7 +277,7 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 		open()
 		take(t, arrived) // it came meanwhile
 		arrived.Stop()
-		setSold(t, fixture.Pool(t, settings), outage, ids[0])
+		setSold(t, servers.Pool(t, settings), outage, ids[0])
 		if news := take(t, s); news.Counts.Sold != outage {
 			t.Errorf("told of %+v", news)
 		}
@@ -288,9 +289,9 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 
 func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, fixture.Logger(t))
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
 	nobody := w.Subscribe(uuid.New(), "")
 	take(t, w.Subscribe(id, ""))
 	queries.more(t, 2)
@@ -299,10 +300,10 @@ func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
 
 // Not parallel: the goroutines of other tests would be counted.
 func TestAWatchLeavesNothingBehind(t *testing.T) {
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := drafts(t, db, 2)
 	before := goleak.IgnoreCurrent()
-	w := watch.NewCampaigns(db, time.Millisecond, fixture.Logger(t))
+	w := watch.NewCampaigns(db, time.Millisecond, servers.Logger(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
 	go func() { defer close(over); w.Run(ctx) }()
@@ -325,7 +326,7 @@ func TestAWatchLeavesNothingBehind(t *testing.T) {
 	cancel()
 	select {
 	case <-over:
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("Run does not end")
 	}
 	goleak.VerifyNone(t, before)

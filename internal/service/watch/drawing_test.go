@@ -13,11 +13,12 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, id)
 	seen := make(map[string]string)

@@ -16,9 +16,10 @@ import (
 	"triprize/internal/service/watch"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // accepted accepts n jobs and returns their ids.
 func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
@@ -37,7 +38,7 @@ func settle(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 // watchingJobs watches jobs until the test ends.
 func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *watch.Announcements, interval time.Duration) *watch.Jobs {
 	t.Helper()
-	w := watch.NewJobs(db, announcements, interval, fixture.Logger(t))
+	w := watch.NewJobs(db, announcements, interval, servers.Logger(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
@@ -50,7 +51,7 @@ func await(t *testing.T, w *watch.Waiter) job.Job {
 	select {
 	case j := <-w.Changes():
 		return j
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		t.Fatal("not told")
 		return job.Job{}
 	}
@@ -58,8 +59,8 @@ func await(t *testing.T, w *watch.Waiter) job.Job {
 
 func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	db, rdb := fixture.Pool(t, settings), fixture.Redis(t, settings)
+	settings := servers.Settings(t)
+	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
 	announcements := watch.NewAnnouncements(rdb, settings.Redis.Namespace)
 	w := watchingJobs(t, db, announcements, time.Hour) // no poll comes to help
 	ids := accepted(t, db, 2)
@@ -99,10 +100,10 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 
 func TestWaitersArePolledForWithoutRedis(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	db := fixture.Pool(t, settings)
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
-	announcements := watch.NewAnnouncements(fixture.Redis(t, settings), settings.Redis.Namespace)
+	announcements := watch.NewAnnouncements(servers.Redis(t, settings), settings.Redis.Namespace)
 	w := watchingJobs(t, db, announcements, 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
 	waiter := w.Waiter(id)
@@ -116,8 +117,8 @@ func TestWaitersArePolledForWithoutRedis(t *testing.T) {
 
 func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	db, rdb := fixture.Pool(t, settings), fixture.Redis(t, settings)
+	settings := servers.Settings(t)
+	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
 	w := watchingJobs(t, db, watch.NewAnnouncements(rdb, settings.Redis.Namespace), 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
 	waiter := w.Waiter(id)
@@ -131,8 +132,8 @@ func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 
 func TestAStoppedWaiterIsForgotten(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	w := watch.NewJobs(nil, watch.NewAnnouncements(fixture.Redis(t, settings), "n"), time.Second, fixture.Logger(t))
+	settings := servers.Settings(t)
+	w := watch.NewJobs(nil, watch.NewAnnouncements(servers.Redis(t, settings), "n"), time.Second, servers.Logger(t))
 	id := uuid.New()
 	a, b := w.Waiter(id), w.Waiter(id)
 	a.Stop()

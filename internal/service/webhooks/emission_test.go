@@ -20,6 +20,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // implied are the events that the tables imply, and told those that were written.
@@ -212,5 +213,5 @@ func (s *shop) callOff(t *testing.T, campaignID uuid.UUID) {
 	id := uuidv7.New()
 	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
-	_, _ = calloff.New(postgres.Pool(s.db), calloff.Observer{}, fixture.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
+	_, _ = calloff.New(postgres.Pool(s.db), calloff.Observer{}, servers.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
 }

@@ -22,9 +22,10 @@ import (
 	"triprize/internal/service/webhooks"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // unhurried is a timeout that no machine is too slow for.
 const unhurried = time.Minute
@@ -113,13 +114,13 @@ func (c *counting) Render(_ context.Context, events []webhook.Event) (map[uuid.U
 type world struct {
 	t        *testing.T
 	db       *pgxpool.Pool
-	clock    *fixture.Clock
+	clock    *servers.Clock
 	renderer *counting
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	return &world{t: t, db: db, clock: clock, renderer: new(counting)}
 }
 
@@ -132,7 +133,7 @@ func (w *world) deliverer(concurrency int, timeout time.Duration) *webhooks.Deli
 	sender := webhookhttp.NewSender(guard, timeout, webhookhttp.Options{})
 	w.t.Cleanup(sender.Close)
 	return webhooks.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
-		webhooks.Settings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour}, fixture.Logger(w.t), prometheus.NewRegistry())
+		webhooks.Settings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
 // tx runs do in a transaction.

@@ -15,10 +15,10 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/apikey"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // create makes a key and returns its text and parts.
 func create(t *testing.T, db *pgxpool.Pool, role apikey.Role, client string) (text, prefix, secret string) {
@@ -57,7 +57,7 @@ func refused(t *testing.T, what string, err error) {
 
 func TestAKeyIsKnownByItsText(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	shop, shopPrefix, _ := create(t, db, apikey.App, "shop")
 	ops, opsPrefix, _ := create(t, db, apikey.Operator, "ops.team-1_a")
 	v := verifier(t, db, time.Minute)
@@ -75,7 +75,7 @@ func TestAKeyIsKnownByItsText(t *testing.T) {
 
 func TestKeysAreRandomAndOfOneForm(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	form := regexp.MustCompile(`^tp_[0-9a-f]{12}_[0-9a-f]{64}$`)
 	var prefixes, secrets []string
 	for range 20 {
@@ -92,7 +92,7 @@ func TestKeysAreRandomAndOfOneForm(t *testing.T) {
 
 func TestTheSecretIsNotInTheDatabase(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	_, prefix, secret := create(t, db, apikey.App, "shop")
 	raw, err := hex.DecodeString(secret)
 	if err != nil {
@@ -122,7 +122,7 @@ func TestTheSecretIsNotInTheDatabase(t *testing.T) {
 // there an app must not see, and the other way round.
 func TestAClientHasKeysOfOneRole(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	_, prefix, _ := create(t, db, apikey.App, "shop")
 	create(t, db, apikey.App, "shop")
 	if err := apikey.Revoke(t.Context(), db, prefix); err != nil {
@@ -145,7 +145,7 @@ func TestAClientHasKeysOfOneRole(t *testing.T) {
 
 func TestABadRoleOrClientIsRefused(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, role := range []apikey.Role{"", "admin", "App", "app ", "operator\x00"} {
 		if text, err := apikey.Create(t.Context(), db, role, "shop"); err == nil || text != "" || fromPostgres(err) {
 			t.Errorf("the role %q: %q, %v", role, text, err)
@@ -172,7 +172,7 @@ func fromPostgres(err error) bool {
 
 func TestTheListIsNewestFirst(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if keys := list(t, db); len(keys) != 0 {
 		t.Errorf("of nothing: %+v", keys)
 	}
@@ -196,7 +196,7 @@ func TestTheListIsNewestFirst(t *testing.T) {
 
 func TestRevokingTwiceKeepsTheFirstTime(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	_, prefix, _ := create(t, db, apikey.App, "shop")
 	_, other, _ := create(t, db, apikey.App, "shop")
 	var times []time.Time

@@ -14,7 +14,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/apikey"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // lastUsed returns when a key was last used; nil: never.
@@ -31,14 +31,14 @@ func lastUsed(t *testing.T, db *pgxpool.Pool, prefix string) *time.Time {
 
 func TestTheListSaysWhenAKeyWasLastUsedOrNever(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, used, _ := create(t, db, apikey.App, "shop")
 	_, unused, _ := create(t, db, apikey.App, "shop")
 	v := verifier(t, db, time.Hour)
 	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "the first use is written without waiting", func() bool { return lastUsed(t, db, used) != nil })
+	servers.Eventually(t, "the first use is written without waiting", func() bool { return lastUsed(t, db, used) != nil })
 	if lastUsed(t, db, unused) != nil {
 		t.Error("a key that nobody has used was used")
 	}
@@ -50,7 +50,7 @@ func TestTheListSaysWhenAKeyWasLastUsedOrNever(t *testing.T) {
 
 func TestAKeyThatIsRefusedIsNotUsed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, secret := create(t, db, apikey.App, "shop")
 	v := apikey.NewVerifier(db, time.Hour)
 	wrong := text[:len(text)-len(secret)] + "0000000000000000000000000000000000000000000000000000000000000000"
@@ -69,7 +69,7 @@ func TestAKeyThatIsRefusedIsNotUsed(t *testing.T) {
 
 func TestAUseIsWrittenAtTheEndOfAProcessAndOnceForAMinuteByAll(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
 	use := func() {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestAUseIsWrittenAtTheEndOfAProcessAndOnceForAMinuteByAll(t *testing.T) {
 
 func TestALockedKeyHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
 	other, otherPrefix, _ := create(t, db, apikey.App, "shop")
 	tx, err := db.Begin(t.Context())

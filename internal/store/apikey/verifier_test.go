@@ -15,7 +15,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/apikey"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
@@ -44,7 +44,7 @@ func (c *counted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 
 func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	good, prefix, secret := create(t, db, apikey.App, "shop")
 	_, otherPrefix, otherSecret := create(t, db, apikey.App, "other")
 	revokedText, revokedPrefix, _ := create(t, db, apikey.App, "gone")
@@ -85,14 +85,14 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 
 func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
 	v := verifier(t, db, 200*time.Millisecond)
 	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
 	revoke(t, db, prefix)
-	fixture.Eventually(t, "the revoked key is refused", func() bool {
+	servers.Eventually(t, "the revoked key is refused", func() bool {
 		_, err := v.Verify(t.Context(), text) // each use comes sooner than a key is forgotten
 		if err != nil {
 			refused(t, "the revoked key", err)
@@ -106,7 +106,7 @@ func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 
 func TestAVerifierThatRemembersNothingRefusesARevokedKeyAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
 	v := verifier(t, db, 0)
 	if _, err := v.Verify(t.Context(), text); err != nil {
@@ -119,8 +119,8 @@ func TestAVerifierThatRemembersNothingRefusesARevokedKeyAtOnce(t *testing.T) {
 
 func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
-	db := fixture.Pool(t, settings)
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
 	known, _, secret := create(t, db, apikey.App, "shop")
 	unasked, _, _ := create(t, db, apikey.App, "shop")
 	v := verifier(t, db, time.Hour)
@@ -145,7 +145,7 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 
 func TestAnUnknownPrefixIsRememberedForAMoment(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, prefix, _ := create(t, db, apikey.App, "shop")
 	move := func(from, to string) {
 		t.Helper()
@@ -166,7 +166,7 @@ func TestAnUnknownPrefixIsRememberedForAMoment(t *testing.T) {
 		t.Errorf("%d queries for one unknown prefix, want at most %d", n, most)
 	}
 	move("elsewhere", prefix)
-	fixture.Eventually(t, "a key that was made meanwhile works", func() bool {
+	servers.Eventually(t, "a key that was made meanwhile works", func() bool {
 		_, err := v.Verify(t.Context(), text)
 		return err == nil
 	})
@@ -186,7 +186,7 @@ func (g *gated) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 
 func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, _, secret := create(t, db, apikey.App, "shop")
 	asked := &gated{counted: counted{DB: db}, open: make(chan struct{})}
 	v := verifier(t, asked, time.Hour)
@@ -196,7 +196,7 @@ func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
 		_, err := v.Verify(t.Context(), fmt.Sprintf("tp_%012x_%s", flood, secret))
 		refused(t, "the first", err)
 	})
-	fixture.Eventually(t, "the first is looked up", func() bool { return asked.queries.Load() == 1 })
+	servers.Eventually(t, "the first is looked up", func() bool { return asked.queries.Load() == 1 })
 	for i := range flood {
 		all.Go(func() {
 			_, err := v.Verify(t.Context(), fmt.Sprintf("tp_%012x_%s", i, secret))
@@ -208,7 +208,7 @@ func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
 			t.Errorf("the real key among them: %v", err)
 		}
 	})
-	fixture.Eventually(t, "all others wait", func() bool { return v.Waiting() == flood+1 })
+	servers.Eventually(t, "all others wait", func() bool { return v.Waiting() == flood+1 })
 	close(asked.open)
 	all.Wait()
 	if n := asked.queries.Load(); n > 3 {
@@ -218,7 +218,7 @@ func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
 
 func TestWhatIsNoKeyIsNotLookedUp(t *testing.T) {
 	t.Parallel()
-	asked := &counted{DB: fixture.DB(t)}
+	asked := &counted{DB: servers.DB(t)}
 	v := verifier(t, asked, time.Hour)
 	zeros := strings.Repeat("0", 64)
 	for _, text := range []string{"tp_" + strings.Repeat("\xff", 12) + "_" + zeros, "tp_00000000000\x00_" + zeros, "tp_00000000000G_" + zeros, "tp_000000000000_" + strings.Repeat("\xff", 64),
@@ -233,7 +233,7 @@ func TestWhatIsNoKeyIsNotLookedUp(t *testing.T) {
 
 func TestALookUpThatEndsEarlyIsNoVerdict(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	text, _, _ := create(t, db, apikey.App, "shop")
 	v := verifier(t, db, time.Hour)
 	ended, end := context.WithCancel(t.Context())

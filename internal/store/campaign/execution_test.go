@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/store/campaign"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 const lease = time.Hour
@@ -47,7 +47,7 @@ func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
 
 func TestOneOfManyClaimsOfACampaignWins(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for range 5 {
 		id := put(t, db, campaign.Drawing)
 		var won atomic.Int32
@@ -75,7 +75,7 @@ func TestOneOfManyClaimsOfACampaignWins(t *testing.T) {
 
 func TestEveryClaimHasAHigherVersionAndALockOfItsOwn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := put(t, db, campaign.Drawing)
 	var locks []uuid.UUID
 	for want := int64(1); want <= 6; want++ {
@@ -96,7 +96,7 @@ func TestEveryClaimHasAHigherVersionAndALockOfItsOwn(t *testing.T) {
 
 func TestALockLastsAsLongAsItsLeaseFromTheLastRenewal(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := put(t, db, campaign.Drawing)
 	e := claim(t, db, id)
 	silence(t, db, id, lease/2)
@@ -120,7 +120,7 @@ func TestALockLastsAsLongAsItsLeaseFromTheLastRenewal(t *testing.T) {
 
 func TestTheFenceWantsBothTheLockAndItsVersion(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := put(t, db, campaign.Drawing)
 	e := claim(t, db, id)
 	older, newer, stranger, elsewhere := e, e, e, e
@@ -160,7 +160,7 @@ func TestTheFenceWantsBothTheLockAndItsVersion(t *testing.T) {
 // The completion keeps others out until its transaction, which records the draw, has ended.
 func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, commit := range []bool{true, false} {
 		id := put(t, db, campaign.Drawing)
 		e := claim(t, db, id)
@@ -177,7 +177,7 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 			}
 			claimed <- ok
 		}()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 		var err error
 		if commit {
 			err = tx.Commit(t.Context())
@@ -195,7 +195,7 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 
 func TestADrawnCampaignIsNotClaimedEvenIfItsStateLags(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := put(t, db, campaign.Drawing)
 	exec(t, db, `
 		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
@@ -207,7 +207,7 @@ func TestADrawnCampaignIsNotClaimedEvenIfItsStateLags(t *testing.T) {
 
 func TestStaleLocksAreReleasedAFewAtATimeAndLockedRowsLeftAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var stale []uuid.UUID
 	for range 4 {
 		id := put(t, db, campaign.Drawing)

@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/store/campaign"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestOnlyTheDrawOfASoldOutCampaignBegins(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, c := range map[string]struct {
 		reserved, sold int
 		begins         bool
@@ -47,7 +47,7 @@ func TestOnlyTheDrawOfASoldOutCampaignBegins(t *testing.T) {
 
 func TestEveryPrizeIsAwardedOnceToAPositionOfItsLayer(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := create(t, db, fullDraft()) // prize 1 in layer 1, 2 in layer 3, 3 to 6 in layer 4
 	other := create(t, db, fullDraft())
 	award := func(id uuid.UUID, numbers, columns []int) error {

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // locked locks campaigns in one of the modes, and returns those that it got, in order.
@@ -49,7 +49,7 @@ func count(t *testing.T, tx pgx.Tx, changes campaign.Changes) error {
 
 func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := []uuid.UUID{put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Pending)}
 	slices.SortFunc(ids, uuidv7.Compare)
 	backwards := []uuid.UUID{ids[2], uuid.New(), ids[1], ids[0]}
@@ -83,7 +83,7 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 // Both ways to wait: the lock, and the lock with the reading behind it in one pipeline.
 func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){
 		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
 			if err := campaign.Lock(t.Context(), tx, id); err != nil {
@@ -116,7 +116,7 @@ func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 			}
 			read <- s
 		}()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 		if err := holder.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 
 func TestALockOfAnUnknownCampaignIsNotFound(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if err := campaign.Lock(t.Context(), begin(t, db), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("got %v", err)
 	}
@@ -136,7 +136,7 @@ func TestALockOfAnUnknownCampaignIsNotFound(t *testing.T) {
 
 func TestASaleIsOpenFromItsStartUntilItsEnd(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for window, open := range map[string]bool{
 		"NULL, NULL":                                                 true,
 		"now() - interval '1 minute', NULL":                          true,
@@ -159,7 +159,7 @@ func TestASaleIsOpenFromItsStartUntilItsEnd(t *testing.T) {
 
 func TestAStatusIsAllThatDecidesASale(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, plain := create(t, db, fullDraft()), put(t, db, campaign.Drawing)
 	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
 	got := statuses(t, db, id, plain, uuid.New())
@@ -175,7 +175,7 @@ func TestAStatusIsAllThatDecidesASale(t *testing.T) {
 
 func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b, untouched, ended := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Completed)
 	for range 2 {
 		changes := make(campaign.Changes)

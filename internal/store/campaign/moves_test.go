@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // allowed is the diagram in doc.go.
@@ -23,7 +24,7 @@ var allowed = map[campaign.State][]campaign.State{
 
 func TestTheDatabaseAllowsTheMovesOfTheDiagramAndNoOther(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, from := range campaign.States {
 		for _, to := range campaign.States {
 			id := put(t, db, from)
@@ -101,7 +102,7 @@ var moves = map[string]move{
 
 func TestEveryMoveIsDoneInItsStatesAndChangesNothingInTheOthers(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, move := range moves {
 		for _, state := range campaign.States {
 			id := put(t, db, state)
@@ -130,7 +131,7 @@ func TestEveryMoveIsDoneInItsStatesAndChangesNothingInTheOthers(t *testing.T) {
 // The second of two waits for the first, and decides on what the first has left.
 func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	raise := func(limit int) func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		return func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 			return campaign.Amend(t.Context(), tx, id, campaign.Patch{PurchaseLimit: to(&limit)})
@@ -158,7 +159,7 @@ func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 			}
 			second := make(chan error, 1)
 			go func() { second <- pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return c.second(t, tx, id) }) }()
-			fixture.AwaitBlocked(t, db, 1)
+			servers.AwaitBlocked(t, db, 1)
 			var err error
 			if commit {
 				err = first.Commit(t.Context())

@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // page lists the ids of one page.
@@ -40,7 +40,7 @@ func putAll(t *testing.T, db *pgxpool.Pool, states ...campaign.State) (ids []uui
 
 func TestCampaignsAreListedNewestFirstInPages(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	if got := page(t, db, campaign.Page{Limit: 10}); len(got) != 0 {
 		t.Errorf("before the first campaign: %v", got)
 	}
@@ -66,7 +66,7 @@ func TestCampaignsAreListedNewestFirstInPages(t *testing.T) {
 
 func TestCampaignsMadeBetweenTwoPagesShiftNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	old := putAll(t, db, slices.Repeat([]campaign.State{campaign.Active}, 5)...)
 	first := page(t, db, campaign.Page{Limit: 2})
 	made := putAll(t, db, campaign.Active, campaign.Pending, campaign.Active)
@@ -82,7 +82,7 @@ func TestCampaignsMadeBetweenTwoPagesShiftNothing(t *testing.T) {
 
 func TestCampaignsAreListedByState(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	all := putAll(t, db, slices.Concat(campaign.States, campaign.States)...)
 	for i, state := range campaign.States {
 		newer, older := all[len(campaign.States)-1-i], all[2*len(campaign.States)-1-i]
@@ -100,7 +100,7 @@ func TestCampaignsAreListedByState(t *testing.T) {
 
 func TestAnUnknownCampaignIsNotFound(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	put(t, db, campaign.Active)
 	id := uuid.New()
 	if _, err := campaign.Get(t.Context(), db, id); fault.CodeOf(err) != fault.NotFound {

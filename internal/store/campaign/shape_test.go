@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // layersOf returns layers with so many positions each, without prizes.
@@ -76,7 +77,7 @@ func TestADraftHasAnyShapeThatIsSaidOnce(t *testing.T) {
 
 func TestAShapeIsKeptAsItWasDrafted(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	hall := layersOf(12, 10)
 	hall[0].Label = "Row A"
 	for name, c := range map[string]struct {
@@ -113,7 +114,7 @@ func TestAShapeIsKeptAsItWasDrafted(t *testing.T) {
 // where they are sold.
 func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	hall := layersOf(12, 3, 10)
 	hall[0].Label, hall[2].Label = "Row A", "Box"
 	for _, d := range []campaign.Draft{shaped(0, hall), fixture.Draft(5)} {
@@ -144,7 +145,7 @@ func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 // The release before writes layers without positions, and knows triangles only.
 func TestLayersOfTheReleaseBeforeAreThoseOfATriangle(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := uuid.New()
 	exec(t, db, `INSERT INTO campaigns (id, name, base_length, currency, policies, positions_total) VALUES ($1, 'Old', 4, 'JPY', '{"late_payment": "refund", "unsold": "stay"}', 10)`, id)
 	exec(t, db, `INSERT INTO layers (campaign_id, layer, price) SELECT $1, * FROM unnest('{1,2,3,4}'::int[], '{100,200,300,400}'::bigint[])`, id)
@@ -167,7 +168,7 @@ func TestLayersOfTheReleaseBeforeAreThoseOfATriangle(t *testing.T) {
 // decides nothing about it.
 func TestTheReleaseBeforeDecidesNothingAboutOtherShapes(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	read := func(id uuid.UUID) error {
 		var baseLength int // as the release before has it
 		return db.QueryRow(t.Context(), `SELECT base_length FROM campaigns WHERE id = $1`, id).Scan(&baseLength)
@@ -182,7 +183,7 @@ func TestTheReleaseBeforeDecidesNothingAboutOtherShapes(t *testing.T) {
 
 func TestTheTablesRefuseShapesThatCannotBe(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := create(t, db, shaped(0, layersOf(5, 5)))
 	for _, change := range []string{
 		`UPDATE campaigns SET base_length = 3 WHERE id = $1`,
@@ -235,7 +236,7 @@ func TestAPatchChangesTheShapeAsAWhole(t *testing.T) {
 
 func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := create(t, db, shaped(0, layersOf(5, 5)))
 	shapes := campaign.NewShapes()
 	fill := func(of pgx.Tx, state campaign.State) shape.Shape {

@@ -8,7 +8,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // columns returns the winning columns of a campaign's prizes, 0 for none.
@@ -95,7 +95,7 @@ var forbidden = []struct {
 
 func TestTheTablesRefuseWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	byState := make(map[campaign.State]uuid.UUID)
 	for _, state := range campaign.States {
 		id := put(t, db, state)
@@ -118,7 +118,7 @@ func TestTheTablesRefuseWhatCannotBe(t *testing.T) {
 
 func TestTheTablesTakeWhatLiesAtTheBounds(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, sql := range []string{
 		`UPDATE campaigns SET positions_sold = 10 WHERE id = $1`,
 		`UPDATE campaigns SET positions_reserved = 4, positions_sold = 6 WHERE id = $1`,

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // bound creates a campaign that is drawn at an end, on sale.
@@ -29,7 +30,7 @@ func bound(t *testing.T, db *pgxpool.Pool, end time.Time) uuid.UUID {
 
 func TestAnEndThatIsBoundInTheRulesCannotMove(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := bound(t, db, noon)
 	for name, change := range map[string]campaign.Optional[time.Time]{
 		"later": to(pointer(noon.Add(time.Microsecond))), "earlier": to(pointer(noon.Add(-time.Hour))), "none": to[time.Time](nil),
@@ -76,7 +77,7 @@ func TestAnEndThatIsBoundInTheRulesCannotMove(t *testing.T) {
 
 func TestASaleIsEndedOnceAtItsEndWhenNothingIsReserved(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	over, future := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	due, paused, soldOut := bound(t, db, over), bound(t, db, over), bound(t, db, over)
 	exec(t, db, `UPDATE campaigns SET paused_at = now() WHERE id = $1`, paused)
@@ -110,7 +111,7 @@ func TestASaleIsEndedOnceAtItsEndWhenNothingIsReserved(t *testing.T) {
 
 func TestASaleThatIsDrawnAtItsEndIsEndedForEverThen(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	over, open, plain := bound(t, db, time.Now().Add(-time.Minute)), bound(t, db, time.Now().Add(time.Hour)), put(t, db, campaign.Active)
 	all := statuses(t, db, over, open, plain)
 	if s := all[over]; !s.Ended || s.Open || s.DrawsAt == nil || fault.CodeOf(s.CheckOnSale()) != fault.SaleNotOpen {

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -61,7 +62,7 @@ func expectDraft(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d campaign.Draft)
 
 func TestADraftIsStoredAsItIs(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, d := range []campaign.Draft{fullDraft(), fixture.Draft(3)} {
 		expectDraft(t, db, create(t, db, d), d)
 	}
@@ -74,7 +75,7 @@ func TestADraftIsStoredAsItIs(t *testing.T) {
 
 func TestADraftCanBeReplacedWithNothingOfTheOldOneLeft(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	other := create(t, db, fullDraft())
 	id := create(t, db, fullDraft())
 	for _, d := range []campaign.Draft{fixture.Draft(6), fixture.Draft(3), fullDraft()} {
@@ -88,7 +89,7 @@ func TestADraftCanBeReplacedWithNothingOfTheOldOneLeft(t *testing.T) {
 
 func TestPrizesAreNumberedInLayerOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := create(t, db, fullDraft())
 	want := []campaign.Prize{{Number: 1, Layer: 1, Name: "A prize"}, {Number: 2, Layer: 3, Name: "A prize"},
 		{Number: 3, Layer: 4, Name: "Gold"}, {Number: 4, Layer: 4, Name: "Silver"}, {Number: 5, Layer: 4, Name: "Silver"}, {Number: 6, Layer: 4, Name: "Gold"}}
@@ -99,7 +100,7 @@ func TestPrizesAreNumberedInLayerOrder(t *testing.T) {
 
 func TestPublicationBindsTheCampaign(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := create(t, db, fullDraft())
 	if _, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || bound {
 		t.Errorf("before publication: %v, %v", bound, err)
@@ -121,7 +122,7 @@ func to[T any](value *T) campaign.Optional[T] { return campaign.Optional[T]{Set:
 
 func TestAnAmendmentOnlyWidens(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, c := range []struct {
 		name    string
 		limited bool // the campaign has a limit of 3 and ends at noon
@@ -187,7 +188,7 @@ func either[T any](a, b *T) *T {
 
 func TestAPauseLastsFromTheFirstToTheResumption(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := put(t, db, campaign.Active), put(t, db, campaign.Active)
 	do := func(what func(tx pgx.Tx) error) campaign.Campaign {
 		t.Helper()

@@ -12,11 +12,12 @@ import (
 
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestASoldPositionSaysToWhom(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, purchases := fill(t, db, 4), []uuid.UUID{uuid.New(), uuid.New()}
 	free := ranked(t, db, id, 0)
 	if !sell(t, db, "a", purchases[0], free[0], free[3]) || !sell(t, db, "b", purchases[1], free[1]) {
@@ -47,7 +48,7 @@ func TestASoldPositionSaysToWhom(t *testing.T) {
 // nothing else of the same transaction is.
 func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, move := range map[string]func(f inventory.Free){
 		"held":     func(f inventory.Free) { kept(t, db, time.Hour, f) },
 		"reserved": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f) },
@@ -84,7 +85,7 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 
 func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	mine, others := kept(t, db, time.Hour, free[:3]...), kept(t, db, time.Hour, free[3:5]...)
@@ -123,7 +124,7 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 // transactions do not lock the campaign.
 func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
 		"extended": func(b *pgx.Batch, h inventory.Hold) { queueExtend(b, h, time.Now().Add(2*time.Hour)) },
 		"released": queueRelease,
@@ -150,7 +151,7 @@ func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 
 func TestAHoldEndsOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 8)
 	ends := map[inventory.HoldState]func(b *pgx.Batch, h inventory.Hold){
 		inventory.HoldUsed: func(b *pgx.Batch, h inventory.Hold) {
@@ -213,7 +214,7 @@ func foundKept(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (picked []*inve
 
 func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	mine, others := kept(t, db, time.Hour, free[0]), kept(t, db, time.Hour, free[1])
@@ -256,7 +257,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 
 func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	mine, other := uuid.New(), uuid.New()
 	free := ranked(t, db, id, 0)
@@ -288,7 +289,7 @@ func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 // All have read the same positions, and none holds a lock: each position is sold once.
 func TestOfManySalesOfTheSamePositionsOneGetsEach(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 5)
 	free := ranked(t, db, id, 0)
 	var mu sync.Mutex
@@ -328,7 +329,7 @@ func TestOfManySalesOfTheSamePositionsOneGetsEach(t *testing.T) {
 
 func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	mine, other := uuid.New(), uuid.New()
 	free := ranked(t, db, id, 0)

@@ -13,6 +13,8 @@ import (
 
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/servers"
 )
 
 // expectCounts checks how many positions of a campaign are available, reserved
@@ -37,7 +39,7 @@ func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want [3]int) {
 
 func TestPositionsAreCountedByLayer(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fill(t, db, 3), fill(t, db, 3)
 	at := func(layer, column int) inventory.Free {
 		return inventory.Free{PositionID: inventory.PositionID{CampaignID: id, Position: fixture.At(layer, column)}}
@@ -70,8 +72,8 @@ func TestPositionsAreCountedByLayer(t *testing.T) {
 //   - what is sold stays sold.
 func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	db := servers.DB(t)
+	property.Check(t, func(rt *rapid.T) {
 		id := fill(t, db, rapid.IntRange(3, 5).Draw(rt, "base length"))
 		reserved := make(map[uuid.UUID][]inventory.Free)
 		counts := [3]int{len(all(t, db, id)), 0, 0}

@@ -13,12 +13,12 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAFilledCampaignHasEveryPositionOnceAndFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	other := fill(t, db, 3)
 	id := fill(t, db, 7)
 	positions, i := all(t, db, id), 0
@@ -42,7 +42,7 @@ func TestAFilledCampaignHasEveryPositionOnceAndFree(t *testing.T) {
 
 func TestTheRanksAreAnOrderOfEachCampaignOfItsOwn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ranks := func() (got []int) {
 		id := fill(t, db, 12)
 		err := db.QueryRow(t.Context(), `SELECT array_agg(rank ORDER BY layer, col) FROM positions WHERE campaign_id = $1`, id).Scan(&got)
@@ -67,7 +67,7 @@ func TestTheRanksAreAnOrderOfEachCampaignOfItsOwn(t *testing.T) {
 
 func TestACampaignIsFilledOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	first := peek(t, db, needs(id, 0, 100))
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
@@ -83,7 +83,7 @@ func TestACampaignIsFilledOnce(t *testing.T) {
 
 func TestOnePositionIsShownAsInTheListOfAll(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	sell(t, db, "a", uuid.New(), peek(t, db, needs(id, 0, 3))...)
 	for _, want := range all(t, db, id) {
@@ -104,7 +104,7 @@ func TestOnePositionIsShownAsInTheListOfAll(t *testing.T) {
 
 func TestTheTableRefusesPositionsThatCannotBe(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 3)
 	one := shape.Position{Layer: 1, Column: 1}
 	for _, change := range []string{

@@ -10,11 +10,12 @@ import (
 
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheFirstFreePositionsByRankAreFound(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	fill(t, db, 5)
 	id := fill(t, db, 5)
 	taken := ranked(t, db, id, 0)[:7]
@@ -43,7 +44,7 @@ func TestTheFirstFreePositionsByRankAreFound(t *testing.T) {
 
 func TestManyNeedsAreMetAtOnceAndEachByItself(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b := fill(t, db, 5), fill(t, db, 6)
 	many := []inventory.Need{needs(a, 4, 2), needs(b, 0, 3), needs(a, 0, 4), needs(b, 6, 100), needs(a, 1, 1)}
 	var want []inventory.Free
@@ -68,7 +69,7 @@ func TestManyNeedsAreMetAtOnceAndEachByItself(t *testing.T) {
 // The transactions do not lock the campaign: the checks on positions must be enough.
 func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	first, second := begin(t, db), begin(t, db)
@@ -99,7 +100,7 @@ func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
 
 func TestChosenPositionsAreFoundAsTheyAre(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := fill(t, db, 4), fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	held := kept(t, db, time.Hour, free[1])

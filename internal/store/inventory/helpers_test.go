@@ -15,10 +15,10 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // fill lays out positions, layer k at the price 100 · k, and returns their campaign.
 func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {

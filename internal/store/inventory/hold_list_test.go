@@ -7,13 +7,13 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAPageOfHoldsReadsNoMoreThanItHas(t *testing.T) {
 	t.Parallel()
 	const n, limit = 30_000, 20
-	db, old, campaign := fixture.DB(t), uuid.New(), uuid.New()
+	db, old, campaign := servers.DB(t), uuid.New(), uuid.New()
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO holds (id, campaign_id, user_id, positions, size, state, expires_at, ended_at)
 		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000,
@@ -25,7 +25,7 @@ func TestAPageOfHoldsReadsNoMoreThanItHas(t *testing.T) {
 	if _, err := db.Exec(t.Context(), `VACUUM ANALYZE holds`); err != nil {
 		t.Fatal(err)
 	}
-	reads := fixture.CountReads(t, db)
+	reads := servers.CountReads(t, db)
 	for name, c := range map[string]struct {
 		filter     inventory.HoldFilter
 		rows, most int

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // holdsFor makes holds of one position each in a new campaign, that end so much from now.
@@ -39,7 +40,7 @@ func findOver(t *testing.T, db *pgxpool.Pool, campaigns ...uuid.UUID) (found []i
 
 func TestAHoldIsOverAtItsDeadlineByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	holds := holdsFor(t, db, -time.Second, time.Hour)
 	if h := fixture.HoldNow(t, db, holds[0].ID); h.State != inventory.HoldExpired || h.EndedAt != nil || len(h.Positions) != 1 || h.Positions[0] != holds[0].Positions[0] {
 		t.Errorf("one that is over is %+v", h)
@@ -82,7 +83,7 @@ func TestWhatBecameOfAHoldIsSaid(t *testing.T) {
 
 func TestTheCampaignsWithTheOldestHoldsThatAreOverAreFoundFirst(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	young := holdsFor(t, db, -time.Second, time.Hour)[0].CampaignID
 	old := holdsFor(t, db, -time.Hour, -time.Minute)[0].CampaignID
 	middle := holdsFor(t, db, -30*time.Minute)[0].CampaignID
@@ -102,7 +103,7 @@ func TestTheCampaignsWithTheOldestHoldsThatAreOverAreFoundFirst(t *testing.T) {
 
 func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	holds := holdsFor(t, db, -48*time.Hour, time.Hour, time.Hour, time.Hour, time.Hour) // the first is over for long, and no sweep has ended it
 	for _, h := range holds[1:4] {
 		change(t, db, func(b *pgx.Batch) { queueRelease(b, h) })
@@ -126,7 +127,7 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 // No sweep has run: what is over is shown as free all the same.
 func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	kept(t, db, -time.Millisecond, free[0], free[1])

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // stockOf finds the stock of a campaign for requests.
@@ -119,7 +120,7 @@ func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
 
 func TestAStockGivesEachPositionOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 6)
 	free := ranked(t, db, id, 0)
 	wish := free[3].Position
@@ -150,7 +151,7 @@ func TestAStockGivesEachPositionOnce(t *testing.T) {
 
 func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	first := free[0].Position
@@ -169,7 +170,7 @@ func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
 
 func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 3)
 	layer2 := ranked(t, db, id, 2)
 	sell(t, db, "a", uuid.New(), layer2...)
@@ -206,7 +207,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 
 func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := fill(t, db, 4)
 	free := ranked(t, db, id, 0)
 	h := kept(t, db, time.Hour, free[:3]...)

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // many makes jobs of two clients, in two campaigns, of many users; every hundredth has
@@ -37,9 +38,9 @@ func many(t *testing.T, db *pgxpool.Pool, n int, first, second uuid.UUID) {
 func TestAPageOfJobsReadsNoMoreThanItHas(t *testing.T) {
 	t.Parallel()
 	const n, limit = 30_000, 20
-	db, first, second := fixture.DB(t), uuid.New(), uuid.New()
+	db, first, second := servers.DB(t), uuid.New(), uuid.New()
 	many(t, db, n, first, second)
-	reads := fixture.CountReads(t, db)
+	reads := servers.CountReads(t, db)
 	for name, c := range map[string]struct {
 		filter job.Filter
 		most   int
@@ -94,7 +95,7 @@ func all(t *testing.T, db postgres.DB, f job.Filter) (ids []uuid.UUID) {
 
 func TestEachFilterFindsItsJobsAndNoOther(t *testing.T) {
 	t.Parallel()
-	db, first, second := fixture.DB(t), uuid.New(), uuid.New()
+	db, first, second := servers.DB(t), uuid.New(), uuid.New()
 	many(t, db, 1000, first, second)
 	for _, c := range []struct {
 		filter job.Filter
@@ -123,7 +124,7 @@ func TestEachFilterFindsItsJobsAndNoOther(t *testing.T) {
 // Open jobs are in messages, or led by a payment: see payments for the others.
 func TestOpenJobsAreFoundWhereverTheyAreLed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	campaign := fixture.Campaign(t, db, fixture.Draft(4))
 	many(t, db, 1000, uuid.New(), uuid.New())
 	ref := fixture.Accept(t, db, fixture.PurchaseRequest(t, campaign, "mina", 0, 1))[0]
@@ -147,12 +148,12 @@ func TestOpenJobsAreFoundWhereverTheyAreLed(t *testing.T) {
 // The index has only kinds that are rare, so the condition must be the same in both.
 func TestEveryKindIsFoundByItsIndexOrIsFrequent(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var definition string
 	if err := db.QueryRow(t.Context(), `SELECT indexdef FROM pg_indexes WHERE indexname = 'jobs_of_kind'`).Scan(&definition); err != nil {
 		t.Fatal(err)
 	}
-	reads := fixture.CountReads(t, db)
+	reads := servers.CountReads(t, db)
 	many(t, db, 5000, uuid.New(), uuid.New())
 	for _, kind := range []job.Kind{job.KindDraw, job.KindCampaignCancellation, job.KindCampaignCreate, job.KindCampaignPublish, job.KindCampaignResume,
 		job.KindRefundRetry, job.KindRefundSettle, job.KindPaymentRetry, job.KindPaymentSettle} {

@@ -10,14 +10,14 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Whoever settles jobs waits for the first of them before it locks the next. In
 // another order it and Begin, for the same jobs, would wait for each other.
 func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := []uuid.UUID{uuid.MustParse("01000000-0000-7000-8000-000000000001"), uuid.MustParse("01000000-0000-7000-8000-000000000002")}
 	for _, id := range []uuid.UUID{ids[1], ids[0]} { // as they lie in the table
 		if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
@@ -50,7 +50,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- settle(ctx) }()
-		fixture.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, db, 1)
 		if _, err := first.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE NOWAIT`, ids[1]); err != nil {
 			t.Errorf("%s: the second is locked before the first: %v", what, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // each does commands that answer with their place among the fresh ones.
@@ -37,7 +38,7 @@ func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.D
 
 func TestEachCommandOfABatchIsAnsweredInItsPlace(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	requests := []job.Request{request("z", "a"), request("a", "a"), request("m", "a")} // not in the order of keys
 	for i := range requests {
 		requests[i].HTTPStatus = 200 + i
@@ -58,7 +59,7 @@ func TestEachCommandOfABatchIsAnsweredInItsPlace(t *testing.T) {
 
 func TestEqualKeysOfABatchHaveOneEffect(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	first := request("k", "a")
 	done, fresh := each(t, db, first, request("k", "a"), request("l", "a"), request("k", "b"))
 	if !slices.Equal(fresh, []int{0, 2}) {
@@ -78,7 +79,7 @@ func TestEqualKeysOfABatchHaveOneEffect(t *testing.T) {
 
 func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	about := fault.New(fault.StateConflict, "it is there")
 	about.About = "the-other"
 	refusals := map[string]struct {
@@ -131,7 +132,7 @@ func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 
 func TestAnErrorOfABatchUndoesAll(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	victim := accepted(t, db, 1)[0]
 	fails := errors.New("a defect")
 	two := []job.Answer{{}, {}}
@@ -164,7 +165,7 @@ func TestAnErrorOfABatchUndoesAll(t *testing.T) {
 
 func TestBatchesWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const keys, batches = 40, 6
 	var ran [keys]atomic.Int32
 	answers := [batches][keys]string{}
@@ -214,7 +215,7 @@ func TestBatchesWithTheSameKeysInAnyOrderDoEachOnce(t *testing.T) {
 // for a key that the other has.
 func TestBatchesClaimKeysInOneOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	first, middle, last := request("a", "a"), request("m", "a"), request("z", "a")
 	var wg sync.WaitGroup
 	_, err := job.OnceEach(t.Context(), db, []job.Request{middle}, func(_ pgx.Tx, fresh []int) ([]job.Answer, error) {
@@ -233,7 +234,7 @@ func TestBatchesClaimKeysInOneOrder(t *testing.T) {
 				}
 			})
 		}
-		fixture.AwaitBlocked(t, db, 2)
+		servers.AwaitBlocked(t, db, 2)
 		return make([]job.Answer, len(fresh)), nil
 	})
 	if err != nil {

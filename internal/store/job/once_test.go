@@ -13,11 +13,12 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestACommandIsDoneOncePerKey(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var ran atomic.Int32
 	answers := make([]job.Accepted, 20)
 	var wg sync.WaitGroup
@@ -56,7 +57,7 @@ func TestACommandIsDoneOncePerKey(t *testing.T) {
 
 func TestARefusalIsRememberedAndItsEffectUndone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	victim := accepted(t, db, 1)[0]
 	refuse := func(tx pgx.Tx) (any, error) {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, victim); err != nil {
@@ -77,7 +78,7 @@ func TestARefusalIsRememberedAndItsEffectUndone(t *testing.T) {
 
 func TestAFaultLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for _, fails := range []error{errors.New("a defect"), context.DeadlineExceeded, fault.New(fault.Unavailable, "later")} {
 		if _, err := job.Once(t.Context(), db, request("k", "a"), func(pgx.Tx) (any, error) { return nil, fails }); !errors.Is(err, fails) {
 			t.Errorf("got %v, want %v", err, fails)

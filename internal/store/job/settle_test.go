@@ -17,9 +17,10 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // request is a request of the client "shop" with a hash of its own content.
 func request(key, content string) job.Request {
@@ -51,7 +52,7 @@ func settle(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 
 func TestAJobIsSettledOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := accepted(t, db, 1)[0]
 	if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestAJobIsSettledOnce(t *testing.T) {
 
 func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := accepted(t, db, 2)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
@@ -97,7 +98,7 @@ func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 
 func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := accepted(t, db, 3)
 	campaignID := uuid.New()
 	expectWaiting := func(alone int, order ...uuid.UUID) {
@@ -152,7 +153,7 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 
 func TestAFailedJobSaysWhy(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := accepted(t, db, 1)[0]
 	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestAFailedJobSaysWhy(t *testing.T) {
 
 func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := accepted(t, db, 4)
 	var b pgx.Batch
 	job.QueueSettle(&b, []job.Outcome{

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // request is a request of the client "shop" with a hash of its own content.
@@ -23,7 +24,7 @@ func request(key, content string) job.Request {
 
 func TestEqualKeysOfOneFlushAreOneJob(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	first, same, other := request("k", "a"), request("k", "a"), request("k", "b")
 	accepted, messages, err := outbox.Accept(t.Context(), db, []job.Request{first, request("l", "a"), same, other})
 	if err != nil {
@@ -45,7 +46,7 @@ func TestEqualKeysOfOneFlushAreOneJob(t *testing.T) {
 
 func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	first := request("k", "a")
 	if _, _, err := outbox.Accept(t.Context(), db, []job.Request{first}); err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 
 func TestRequestsThatAreAcceptedAgainGetNoSecondMessage(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	requests := []job.Request{request("k", "a"), request("l", "a")}
 	for range 2 { // as after a commit whose answer was lost
 		if _, _, err := outbox.Accept(t.Context(), db, requests); err != nil {
@@ -90,7 +91,7 @@ func TestRequestsThatAreAcceptedAgainGetNoSecondMessage(t *testing.T) {
 
 func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const keys, processes = 40, 6
 	jobs := [processes][keys]uuid.UUID{}
 	var wg sync.WaitGroup
@@ -124,7 +125,7 @@ func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
 
 func TestAKeyBelongsToItsClient(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	mine, theirs := request("k", "a"), request("k", "b")
 	theirs.Client = "another shop"
 	accepted, _, err := outbox.Accept(t.Context(), db, []job.Request{mine, theirs})
@@ -138,7 +139,7 @@ func TestAKeyBelongsToItsClient(t *testing.T) {
 
 func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	purchase, draw := request("p", "a"), request("d", "a")
 	draw.Kind = job.KindDraw
 	_, messages, err := outbox.Accept(t.Context(), db, []job.Request{purchase, draw})
@@ -161,7 +162,7 @@ func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
 // the one before still call messages rings.
 func TestTheOldNameOfTheOutboxCanBeUsed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, jobs := uuid.New(), []uuid.UUID{uuid.New()}
 	for _, statement := range []struct {
 		sql  string

@@ -14,9 +14,10 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // accepted accepts n jobs, in one message, and returns their ids.
 func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
@@ -91,7 +92,7 @@ func minute() outbox.Backoff {
 
 func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const n = 600
 	alone(t, db, n)
 	var done uuid.UUID
@@ -128,7 +129,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 // A draw may wait long, and its message with it: one beside it would wait, too.
 func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const n = 5
 	for range n {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -162,7 +163,7 @@ func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
 
 func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	alone(t, db, 3)
 	age(t, db, time.Minute)
 	lost := overdue(t, db, minute())
@@ -177,7 +178,7 @@ func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 
 func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	accepted(t, db, 1)
 	backoff := outbox.Backoff{First: 10 * time.Hour, Longest: 60 * time.Hour, Deaths: 3}
 	for i, hours := range []int{10, 10, 10, 20, 40, 60, 60} {
@@ -197,7 +198,7 @@ func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 
 func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const n = 100
 	alone(t, db, n)
 	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
@@ -236,7 +237,7 @@ func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
 
 func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	accepted(t, db, 1)
 	age(t, db, 2*time.Hour)
 	hour := outbox.Backoff{First: time.Hour, Longest: 2 * time.Hour, Deaths: 5}
@@ -265,7 +266,7 @@ func TestABatchOfAcceptedJobsFitsIntoOneMessage(t *testing.T) {
 
 func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	campaign := uuid.New()
 	var messages [2][]outbox.Message
 	for i := range messages {

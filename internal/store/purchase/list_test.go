@@ -7,15 +7,15 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/purchase"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func TestAPageOfPurchasesReadsNoMoreThanItHas(t *testing.T) {
 	t.Parallel()
 	const n, limit = 30_000, 20
-	db, old, campaign := fixture.DB(t), uuid.New(), uuid.New()
+	db, old, campaign := servers.DB(t), uuid.New(), uuid.New()
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, state, cancelled_at, cancelled_by, completed_at, nonce)
 		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000, md5(i::text)::uuid,
@@ -28,7 +28,7 @@ func TestAPageOfPurchasesReadsNoMoreThanItHas(t *testing.T) {
 	if _, err := db.Exec(t.Context(), `VACUUM ANALYZE purchases`); err != nil {
 		t.Fatal(err)
 	}
-	reads := fixture.CountReads(t, db)
+	reads := servers.CountReads(t, db)
 	for name, c := range map[string]struct {
 		filter     purchase.Filter
 		rows, most int

@@ -10,11 +10,12 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := made(t, db, 100), made(t, db, 0)
 	authorized(t, db, id, 60)
 	on(t, db, func(b *wallet.Book) {
@@ -31,7 +32,7 @@ func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 
 func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 100)
 	a := authorized(t, db, id, 60)
 	want := wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}
@@ -67,7 +68,7 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 
 func TestAVoidGivesBackTheRest(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := made(t, db, 100), made(t, db, 100)
 	a := authorized(t, db, id, 60)
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}}, func(b *wallet.Book) {
@@ -86,7 +87,7 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 // One book makes, captures and voids: nothing of it was ever active in a table.
 func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 100)
 	on(t, db, func(b *wallet.Book) {
 		for range 2 {
@@ -103,7 +104,7 @@ func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 
 func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	commands := map[string]func(b *wallet.Book, id, other uuid.UUID) error{
 		"debit": func(b *wallet.Book, id, _ uuid.UUID) error {
 			_, err := b.Debit(id, wallet.Movement{Amount: 80})
@@ -125,7 +126,7 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 	sound := db
 	for name, command := range commands {
 		if db = sound; name == "pay" { // a payment without its purchase is found by the audit
-			db = fixture.DB(t)
+			db = servers.DB(t)
 		}
 		id, other := made(t, db, 100), made(t, db, 0)
 		over, lasts := authorized(t, db, id, 50), authorized(t, db, id, 20)
@@ -147,7 +148,7 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 
 func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 100)
 	first, second := authorized(t, db, id, 30), authorized(t, db, id, 30)
 	letLapse(t, db, first.ID)
@@ -177,7 +178,7 @@ func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 
 func TestAWalletHasABoundedNumberOfActiveAuthorizations(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 1000)
 	var a wallet.Authorization
 	on(t, db, func(b *wallet.Book) {

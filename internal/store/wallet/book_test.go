@@ -15,11 +15,12 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestCommandsOfABookSeeEachOther(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b := made(t, db, 100), made(t, db, 0)
 	on(t, db, func(book *wallet.Book) {
 		must(t)(book.Pay(a, wallet.Movement{Amount: 70}))
@@ -36,7 +37,7 @@ func TestCommandsOfABookSeeEachOther(t *testing.T) {
 
 func TestARefusedCommandLeavesNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, euros, full := made(t, db, 100), madeIn(t, db, "EUR", 5), made(t, db, 0)
 	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
 		on(t, db, func(b *wallet.Book) { must(t)(b.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount})) }, full)
@@ -82,7 +83,7 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 
 func TestACallerDecidesOnAVersion(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	a, b := made(t, db, 100), made(t, db, 100)
 	one := int64(1)
 	on(t, db, func(book *wallet.Book) {
@@ -95,7 +96,7 @@ func TestACallerDecidesOnAVersion(t *testing.T) {
 
 func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	busy, free := made(t, db, 10), made(t, db, 10)
 	on(t, db, func(*wallet.Book) {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -123,7 +124,7 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 // A transaction that waited for a lock decides on what the holder left.
 func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 100)
 	var wg sync.WaitGroup
 	won := make(chan bool, 4)
@@ -139,7 +140,7 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 				}
 			})
 		}
-		fixture.AwaitBlocked(t, db, cap(won))
+		servers.AwaitBlocked(t, db, cap(won))
 		must(t)(b.Debit(id, wallet.Movement{Amount: 40}))
 	}, id)
 	wg.Wait()
@@ -159,7 +160,7 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 
 func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var owners []wallet.Owner
 	for i := range 20 {
 		owners = append(owners, wallet.Owner{ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})

@@ -9,11 +9,12 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestEventsReadAtOnceAreThoseOfTheHistory(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	ids := []uuid.UUID{fixture.Wallet(t, db, "a", 100), fixture.Wallet(t, db, "b", 70)}
 	places := []wallet.Place{{Wallet: uuidv7.New(), Version: 1}, {Wallet: ids[0], Version: 99}}
 	want := make(map[wallet.Place]wallet.Event)

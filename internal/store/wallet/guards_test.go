@@ -14,13 +14,14 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // A wallet whose balance is not what its events add up to is not changed. The others
 // of the same book are.
 func TestABrokenWalletFailsAlone(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, damage := range map[string]string{
 		"a balance":     `UPDATE wallets SET balance = balance + 1 WHERE id = $1`,
 		"what it holds": `UPDATE wallets SET held = held + 1 WHERE id = $1`,
@@ -43,7 +44,7 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 // A writer without the lock breaks the rule. Then the whole book fails.
 func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	for name, disturb := range map[string]string{
 		"the read model":   `UPDATE wallets SET version = version + 1 WHERE id = $1`,
 		"the events":       `INSERT INTO wallet_events VALUES ($1, 3, gen_random_uuid(), 1, 0)`,
@@ -78,7 +79,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 
 func TestTheLedgerIsAppendOnly(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	made(t, db, 10)
 	for _, table := range []string{"ledger_entries", "wallet_events"} {
 		column := map[string]string{"ledger_entries": "amount", "wallet_events": "delta_balance"}[table]
@@ -98,7 +99,7 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 // would wait for what the other has.
 func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	create := func(_ uuid.UUID, names ...string) error {
 		return postgres.InTx(context.Background(), db, func(tx pgx.Tx) error {
 			var openings []wallet.Opening
@@ -144,7 +145,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		fixture.AwaitBlocked(t, db, 2)
+		servers.AwaitBlocked(t, db, 2)
 		if err := middle.Rollback(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -14,10 +14,10 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // made makes a wallet in yen with a balance.
 func made(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID {

@@ -9,11 +9,12 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id := made(t, db, 0)
 	events := int64(0)
 	const every = wallet.SnapshotEvery
@@ -49,7 +50,7 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 
 func TestHistoryIsPagedInBothDirections(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	id, other := made(t, db, 100), made(t, db, 0)
 	a := authorized(t, db, id, 60)
 	reference := wallet.Reference{Scope: "shop", Text: "order-7"}

@@ -10,14 +10,14 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/webhook"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // What was fetched, lost and fetched again has two numbers. Who has seen only the first one's
 // neighbours has not seen the event.
 func TestAListenerThatIsCutOffTwiceStillMissesNothing(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	l, err := create(t, db, "shop", time.Hour, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestAListenerThatIsCutOffTwiceStillMissesNothing(t *testing.T) {
 // listened to, or has an address, stays.
 func TestAListenerThatNobodyFetchesForMakesRoom(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	const most = 3
 	stays, err := create(t, db, "shop", 0, most)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestAListenerThatNobodyFetchesForMakesRoom(t *testing.T) {
 // not swept yet.
 func TestEndpointsThatAreMadeAndDeletedAllTheTimeDoNotPileUp(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const most, tries = 2, 200
 	var refused error
 	for range tries {

@@ -16,10 +16,10 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/webhook"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 	t.Helper()
@@ -65,7 +65,7 @@ func rows(t *testing.T, db *pgxpool.Pool, table string) (n int) {
 
 func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	const most, asked = 3, 8
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -93,7 +93,7 @@ func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testi
 
 func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	e, err := create(t, db, "shop", 0, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 
 func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	e, err := create(t, db, "shop", 0, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 
 func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	mine, err := create(t, db, "shop", 0, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 
 func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	t.Parallel()
-	db, clock := fixture.DBWithClock(t)
+	db, clock := servers.DBWithClock(t)
 	e, err := create(t, db, "shop", 0, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 // has. A join of the rows before with those after is then a loop in a loop for ever.
 func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	var triggers int
 	var joins []string
 	if err := db.QueryRow(t.Context(), `
@@ -294,7 +294,7 @@ func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
 // What failed is looked for when something is wrong: it is found among all that has arrived.
 func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	e, err := create(t, db, "shop", 0, 16)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"triprize/internal/platform/sandbox"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // TestMain stops the servers of the tests.
@@ -57,7 +57,7 @@ func TestASandboxBesideTheFleetIsStoppedAndGoesOnWhereItWas(t *testing.T) {
 	if err := sell(t, s, "pm_card_visa", "p-3"); err != nil || s.Kept("jpy") != 1000 || len(s.PaymentsOf("p-2")) != 0 {
 		t.Errorf("%v, %d", err, s.Kept("jpy"))
 	}
-	fixture.Eventually(t, "the webhooks of the third payment come", func() bool { return s.Totals().Unsent == 0 })
+	servers.Eventually(t, "the webhooks of the third payment come", func() bool { return s.Totals().Unsent == 0 })
 }
 
 func TestAFleetPaysAtItsSandbox(t *testing.T) {

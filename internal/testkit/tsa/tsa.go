@@ -25,6 +25,7 @@ type Options struct {
 	Accuracy     string // as openssl writes it, such as "secs:1, millisecs:500"
 	Digits       int    // of the fraction of a second in tokens, at most 6
 	WithoutRoot  bool   // tokens without any certificate but the signer's
+	Number       int    // authorities that differ in nothing else have other keys
 }
 
 // Authority is a running authority.
@@ -38,10 +39,44 @@ type Authority struct {
 	one     sync.Mutex // openssl counts serial numbers in a file
 }
 
-// Start makes keys and certificates, and serves until the test ends.
+var (
+	madeMu sync.Mutex
+	made   = make(map[Options]map[string]string) // the files of an authority, by name
+)
+
+// Start serves until the test ends. Authorities of the same options have the same keys
+// and certificates: to make them takes openssl longer than most tests.
 func Start(t testing.TB, o Options) *Authority {
 	t.Helper()
 	a := &Authority{dir: t.TempDir(), options: o}
+	madeMu.Lock()
+	defer madeMu.Unlock()
+	if made[o] == nil {
+		a.make(t)
+		files := make(map[string]string)
+		for _, name := range []string{"tokens.txt", "root.pem", "signer.pem", "signer.key", "chain.pem", "tsa.cnf"} {
+			files[name] = string(a.read(t, name))
+		}
+		made[o] = files
+	} else {
+		for name, text := range made[o] {
+			a.write(t, name, text)
+		}
+	}
+	a.Chain = filepath.Join(a.dir, "chain.pem")
+	block, _ := pem.Decode(a.read(t, "root.pem"))
+	a.Root = sha256.Sum256(block.Bytes)
+
+	server := httptest.NewServer(http.HandlerFunc(a.answer))
+	t.Cleanup(server.Close)
+	a.URL = server.URL
+	return a
+}
+
+// make makes keys and certificates.
+func (a *Authority) make(t testing.TB) {
+	t.Helper()
+	o := a.options
 	a.write(t, "ca.cnf", caConfig)
 	a.write(t, "root.ext", "[req]\ndistinguished_name=dn\nprompt=no\nx509_extensions=v3\n[dn]\nCN=Root\n[v3]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n")
 	a.write(t, "ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash\n")
@@ -64,15 +99,7 @@ func Start(t testing.TB, o Options) *Authority {
 	}
 	a.certify(t, "signer", issuer, "signer.ext", from, to)
 	a.write(t, "chain.pem", string(chain))
-	a.Chain = filepath.Join(a.dir, "chain.pem")
-	block, _ := pem.Decode(a.read(t, "root.pem"))
-	a.Root = sha256.Sum256(block.Bytes)
 	a.write(t, "tsa.cnf", a.config())
-
-	server := httptest.NewServer(http.HandlerFunc(a.answer))
-	t.Cleanup(server.Close)
-	a.URL = server.URL
-	return a
 }
 
 const caConfig = `[ca]
