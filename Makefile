@@ -78,12 +78,12 @@ test: deps programs ## Run the tests, on a Postgres and a Redis of their own
 	@cd tools && go test -vet=off -count=1 ./... # Go's cache does not see the files of other modules
 
 .PHONY: race
-race: programs ## Run the tests of all that is concurrent with the race detector
+race: deps programs ## Run the tests of all that is concurrent with the race detector
 	@tools/deps.sh compiler
 	@CGO_ENABLED=1 $(WITH) tools/race.sh
 
 .PHONY: web
-web: npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
+web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
 	@tools/deps.sh python
 	@$(WITH) tools/tagged.sh web
 

@@ -41,6 +41,7 @@ type Authority struct {
 // Start makes keys and certificates, and serves until the test ends.
 func Start(t testing.TB, o Options) *Authority {
 	t.Helper()
+	_ = os.Getenv("TRIPRIZE_TEST_RUN") // Go's cache of results does not see openssl
 	a := &Authority{dir: t.TempDir(), options: o}
 	a.write(t, "ca.cnf", caConfig)
 	a.write(t, "root.ext", "[req]\ndistinguished_name=dn\nprompt=no\nx509_extensions=v3\n[dn]\nCN=Root\n[v3]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n")
