@@ -9,6 +9,5 @@ own=$(grep -rlE --include='*.go' --exclude='*_test.go' \
     '^[[:space:]]*go [a-zA-Z]|"sync"|"sync/atomic"|"golang.org/x/sync|[^a-z]chan ' internal | xargs dirname)
 raced="internal/maintenance/recovery internal/platform/idempotency internal/platform/postgres internal/platform/ratelimit
     internal/platform/webhookhttp internal/service/calloff internal/service/sale"
-go tool -modfile=tools/go.mod gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
-    -tags failpoint -race -vet=off -timeout 30m ./internal/entry/httpapi $(printf './%s\n' $own $raced | sort -u)
+go test -tags failpoint -race -vet=off -p 3 -parallel 4 -timeout 30m ./internal/entry/httpapi $(printf './%s\n' $own $raced | sort -u)
 cd client && go test -race -vet=off ./...

@@ -20,18 +20,18 @@ trap 'rm -f "$measured"' EXIT
 GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 2 -parallel 4 -timeout 120m $SOAK_FLAGS
 sed -n 's/.*"Output":"\(.* ms; .*\)\\n".*/\1/p' "$measured"
 
-# cases N FUNCTION runs the tests in files that call a function of package property.
-cases() {
-    files=$(grep -rlE --include='*_test.go' "\b($2)\(" internal)
+# properties CASES FUNCTION runs the tests in files that call a function of package property.
+properties() {
+    files=$(grep -rlE --include='*_test.go' "\b$2\(" internal)
     names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $files | sort -u | paste -sd '|' -)
     TRIPRIZE_TEST_CASES=$1 go test -tags failpoint -vet=off -count=1 -timeout 60m -run "^($names)\$" $(dirname $files | sort -u | sed 's|^|./|')
 }
 
 step "properties: ${SOAK_CASES:=100} cases each"
-cases "$SOAK_CASES" 'property\.Check'
+properties "$SOAK_CASES" '(property|rapid)\.Check'
 
 step "every flip of every byte"
-cases 1000000 'property\.Sample'
+properties 1000000 'property\.Sample'
 
 step "fuzzing: ${SOAK_FUZZTIME:=5s} for each target"
 for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do

@@ -32,7 +32,7 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"open", `UPDATE purchases SET payment_method = 'wallet' WHERE id = $1`, "a purchase that waits for its payment is paid by card"},
 
 	{"open", `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL WHERE purchase_id = $1`, keeps},
-	{"open", `UPDATE purchase_items SET col = 4 - col, layer = 4 WHERE purchase_id = $1`, keeps},
+	{"open", `UPDATE purchase_items SET layer = 4, col = CASE WHEN layer = 4 THEN col % 4 + 1 ELSE col END WHERE purchase_id = $1`, keeps},
 	{"failed", `UPDATE positions SET state = 'reserved', user_id = 'failed', purchase_id = $1, expires_at = now() WHERE (campaign_id, layer, col) = (SELECT campaign_id, layer, col FROM positions WHERE state = 'available' LIMIT 1)`, keeps},
 	{"late", `DELETE FROM payment_steps WHERE purchase_id = $1 AND event = 'released'`, keeps},
 	{"open", `INSERT INTO payment_steps (purchase_id, event) VALUES ($1, 'released')`, keeps},

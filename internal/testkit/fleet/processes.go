@@ -119,6 +119,7 @@ func binaries(t *testing.T) string {
 // and returns their folder. With TRIPRIZE_TEST_BINARIES they are in that folder
 // already: make test builds them once for all packages.
 func Binaries() (dir string, err error) {
+	_ = os.Getenv("TRIPRIZE_TEST_RUN") // so that Go does not take results from another run
 	built.Do(func() {
 		if ready := os.Getenv("TRIPRIZE_TEST_BINARIES"); ready != "" {
 			built.dir = ready
