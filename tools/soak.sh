@@ -44,7 +44,7 @@ properties() {
 }
 
 step "properties: ${SOAK_CHECKS:=500} cases each"
-properties "$SOAK_CHECKS" '\(property\|rapid\)\.Check'
+properties "$SOAK_CHECKS" '\(property\|rapid\)\.C[a-z]*'
 
 step "every flip of every byte"
 properties 1000000 'property\.Sample'
