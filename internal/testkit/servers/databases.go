@@ -170,6 +170,9 @@ func (d *databases) prepare(ctx context.Context) (err error) {
 	if err := d.migrate(ctx, unfinished); err != nil {
 		return err
 	}
+	if err := d.endSessions(ctx, unfinished); err != nil {
+		return err
+	}
 	return d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, unfinished, d.template())
 }
 
@@ -234,8 +237,8 @@ func (d *databases) takeAgain(ctx context.Context, old, name string) (ok bool, e
 	if err := d.endSessions(ctx, old); err != nil {
 		return false, err
 	}
-	if err := d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, old, name); err != nil {
-		return false, err
+	if err := d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, old, name); err != nil { // somebody opens one session after the other
+		return false, d.exec(ctx, `DROP DATABASE %s WITH (FORCE)`, old)
 	}
 	if ok = d.empty(ctx, name) == nil; ok {
 		return true, d.endSessions(ctx, name)
@@ -259,16 +262,20 @@ func (d *databases) empty(ctx context.Context, name string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// endSessions ends the sessions on a database, and waits until they are gone.
+// endSessions ends the sessions on a database, and waits until they are gone: not for
+// ever, as a test may have left something that begins others.
 func (d *databases) endSessions(ctx context.Context, name string) error {
-	for gap := time.Millisecond; ; gap = min(2*gap, lastGap) {
+	gap := time.Millisecond
+	for range 50 {
 		var n int
 		err := d.conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&n)
 		if err != nil || n == 0 {
 			return err
 		}
 		time.Sleep(gap)
+		gap = min(2*gap, lastGap)
 	}
+	return nil
 }
 
 // giveBack ends a lease. The database is left as it is.
