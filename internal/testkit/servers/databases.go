@@ -65,7 +65,6 @@ const forTests = `
 			OR EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) THEN
 			RAISE EXCEPTION 'a test has changed this database for good';
 		END IF;
-		PERFORM pg_stat_reset(); -- so that deadlocks are counted from here
 		FOR used IN SELECT oid::regclass AS name, pg_relation_size(oid) AS size FROM pg_class
 			WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'clock'::regnamespace)
 			AND relname <> 'goose_db_version' AND pg_relation_size(oid) > 0 LOOP
@@ -258,7 +257,12 @@ func (d *databases) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, `SELECT lease.empty()`, pgx.QueryExecModeSimpleProtocol)
+	// Deadlocks and rows are counted from here, without those of the emptying.
+	for _, sql := range []string{`SELECT lease.empty(), pg_stat_force_next_flush()`, `SELECT pg_stat_reset()`} {
+		if _, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			break
+		}
+	}
 	return errors.Join(err, conn.Close(ctx))
 }
 
