@@ -42,7 +42,8 @@ func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash
 // After its question an attempt has time left to store the answer, or to say that there was none.
 func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 	t.Parallel()
-	db, s, d := servers.DB(t), newSigner(t), deadlines{}
+	db, clock := servers.DBWithClock(t)
+	s, d := newSigner(t), deadlines{}
 	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
 	limit := 8 * time.Second // short, so that no other bound is shorter than its part
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Witness: d}, servers.Logger(t))
@@ -50,6 +51,7 @@ func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}
+		clock.MoveOn(time.Second)
 		return len(d) == 3
 	})
 	for question, takes := range d {

@@ -65,7 +65,6 @@ const forTests = `
 			OR EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) THEN
 			RAISE EXCEPTION 'a test has changed this database for good';
 		END IF;
-		PERFORM pg_stat_reset(); -- so that deadlocks are counted from here
 		FOR used IN SELECT oid::regclass AS name, pg_relation_size(oid) AS size FROM pg_class
 			WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'clock'::regnamespace)
 			AND relname <> 'goose_db_version' AND pg_relation_size(oid) > 0 LOOP
@@ -170,6 +169,9 @@ func (d *databases) prepare(ctx context.Context) (err error) {
 	if err := d.migrate(ctx, unfinished); err != nil {
 		return err
 	}
+	if err := d.endSessions(ctx, unfinished); err != nil {
+		return err
+	}
 	return d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, unfinished, d.template())
 }
 
@@ -234,8 +236,8 @@ func (d *databases) takeAgain(ctx context.Context, old, name string) (ok bool, e
 	if err := d.endSessions(ctx, old); err != nil {
 		return false, err
 	}
-	if err := d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, old, name); err != nil {
-		return false, err
+	if err := d.exec(ctx, `ALTER DATABASE %s RENAME TO %s`, old, name); err != nil { // somebody opens one session after the other
+		return false, d.exec(ctx, `DROP DATABASE %s WITH (FORCE)`, old)
 	}
 	if ok = d.empty(ctx, name) == nil; ok {
 		return true, d.endSessions(ctx, name)
@@ -255,20 +257,29 @@ func (d *databases) empty(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, `SELECT lease.empty()`, pgx.QueryExecModeSimpleProtocol)
+	// Deadlocks and rows are counted from here, without those of the emptying.
+	for _, sql := range []string{`SELECT lease.empty(), pg_stat_force_next_flush()`, `SELECT pg_stat_reset()`} {
+		if _, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			break
+		}
+	}
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// endSessions ends the sessions on a database, and waits until they are gone.
+// endSessions ends the sessions on a database, and waits until they are gone: not for
+// ever, as a test may have left something that begins others.
 func (d *databases) endSessions(ctx context.Context, name string) error {
-	for gap := time.Millisecond; ; gap = min(2*gap, lastGap) {
+	gap := time.Millisecond
+	for range 50 {
 		var n int
 		err := d.conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&n)
 		if err != nil || n == 0 {
 			return err
 		}
 		time.Sleep(gap)
+		gap = min(2*gap, lastGap)
 	}
+	return nil
 }
 
 // giveBack ends a lease. The database is left as it is.

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -82,29 +81,30 @@ func Settings(t testing.TB) config.Settings {
 	return settings
 }
 
+var defaults struct {
+	once     sync.Once
+	settings config.Settings
+	err      error
+}
+
 // Defaults returns the default settings, without servers.
 func Defaults(t testing.TB) config.Settings {
 	t.Helper()
-	settings, err := defaults()
-	if err != nil {
-		t.Fatal(err)
+	defaults.once.Do(func() { defaults.settings, defaults.err = loadDefaults(t.TempDir() + "/settings.yaml") })
+	if defaults.err != nil {
+		t.Fatal(defaults.err)
 	}
-	return settings
+	return defaults.settings
 }
 
-var defaults = sync.OnceValues(func() (config.Settings, error) {
-	file, err := os.CreateTemp("", "settings-*.yaml")
-	if err != nil {
+func loadDefaults(file string) (config.Settings, error) {
+	text := "postgres: {url: 'postgres://nowhere'}\nredis: {url: 'redis://nowhere'}\ndraw: {secret_key: '" + strings.Repeat("5a", 32) + "'}\n" +
+		"beacon: {default: false, relays: ''}\n" // no test asks the real one
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return config.Settings{}, err
 	}
-	defer func() { _ = os.Remove(file.Name()) }()
-	_, err = file.WriteString("postgres: {url: 'postgres://nowhere'}\nredis: {url: 'redis://nowhere'}\ndraw: {secret_key: '" + strings.Repeat("5a", 32) + "'}\n" +
-		"beacon: {default: false, relays: ''}\n") // no test asks the real one
-	if err := errors.Join(err, file.Close()); err != nil {
-		return config.Settings{}, err
-	}
-	return config.Load(file.Name())
-})
+	return config.Load(file)
+}
 
 // Pool opens a pool with the given settings until the test ends.
 func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
