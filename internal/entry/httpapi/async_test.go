@@ -156,7 +156,7 @@ func without(a fleet.Answer, field string) string {
 
 func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1})
+	s := fleet.Shared(t, quiet)
 	made := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
 	path, missing := "/v1/campaigns/"+made.ID.String(), uuid.NewString()
 	send := func(n int, path, key string, body any) fleet.Answer {
@@ -203,7 +203,7 @@ func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
 
 func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	plain := "/v1/campaigns/" + id.String() + "/purchases"
 	first := shop(s, plain, "k", shopping, "Prefer", fleet.UntilFinal)

@@ -69,7 +69,7 @@ func wire(s *fleet.System, what, text string) (answers []fleet.Answer) {
 // the next client's.
 func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	inner := "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"
 	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
 	chunked := "2\r\n{}\r\n0\r\n\r\n" + inner
@@ -110,7 +110,7 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 
 func TestABodyIsNeverReadAsTheNextRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	inner := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\n\r\n"
 	key := "Host: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
 	form := "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n" + strings.Repeat(strings.Repeat("p", 2000)+"\r\n\r\n"+inner, 8)

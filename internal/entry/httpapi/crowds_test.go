@@ -97,7 +97,7 @@ func TestAnOperatorReadsAtOnceWhatItHasChangedAtAnotherProcess(t *testing.T) {
 // A stream of the process makes its copies as new as its events.
 func TestWhoFollowsACampaignReadsNothingOlderThanItsEvents(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(6)
 	path := "/v1/campaigns/" + id.String()
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")

@@ -134,7 +134,7 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 
 func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms", fleet.Lively}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
 	version := awaitSale(t, l, "as it is", func(saleEvent) bool { return true }).BoardVersion
@@ -164,7 +164,7 @@ func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 // What was let go is held by another, elsewhere: the counts are the same.
 func TestTheEventStreamTellsOfASwapThatLeavesTheCountsEqual(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(2, 1)}})
 	before := s.Listen(0, s.App, fleet.CampaignEvents(id), "")

@@ -17,7 +17,7 @@ import (
 
 func TestOneKeyFiftyTimesInParallelIsOnePurchase(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	answers := s.Crowd(50, func(i int) fleet.Order {
 		return fleet.Order{Campaign: id, User: "a", Key: "the same", Wait: true, API: i}
@@ -41,7 +41,7 @@ func TestOneKeyFiftyTimesInParallelIsOnePurchase(t *testing.T) {
 
 func TestTwoAPIsThatInsertTheSameKeysInOppositeOrder(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	const keys = 150
 	jobs := [2][keys]uuid.UUID{}
@@ -72,7 +72,7 @@ func TestTwoAPIsThatInsertTheSameKeysInOppositeOrder(t *testing.T) {
 
 func TestAKeyIsRefusedToAnotherRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id, other := s.Campaign(20), s.Campaign(20)
 	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
 	if first.State != job.Succeeded {

@@ -27,7 +27,7 @@ func readAs(s *fleet.System, n int, key, path, ifNoneMatch string) fleet.Answer 
 
 func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	campaign := "/v1/campaigns/" + id.String()
 	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "a", ""), "a viewer": fleet.TokenFor(t, "v", "viewer")}
@@ -77,9 +77,9 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 
 func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
+	s.With("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
 	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
 	id := s.Campaign(20)
 	path := "/v1/campaigns/" + id.String() + "/positions"
@@ -130,7 +130,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 // A copy of the board is warm whenever the user looks.
 func TestABuyerSeesAtOnceWhatItHasBought(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(10)
 	path := "/v1/campaigns/" + id.String() + "/positions"
 	mina, otto, viewer := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), fleet.TokenFor(t, "v", "viewer")

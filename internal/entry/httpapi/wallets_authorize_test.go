@@ -44,8 +44,8 @@ func expectAuthorization(s *fleet.System, what string, a fleet.Answer, state str
 
 func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1000)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
 	first := authorize(s, mina, 800, 3600)
 	v := expectAuthorization(s, "as made", s.Read(first), "active", 0)
 	if v.Amount != 800 || v.WalletID.String() != fleet.WalletID(mina) || v.Description != "deposit" || v.ExpiresAt.Sub(v.CreatedAt) != time.Hour {
@@ -69,7 +69,7 @@ func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
 	for _, end := range []string{"/capture", "/void"} {
 		refused(t, end+" of what is voided", s.Execute(second+end, nil), 409, "state-conflict")
 	}
-	otto := s.Wallet("otto", 1000)
+	otto := s.Wallet(s.User("otto"), 1000)
 	other := otto + second[len(mina):]
 	refused(t, "another wallet's", s.Read(other), 404, "not-found")
 	refused(t, "capture of another wallet's", s.Execute(other+"/capture", nil), 404, "not-found")
@@ -114,8 +114,8 @@ func TestMoneyWhoseHoldIsOverIsSpentAtOnce(t *testing.T) {
 
 func TestOfManyWhoCaptureTheSameMoneyOneIsPaid(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1000)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
 	held := authorize(s, mina, 1000, 3600)
 	answers := make([]fleet.Answer, 20)
 	fleet.Together(len(answers), func(i int) {

@@ -78,7 +78,7 @@ func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.An
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	return fleet.Send(request)
+	return s.Send(request)
 }
 
 // While the table is locked the first batches wait for it, and all other events share the

@@ -65,10 +65,10 @@ func (s *System) Cancel(credential string, purchase uuid.UUID, key, reason strin
 		map[string]string{"Idempotency-Key": key, "Prefer": UntilFinal}, map[string]string{"reason": reason})
 }
 
-// SettleAll settles every queued purchase in this process, announcing nothing.
+// SettleAll settles every queued purchase of the test's clients in this process, announcing nothing.
 func SettleAll(t *testing.T, s *System) {
 	t.Helper()
-	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'purchase'`)
+	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +136,9 @@ func (s *System) Sales() (ledger, purchases int64) {
 
 // Deadlocks counts those that Postgres has resolved in this system's database.
 func (s *System) Deadlocks() (n int) {
-	s.T.Helper()
+	s.life.Helper()
 	if err := s.DB.QueryRow(context.Background(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
-		s.T.Fatal(err)
+		s.life.Fatal(err)
 	}
 	return n
 }

@@ -39,7 +39,7 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.T.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n]+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n%len(s.URLs)]+path, nil)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	if lastEventID != "" {
 		request.Header.Set("Last-Event-ID", lastEventID)
 	}
-	response, err := StreamClient.Do(request)
+	response, err := StreamClient.Do(s.named(request))
 	if err != nil {
 		s.T.Fatal(err)
 	}
