@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // ask sends a request to a development system and returns status and body.
@@ -115,5 +115,5 @@ func TestDevWithABeaconDrawsWithItAndKeepsItsChain(t *testing.T) {
 	if c.Beacon == nil || c.Beacon.ChainHash != a.Beacon.ChainHash {
 		t.Fatalf("the chain was %+v, and is %+v", a.Beacon, c.Beacon)
 	}
-	fixture.Eventually(t, "the campaign is drawn", func() bool { return c.state(t, campaign) == "completed" })
+	servers.Eventually(t, "the campaign is drawn", func() bool { return c.state(t, campaign) == "completed" })
 }

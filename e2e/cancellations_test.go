@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestCancellationsOfAKilledWorkerAreFinalAndFreeOnce(t *testing.T) {
@@ -31,10 +32,10 @@ func TestCancellationsOfAKilledWorkerAreFinalAndFreeOnce(t *testing.T) {
 				}
 				jobs = append(jobs, a.ID)
 			}
-			fixture.Eventually(t, "the worker dies in its first cancellation", func() bool { return doomed.PID() == 0 })
+			servers.Eventually(t, "the worker dies in its first cancellation", func() bool { return doomed.PID() == 0 })
 			fixture.Sound(t, s.DB) // nothing half
 			s.RunWorker()
-			fixture.Eventually(t, "every job is final", func() bool {
+			servers.Eventually(t, "every job is final", func() bool {
 				all, err := job.GetAll(t.Context(), s.DB, jobs)
 				return err == nil && len(all) == 2 && all[0].State.Final() && all[1].State.Final()
 			})

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // cardMoments are the boundaries between the steps of a payment, by the card that leads
@@ -37,9 +37,9 @@ func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended 
 	doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=" + action)
 	id := buyByCard(s, campaign, "alice", card)
 	if action == "kill" {
-		fixture.Eventually(t, "the worker dies at "+moment, func() bool { return doomed.PID() == 0 })
+		servers.Eventually(t, "the worker dies at "+moment, func() bool { return doomed.PID() == 0 })
 	} else {
-		fixture.Eventually(t, "the worker stops at "+moment, func() bool { return isStopped(doomed) })
+		servers.Eventually(t, "the worker stops at "+moment, func() bool { return isStopped(doomed) })
 	}
 	s.RunWorker()
 	s.AwaitJob(0, id)

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // A purchase waits for its buyer, and the provider forgets all of it: what is asked of it
@@ -29,14 +29,14 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 		t.Fatalf("%v %s", back, back.Body)
 	}
 	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
-	fixture.Eventually(t, "the payment waits for an operator", func() bool {
+	servers.Eventually(t, "the payment waits for an operator", func() bool {
 		stdout, _, _ := run(t, env, "payments", "list", "--waiting-for", "operator")
 		return strings.Contains(stdout, bought.String())
 	})
 	if stdout, stderr, status := run(t, env, "payments", "retry", bought.String()); status != 0 || !strings.Contains(stdout, `"waiting_for":"operator"`) {
 		t.Errorf("retry: %d %s%s", status, stdout, stderr)
 	}
-	fixture.Eventually(t, "the payment is settled", func() bool { // it is refused while a worker asks the provider once more
+	servers.Eventually(t, "the payment is settled", func() bool { // it is refused while a worker asks the provider once more
 		_, stderr, status := run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto")
 		if status != 0 && !strings.Contains(stderr, "try again in a moment") {
 			t.Fatalf("settle: %s", stderr)
@@ -67,21 +67,21 @@ func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T)
 	s := cardSystem(t, fleet.Options{})
 	id := s.Campaign(3)
 	disputed, kept, sentBack := buyPaid(s, id, "alice", "pm_card_createDispute"), buyPaid(s, id, "bob", "pm_card_visa"), buyPaid(s, id, "carol", "pm_card_refundFail")
-	fixture.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, disputed).Dispute != nil })
+	servers.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, disputed).Dispute != nil })
 	if j := s.AwaitJob(0, s.Cancel(s.App, disputed, uuid.NewString(), "").ID); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
 		t.Errorf("an app cancels it: %v %s", j, j.Body)
 	}
 	if a := s.Cancel(s.Operator, disputed, uuid.NewString(), ""); a.Status != http.StatusOK || a.State != job.Succeeded {
 		t.Errorf("an operator cancels it: %v %s", a, a.Body)
 	}
-	fixture.Eventually(t, "its refund waits for an operator", func() bool {
+	servers.Eventually(t, "its refund waits for an operator", func() bool {
 		a := s.Do(0, s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator", nil, nil)
 		return strings.Contains(string(a.Body), disputed.String()) && strings.Contains(string(a.Body), "disputed: the bank has the money")
 	})
 	refundByHand(s, kept)
 	refundByHand(s, sentBack)
-	fixture.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
-	fixture.Eventually(t, "the one that fails later is in the timeline, and so is its failure", func() bool {
+	servers.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
+	servers.Eventually(t, "the one that fails later is in the timeline, and so is its failure", func() bool {
 		p := viewPurchase(s, sentBack)
 		return p.happened("refunded-elsewhere") && p.happened("refund-elsewhere-failed")
 	})
@@ -117,7 +117,7 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 	for _, bought := range []uuid.UUID{refused, asks} {
 		s.AwaitJob(0, s.Cancel(s.App, bought, uuid.NewString(), "").ID)
 	}
-	fixture.Eventually(t, "both refunds wait", func() bool {
+	servers.Eventually(t, "both refunds wait", func() bool {
 		one, other := viewPurchase(s, refused).Refund, viewPurchase(s, asks).Refund
 		return one.State == "failed" && other.State == "requires_action"
 	})

@@ -11,8 +11,8 @@ import (
 
 	"triprize/internal/platform/sandbox"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestACancelledCardPurchaseIsRefundedOnce(t *testing.T) {
@@ -70,7 +70,7 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	id := buyPaid(s, s.Campaign(3), "alice", "pm_card_refundFail")
 	s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID)
 	failed := func() (p purchaseView) {
-		fixture.Eventually(t, "the refund has failed", func() bool {
+		servers.Eventually(t, "the refund has failed", func() bool {
 			p = viewPurchase(s, id)
 			return p.State == "refunding" && p.Refund != nil && p.Refund.State == "failed"
 		})
@@ -80,7 +80,7 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	if a := s.Post(path+"/retry", nil); a.Status != http.StatusOK {
 		t.Errorf("the retry: %s, %s", a, a.Body)
 	}
-	fixture.Eventually(t, "it was tried again", func() bool { return len(s.Sandbox.RefundsOf(s.Sandbox.PaymentsOf(id.String())[0].ID)) == 2 })
+	servers.Eventually(t, "it was tried again", func() bool { return len(s.Sandbox.RefundsOf(s.Sandbox.PaymentsOf(id.String())[0].ID)) == 2 })
 	failed()
 	if a := s.Do(0, s.App, http.MethodPost, path+"/settle", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"reason": "by me"}); a.Status != http.StatusForbidden {
 		t.Errorf("an app settles a card refund: %s", a)
@@ -99,7 +99,7 @@ func TestADisputeIsShownAndReleasesNothing(t *testing.T) {
 	campaign := s.Campaign(3)
 	id := buyPaid(s, campaign, "alice", "pm_card_createDispute")
 	var p purchaseView
-	fixture.Eventually(t, "the dispute is recorded", func() bool {
+	servers.Eventually(t, "the dispute is recorded", func() bool {
 		p = viewPurchase(s, id)
 		return p.Dispute != nil
 	})
@@ -180,7 +180,7 @@ func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 	} {
 		id := buyByCard(s, policy.campaign, "alice", "pm_sandbox_processing")
 		var purchase uuid.UUID
-		fixture.Eventually(t, "the positions are free again", func() bool {
+		servers.Eventually(t, "the positions are free again", func() bool {
 			purchase = viewJob(s, id).PurchaseID
 			return purchase != uuid.Nil && viewPurchase(s, purchase).happened("released")
 		})

@@ -12,8 +12,8 @@ import (
 
 	"triprize/internal/platform/sandbox"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // hasty are the settings by which payments go on in seconds.
@@ -114,7 +114,7 @@ func authenticate(t *testing.T, page, outcome string) (back string) {
 // awaitAction waits until a job asks for its buyer.
 func awaitAction(s *fleet.System, id uuid.UUID) (j jobView) {
 	s.T.Helper()
-	fixture.Eventually(s.T, "the job awaits an action", func() bool {
+	servers.Eventually(s.T, "the job awaits an action", func() bool {
 		j = viewJob(s, id)
 		return j.State == job.AwaitingAction
 	})
@@ -174,7 +174,7 @@ var cardCases = append(bought(
 // finishSlow ends the slow payment of a job once it is processing.
 func finishSlow(s *fleet.System, id uuid.UUID, success bool) {
 	s.T.Helper()
-	fixture.Eventually(s.T, "the slow payment is processing", func() bool {
+	servers.Eventually(s.T, "the slow payment is processing", func() bool {
 		for _, p := range s.Sandbox.PaymentsOf(viewJob(s, id).PurchaseID.String()) {
 			if p.Status == "processing" {
 				if state := viewPurchase(s, viewJob(s, id).PurchaseID).State; state != "pending" {
@@ -282,7 +282,7 @@ func buyPaid(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID
 
 func awaitPurchase(s *fleet.System, id uuid.UUID, state string) (p purchaseView) {
 	s.T.Helper()
-	fixture.Eventually(s.T, "the purchase is "+state, func() bool {
+	servers.Eventually(s.T, "the purchase is "+state, func() bool {
 		p = viewPurchase(s, id)
 		return p.State == state
 	})

@@ -17,8 +17,8 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/sandbox"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // tortureCards are the payment methods of a torture, the good ones most often.
@@ -175,7 +175,7 @@ func (to *torture) disturb() {
 
 func (to *torture) cancelCampaign(id uuid.UUID) {
 	key := uuid.NewString()
-	fixture.Eventually(to.s.T, "the cancellation of a campaign is promised", func() bool {
+	servers.Eventually(to.s.T, "the cancellation of a campaign is promised", func() bool {
 		a := to.s.Do(0, to.s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/cancel", map[string]string{"Idempotency-Key": key}, fleet.Fields{"reason": "torture"})
 		if a.Status == http.StatusAccepted {
 			to.jobs = append(to.jobs, a.ID)
@@ -194,7 +194,7 @@ func (to *torture) calm() {
 		}
 	}
 	var open int
-	fixture.Eventually(to.s.T, "everything has its end", func() bool {
+	servers.Eventually(to.s.T, "everything has its end", func() bool {
 		err := to.s.DB.QueryRow(to.s.T.Context(), `
 			SELECT (SELECT count(*) FROM jobs WHERE state IN ('queued', 'awaiting_action')) + (SELECT count(*) FROM payments WHERE finished_at IS NULL)
 			     + (SELECT count(*) FROM refunds WHERE finished_at IS NULL) + (SELECT count(*) FROM payments WHERE due_at <= clock_timestamp())`).Scan(&open)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestJobsThatSawTwoWorkersDieAreFinal(t *testing.T) {
@@ -21,10 +21,10 @@ func TestJobsThatSawTwoWorkersDieAreFinal(t *testing.T) {
 	run.wg.Wait() // all are promised before anybody works on one
 	for _, which := range []string{"first", "second"} {
 		doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=kill")
-		fixture.Eventually(t, "the "+which+" worker dies with the jobs", func() bool { return doomed.PID() == 0 })
+		servers.Eventually(t, "the "+which+" worker dies with the jobs", func() bool { return doomed.PID() == 0 })
 	}
 	s.RunWorker()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	if n := run.succeeded(); n != 20 {
 		t.Errorf("%d of 20 orders succeeded", n)
 	}
@@ -35,10 +35,10 @@ func TestAWorkerKilledFromOutsideInTheMiddleOfASale(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: 2})
 	id := s.Campaign(20)
 	run := openSale(s, id, 20, 15)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
 	s.Workers[0].Kill()
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(210)
 }
 
@@ -56,7 +56,7 @@ func TestAJobThatKillsEveryWorkerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := deadly(t, 3)
 	a := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "poison"})
-	fixture.Eventually(t, "the job is given up", func() bool { return s.Job(a.ID).State.Final() })
+	servers.Eventually(t, "the job is given up", func() bool { return s.Job(a.ID).State.Final() })
 	if a = s.Job(a.ID); a.State != job.Failed || a.Refusal() != "internal-error" || a.Attempts < 3 {
 		t.Errorf("%v, %d attempts", a, a.Attempts)
 	}

@@ -12,8 +12,8 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // sale is a crowd that buys until it is told to stop, and retries with the same
@@ -117,10 +117,10 @@ func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
 			id := s.Campaign(10)
 			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
 			run := openSale(s, id, 10, 8)
-			fixture.Eventually(t, "the worker dies in its first batch", func() bool { return doomed.PID() == 0 })
+			servers.Eventually(t, "the worker dies in its first batch", func() bool { return doomed.PID() == 0 })
 			s.RunWorker()
 			run.wg.Wait()
-			fixture.Eventually(t, "every job is final", run.final)
+			servers.Eventually(t, "every job is final", run.final)
 			run.expectSoldOut(55)
 		})
 	}
@@ -132,9 +132,9 @@ func TestAnAPIKilledBetweenCommitAndAnswer(t *testing.T) {
 	doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=accept.committed=kill")
 	id := s.Campaign(10)
 	run := openSale(s, id, 10, 8)
-	fixture.Eventually(t, "the api dies", func() bool { return doomed.PID() == 0 })
+	servers.Eventually(t, "the api dies", func() bool { return doomed.PID() == 0 })
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	if run.refused[0] == 0 {
 		t.Error("no client lost its answer: the test does not test")
 	}
@@ -150,7 +150,7 @@ func TestASchedulerKilledInTheMiddleOfASale(t *testing.T) {
 	s.Workers[0].Kill()
 	run.wg.Wait()
 	// The other scheduler leads when the dead one's lock has run out (10 s).
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(55)
 }
 
@@ -160,10 +160,10 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	id := s.Campaign(10)
 	stopped := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
 	run := openSale(s, id, 10, 8)
-	fixture.Eventually(t, "the worker stops inside its first batch", func() bool { return isStopped(stopped) })
+	servers.Eventually(t, "the worker stops inside its first batch", func() bool { return isStopped(stopped) })
 	s.RunWorker()
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final while the worker is stopped", run.final)
+	servers.Eventually(t, "every job is final while the worker is stopped", run.final)
 	if err := stopped.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

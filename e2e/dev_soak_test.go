@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 		}
 	}
 	var after about
-	fixture.Eventually(t, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
+	servers.Eventually(t, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
 		after, ok = readAbout(dir)
 		return ok && after.PIDs.API[0] != before.PIDs.API[0] && after.PIDs.Scheduler[0] != before.PIDs.Scheduler[0] &&
 			after.PIDs.Redis != before.PIDs.Redis && after.PIDs.Postgres != before.PIDs.Postgres
@@ -41,7 +41,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 	if after.PIDs.Worker[0] == before.PIDs.Worker[0] && after.PIDs.Worker[1] == before.PIDs.Worker[1] {
 		t.Errorf("workers %v", after.PIDs.Worker)
 	}
-	fixture.Eventually(t, "the api is ready again", func() bool {
+	servers.Eventually(t, "the api is ready again", func() bool {
 		response, err := http.Get(after.APIURL + "/readyz") //nolint:noctx // loopback
 		if err != nil {
 			return false

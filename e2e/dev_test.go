@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // about is dev.json.
@@ -91,9 +91,9 @@ func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 			t.Logf("%s", said())
 		}
 	})
-	fixture.Eventually(t, "it says that all is running", func() bool { return fleet.Contains(said(), "Triprize is running.") })
+	servers.Eventually(t, "it says that all is running", func() bool { return fleet.Contains(said(), "Triprize is running.") })
 	var a about
-	fixture.Eventually(t, "dev.json is complete", func() (ok bool) {
+	servers.Eventually(t, "dev.json is complete", func() (ok bool) {
 		a, ok = readAbout(dir)
 		return ok && a.APIURL == "http://"+listen // and not that of an earlier run
 	})

@@ -24,6 +24,7 @@ import (
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // Operators, sweeps, further system jobs and redeliveries call for the same draws, fifty
@@ -55,7 +56,7 @@ func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
 	}
 	all.Wait()
 	s.AwaitDrawn(ids...)
-	fixture.Eventually(t, "every draw job is final", func() bool {
+	servers.Eventually(t, "every draw job is final", func() bool {
 		var open int
 		err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'draw' AND state NOT IN ('succeeded', 'failed')`).Scan(&open)
 		return err == nil && open == 0
@@ -117,7 +118,7 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 	}
 	id := drawable(s, true)
 	fixture.SellOut(t, s.DB, id)
-	fixture.Eventually(t, "the draw waits for a round that is due", func() bool {
+	servers.Eventually(t, "the draw waits for a round that is due", func() bool {
 		f, ok, err := evidence.FreezeOf(t.Context(), s.DB, id)
 		if err != nil || !ok {
 			return false

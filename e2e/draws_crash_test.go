@@ -12,6 +12,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // plainSteps are the moments before and after each write of a draw; beaconSteps are those
@@ -48,7 +49,7 @@ func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
 		id := drawable(s, withBeacon)
 		worker := s.RunWorker(fmt.Sprintf("TRIPRIZE_TEST_FAILPOINTS=%s@%s=%s", step, id, action))
 		fixture.SellOut(t, s.DB, id)
-		fixture.Eventually(t, "the worker is gone at "+step, func() bool { return worker.PID() == 0 || isStopped(worker) })
+		servers.Eventually(t, "the worker is gone at "+step, func() bool { return worker.PID() == 0 || isStopped(worker) })
 		ids, doomed = append(ids, id), append(doomed, worker)
 	}
 	s.RunWorker()

@@ -12,8 +12,8 @@ import (
 
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // The end of a sale comes in the middle of a crowd. Nobody is sold anything after it, what
@@ -21,7 +21,7 @@ import (
 func TestACrowdAtTheEndOfASaleIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
-	settings, clock := fixture.NewClock(t, s.Settings)
+	settings, clock := servers.NewClock(t, s.Settings)
 	here := "TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL
 	s.RunWorker(here)
 	s.RunWorker(here)

@@ -20,6 +20,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // balancer sends one request to one api and the next to another.
@@ -64,7 +65,7 @@ func TestAQuietSaleFollowedAsTheGuideSays(t *testing.T) {
 		}
 	}
 	warm()
-	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-eu", "-c", recipe(t))
 	cmd.Env = append(cmd.Environ(), "API="+balancer(t, s.URLs), "APP="+s.App, "CAMPAIGN="+id.String())

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestTheWalkThroughWorksAsPasted(t *testing.T) {
@@ -62,8 +63,8 @@ func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
 		t.Fatal("the commands are gone")
 	}
 	text, _, _ = strings.Cut(text, "\nTo restore")
-	from, to := fixture.Settings(t), fixture.Settings(t)
-	full, empty := fixture.Pool(t, from), fixture.Pool(t, to)
+	from, to := servers.Settings(t), servers.Settings(t)
+	full, empty := servers.Pool(t, from), servers.Pool(t, to)
 	fixture.SellOut(t, full, fixture.Campaign(t, full, fixture.Draft(4)))
 	if _, err := empty.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // An api that is killed in the middle of a hold: its client gets no answer and
@@ -29,7 +30,7 @@ func TestAHoldOfAKilledAPIIsMadeOnce(t *testing.T) {
 			if lost := s.Hold(mine); lost.Err == nil {
 				t.Fatalf("an answer: %v", lost)
 			}
-			fixture.Eventually(t, "the api is dead", func() bool { return doomed.PID() == 0 })
+			servers.Eventually(t, "the api is dead", func() bool { return doomed.PID() == 0 })
 			if n := s.CampaignNow(id).Counts.Reserved; (n == 1) != isKept {
 				t.Errorf("after the kill %d are held", n)
 			}
@@ -62,15 +63,15 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 			mine := fleet.HoldOrder{Campaign: id, User: "first", Key: "k", At: []shape.Position{at}, API: 1}
 			first, second := make(chan fleet.Held, 1), make(chan fleet.Held, 1)
 			go func() { first <- s.Hold(mine) }()
-			fixture.Eventually(t, "the api stops inside its transaction", func() bool { return isStopped(stopped) })
-			fixture.Eventually(t, "its lock is gone", func() bool { return len(locks(s)) == 0 })
+			servers.Eventually(t, "the api stops inside its transaction", func() bool { return isStopped(stopped) })
+			servers.Eventually(t, "its lock is gone", func() bool { return len(locks(s)) == 0 })
 			go func() {
 				second <- s.Hold(fleet.HoldOrder{Campaign: id, User: "second", At: []shape.Position{at}, API: 0})
 			}()
-			fixture.Eventually(t, "another has the lock", func() bool { return s.LockWaitsOf(0, "acquired") == 1 })
+			servers.Eventually(t, "another has the lock", func() bool { return s.LockWaitsOf(0, "acquired") == 1 })
 			var one, other fleet.Held
 			if c.first {
-				fixture.AwaitBlocked(t, s.DB, 1)
+				servers.AwaitBlocked(t, s.DB, 1)
 			} else {
 				other = <-second
 				fleet.WantOneWinner(t, []fleet.Held{other}, at)

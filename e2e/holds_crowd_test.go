@@ -9,6 +9,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // What the lock is for: of a crowd that wants one position it keeps off Postgres
@@ -35,7 +36,7 @@ func TestTheLockSparesPostgresACrowd(t *testing.T) {
 			})
 		}()
 		s.AwaitMetric(api, "triprize_http_requests_in_flight", buyers)
-		fixture.AwaitBlocked(t, s.DB, 1)
+		servers.AwaitBlocked(t, s.DB, 1)
 		release()
 		fleet.WantOneWinner(t, <-answers, at)
 		statements[api], transactions[api] = tapped.Count("")-ran, tapped.Count("begin")-began

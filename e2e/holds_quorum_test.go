@@ -12,17 +12,18 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // quorum starts n servers for locks, and returns the setting that names them.
-func quorum(t *testing.T, n int) (servers []*devstack.Redis, setting string) {
+func quorum(t *testing.T, n int) (all []*devstack.Redis, setting string) {
 	t.Helper()
 	var urls []string
 	for range n {
-		server, _ := fixture.OwnRedis(t)
-		servers, urls = append(servers, server), append(urls, server.URL())
+		server, _ := servers.OwnRedis(t)
+		all, urls = append(all, server), append(urls, server.URL())
 	}
-	return servers, "TRIPRIZE_LOCKS_REDIS_URLS=" + strings.Join(urls, ",")
+	return all, "TRIPRIZE_LOCKS_REDIS_URLS=" + strings.Join(urls, ",")
 }
 
 // holdByMany lets many ask for one position of a new campaign, at all apis.
@@ -37,7 +38,7 @@ func holdByMany(s *fleet.System, n int) {
 
 // awaitReady waits until the first api says this of itself: it looks once a second.
 func awaitReady(t *testing.T, s *fleet.System, status, locks string) {
-	fixture.Eventually(t, "the api is "+status+", its locks "+locks, func() bool {
+	servers.Eventually(t, "the api is "+status+", its locks "+locks, func() bool {
 		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"status":"`+status+`"`) && fleet.Contains(a.Body, `"locks":"`+locks+`"`)
 	})
@@ -47,14 +48,14 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " servers"), func(t *testing.T) {
 			t.Parallel()
-			servers, setting := quorum(t, n)
+			all, setting := quorum(t, n)
 			s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{setting, "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})
 			holdByMany(s, 20)
 			awaitReady(t, s, "ok", "ok")
 			if s.LockWaits("acquired") < 1 || s.LockWaits("no_quorum") > 0 || len(locks(s)) > 0 {
 				t.Errorf("with all: %.0f locks, %.0f without a majority, %v in the Redis that is not for locks", s.LockWaits("acquired"), s.LockWaits("no_quorum"), locks(s))
 			}
-			for _, server := range servers[:n/2] {
+			for _, server := range all[:n/2] {
 				server.Kill()
 			}
 			before := s.LockWaits("acquired")
@@ -63,7 +64,7 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 			if s.LockWaits("acquired") <= before || s.LockWaits("no_quorum") > 0 {
 				t.Errorf("without a minority: %.0f locks, %.0f without a majority", s.LockWaits("acquired")-before, s.LockWaits("no_quorum"))
 			}
-			servers[n/2].Kill()
+			all[n/2].Kill()
 			before = s.LockWaits("acquired")
 			holdByMany(s, 50)
 			awaitReady(t, s, "degraded", "unavailable")

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // Only locks.timeout can end the waits here: the line is slow or dead for as long
@@ -61,10 +62,10 @@ func TestACommitThatTakesLongerThanTheLockLastsLetsOneIn(t *testing.T) {
 			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
 		})
 	}()
-	fixture.AwaitBlocked(t, s.DB, 1)
+	servers.AwaitBlocked(t, s.DB, 1)
 	var left time.Duration
 	extensions := 0
-	fixture.Eventually(t, "the lock is extended", func() bool {
+	servers.Eventually(t, "the lock is extended", func() bool {
 		kept := locks(s)
 		if len(kept) != 1 {
 			t.Fatalf("the locks of who waits for Postgres: %v", kept)

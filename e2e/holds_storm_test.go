@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // rounds is how often each does what it does.
@@ -137,7 +138,7 @@ func TestHoldsSalesSweepsAndCancellationsAtOnce(t *testing.T) {
 			all.Wait()
 			t.Logf("what was done: %v", r.codes)
 			// Nothing that nobody owns stays: when all is over or given back, all is free.
-			fixture.Eventually(t, "everything is free", func() bool {
+			servers.Eventually(t, "everything is free", func() bool {
 				c := s.CampaignNow(r.campaign).Counts
 				return c.Reserved == 0 && c.Sold == 0 && c.Available() == 36
 			})

@@ -20,6 +20,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // The steps of the lock order, as docs/architecture.md has them.
@@ -155,7 +156,7 @@ func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 	s.StopAll("worker")
 	settings := s.Settings
 	settings.Postgres.URL = tap.URL
-	payByCard(t, s, fixture.Pool(t, settings))
+	payByCard(t, s, servers.Pool(t, settings))
 	touched := make(map[int]int)
 	for _, transaction := range tap.Transactions() {
 		if found := outOfOrder(t, transaction); found != "" {
@@ -181,7 +182,7 @@ func refundByCard(s *fleet.System) {
 	id := buyPaid(s, s.Campaign(3), "rita", "pm_card_visa")
 	s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID)
 	awaitPurchase(s, id, "refunded")
-	fixture.Eventually(s.T, "the event of the refund is worked off", func() (done bool) {
+	servers.Eventually(s.T, "the event of the refund is worked off", func() (done bool) {
 		err := s.DB.QueryRow(s.T.Context(), `SELECT EXISTS (SELECT FROM payment_events WHERE type = 'refund.created' AND handled_at IS NOT NULL)`).Scan(&done)
 		return err == nil && done
 	})

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // sweepOnce runs scheduler --once and returns its reports and status.
@@ -82,7 +83,7 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 		t.Errorf("without Redis: %v, status %d", reports, status)
 	}
 	s.RunWorker()
-	fixture.Eventually(t, "the job is done in the end", func() bool { return s.Purchases(id) > 0 })
+	servers.Eventually(t, "the job is done in the end", func() bool { return s.Purchases(id) > 0 })
 }
 
 func TestEveryProcessFinishesWhatItHoldsAtShutdown(t *testing.T) {
@@ -90,36 +91,36 @@ func TestEveryProcessFinishesWhatItHoldsAtShutdown(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: 2})
 	id := s.Campaign(20)
 	run := openSale(s, id, 20, 10)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
-	if err := s.Workers[0].Stop(terminate, fixture.Patience); err != nil { // an error when it had to be killed
+	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	if err := s.Workers[0].Stop(terminate, servers.Patience); err != nil { // an error when it had to be killed
 		t.Error(err)
 	}
 	run.wg.Wait()
 	// Nothing was lost, so nothing needs the 5 s after which lost jobs are looked for.
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 
 	waiting := make(chan fleet.Answer, 1)
 	stopWorkers(s)
 	go func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "waits", Wait: true}) }()
-	fixture.Eventually(t, "the request is accepted", func() bool {
+	servers.Eventually(t, "the request is accepted", func() bool {
 		var n int
 		_ = s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE state = 'queued'`).Scan(&n)
 		return n == 1
 	})
-	if err := s.APIs[0].Stop(terminate, fixture.Patience); err != nil {
+	if err := s.APIs[0].Stop(terminate, servers.Patience); err != nil {
 		t.Error(err)
 	}
 	if a := <-waiting; a.Status != http.StatusAccepted || a.State != job.Queued || a.ID == uuid.Nil {
 		t.Errorf("who waited at the shutdown got %v", a)
 	}
 	s.RunWorker()
-	fixture.Eventually(t, "and the job is done", func() bool { return s.Purchases(id) == 201 })
+	servers.Eventually(t, "and the job is done", func() bool { return s.Purchases(id) == 201 })
 }
 
 func stopWorkers(s *fleet.System) {
 	s.T.Helper()
 	for _, w := range s.Workers {
-		if err := w.Stop(terminate, fixture.Patience); err != nil {
+		if err := w.Stop(terminate, servers.Patience); err != nil {
 			s.T.Error(err)
 		}
 	}

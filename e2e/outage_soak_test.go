@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestRedisRestartedInTheMiddleOfASale(t *testing.T) {
@@ -19,12 +19,12 @@ func TestRedisRestartedInTheMiddleOfASale(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
 	id := s.Campaign(20)
 	run := openSale(s, id, 20, 15)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
 	if err := s.Stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	if run.refused[http.StatusServiceUnavailable] > 0 {
 		t.Errorf("requests were refused while Redis was away: %v", run.refused)
 	}
@@ -46,7 +46,7 @@ func TestDuringAnOutageOfPostgresRequestsAreToldToRetry(t *testing.T) {
 	if during.Status != http.StatusServiceUnavailable || during.Refusal() != "unavailable" || during.Header.Get("Retry-After") == "" {
 		t.Errorf("got %v, Retry-After %q", during, during.Header.Get("Retry-After"))
 	}
-	fixture.Eventually(t, "the api is not ready", func() bool { // it looks once a second
+	servers.Eventually(t, "the api is not ready", func() bool { // it looks once a second
 		return s.Do(0, "", http.MethodGet, "/readyz", nil, nil).Status == http.StatusServiceUnavailable
 	})
 	if alive := s.Do(0, "", http.MethodGet, "/healthz", nil, nil); alive.Status != http.StatusOK {
@@ -56,7 +56,7 @@ func TestDuringAnOutageOfPostgresRequestsAreToldToRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after fleet.Answer
-	fixture.Eventually(t, "the same key goes through", func() bool {
+	servers.Eventually(t, "the same key goes through", func() bool {
 		after = s.Buy(fleet.Order{Campaign: id, User: "b", Key: "during", Wait: true})
 		return after.Status == http.StatusOK
 	})
@@ -88,7 +88,7 @@ func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, a := range answers {
-		fixture.Eventually(t, "the job is done", func() bool { return s.Job(a.ID).State == job.Succeeded })
+		servers.Eventually(t, "the job is done", func() bool { return s.Job(a.ID).State == job.Succeeded })
 		if again := s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint(i), Key: fmt.Sprint(i)}); again.ID != a.ID {
 			t.Errorf("the key now has another job: %v", again)
 		}
@@ -104,7 +104,7 @@ func TestAWaitEndsWithoutRedis(t *testing.T) {
 	id := s.Campaign(4)
 	waiting := make(chan fleet.Answer, 1)
 	go func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}) }()
-	fixture.Eventually(t, "the job is accepted", func() bool {
+	servers.Eventually(t, "the job is accepted", func() bool {
 		var n int
 		_ = s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&n)
 		return n == 1

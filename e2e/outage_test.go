@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
@@ -15,13 +15,13 @@ func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 	id := s.Campaign(10)
 	run := openSale(s, id, 10, 8)
 	for _, sold := range []int{2, 12, 30} {
-		fixture.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
+		servers.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
 		if err := s.Redis.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(55)
 }
 
@@ -30,11 +30,11 @@ func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
 	id := s.Campaign(10)
 	run := openSale(s, id, 10, 8)
-	fixture.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 5 })
+	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 5 })
 	if err := s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	run.wg.Wait()
-	fixture.Eventually(t, "every job is final", run.final)
+	servers.Eventually(t, "every job is final", run.final)
 	run.expectSoldOut(55)
 }

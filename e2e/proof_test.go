@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 	"triprize/internal/testkit/tsa"
 )
 
@@ -82,7 +82,7 @@ func soldWitnessed(s *fleet.System) (campaign string, bought uuid.UUID, frozen d
 	if bound := decodeAs[drawView](s.T, body); len(bound.Rules.Witness) != 1 { // before the sale
 		s.T.Errorf("a stranger cannot read the rules: %s", body)
 	}
-	fixture.Eventually(s.T, "a stranger sees the freeze record", func() bool {
+	servers.Eventually(s.T, "a stranger sees the freeze record", func() bool {
 		_, body, _ := stranger(s, path+"/draw")
 		frozen = decodeAs[drawView](s.T, body)
 		return frozen.Freeze != nil

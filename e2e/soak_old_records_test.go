@@ -5,8 +5,8 @@ package e2e
 import (
 	"testing"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // A million expired jobs are deleted while a sale goes on, and none of its own. The sweep
@@ -27,12 +27,12 @@ func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
 	s.RunScheduler()
 	run := openSale(s, id, buyers, orders)
 	run.wg.Wait()
-	fixture.Eventually(t, "every old job is gone", func() bool {
+	servers.Eventually(t, "every old job is gone", func() bool {
 		var left bool
 		err := s.DB.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM jobs WHERE client = 'soak')`).Scan(&left)
 		return err == nil && !left
 	})
-	fixture.Eventually(t, "every job of the sale is final", run.final)
+	servers.Eventually(t, "every job of the sale is final", run.final)
 	run.expectSoldOut(820)
 	var kept int
 	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&kept); err != nil || kept != buyers*orders {

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"triprize.example/client"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAnAPIThatStopsEndsItsStreamsAndAnotherGoesOn(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAnAPIThatStopsEndsItsStreamsAndAnotherGoesOn(t *testing.T) {
 	board, follower := s.Listen(0, s.App, fleet.CampaignEvents(id), ""), s.Listen(0, s.App, fleet.JobEvents(queued.ID), "")
 	seen := board.WantEvent()
 	follower.WantEvent()
-	if err := s.APIs[0].Stop(terminate, fixture.Patience); err != nil { // an error when it had to be killed
+	if err := s.APIs[0].Stop(terminate, servers.Patience); err != nil { // an error when it had to be killed
 		t.Fatal(err)
 	}
 	board.WantEnd()
@@ -62,7 +62,7 @@ func TestTheClientFollowsOverManyConnectionsAndProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	told, failed := make(chan client.JobState, 100), make(chan error, 1)
 	go func() {
@@ -76,10 +76,10 @@ func TestTheClientFollowsOverManyConnectionsAndProcesses(t *testing.T) {
 		}
 	}()
 	states := []client.JobState{<-told}
-	fixture.Eventually(t, "the client has come back twice", func() bool {
+	servers.Eventually(t, "the client has come back twice", func() bool {
 		return s.Metric(0, `triprize_http_request_duration_seconds_count{method="GET",route="/v1/jobs/:job/events",status="200"}`) > 2
 	})
-	if err := s.APIs[0].Stop(terminate, fixture.Patience); err != nil {
+	if err := s.APIs[0].Stop(terminate, servers.Patience); err != nil {
 		t.Fatal(err)
 	}
 	s.RunWorker()

@@ -19,6 +19,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 	"triprize/migrations"
 )
 
@@ -89,7 +90,7 @@ func TestEveryProgramSaysItsVersion(t *testing.T) {
 
 func TestMigrationsAndKeysByHand(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	env := []string{"TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + settings.Redis.URL,
 		"TRIPRIZE_DRAW_SECRET_KEY=" + settings.Draw.SecretKey, "TRIPRIZE_POSTGRES_START_WAIT=0"}
 	expect := func(want string, args ...string) string {
@@ -108,7 +109,7 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 		t.Errorf("a worker on an older schema: status %d, %s", status, stderr)
 	}
 	expect(newest, "migrate", "up")
-	db := fixture.Pool(t, settings)
+	db := servers.Pool(t, settings)
 	if _, err := db.Exec(t.Context(), `CREATE TABLE kept AS SELECT * FROM goose_db_version; DELETE FROM goose_db_version WHERE version_id > 8;
 		INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'alice', 'JPY')`); err != nil {
 		t.Fatal(err) // the migration with the wallets is the newest one
@@ -138,7 +139,7 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 
 func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	t.Parallel()
-	settings := fixture.Settings(t)
+	settings := servers.Settings(t)
 	env := []string{"TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + settings.Redis.URL}
 	db, err := postgres.Open(t.Context(), settings.Postgres, "test")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // errand is one command that is sent, with its key, until somebody answers.
@@ -186,7 +186,7 @@ func TestEveryKeyMovesMoneyOnceWhoeverIsKilled(t *testing.T) {
 				doomed = s.RunWorker(kill)
 			}
 			e.run(0, 12)
-			fixture.Eventually(t, "it dies", func() bool { return doomed.PID() == 0 })
+			servers.Eventually(t, "it dies", func() bool { return doomed.PID() == 0 })
 			e.wg.Wait()
 			if !apiDies {
 				s.APIs[1].Kill() // it gives no answers to the other half
@@ -195,7 +195,7 @@ func TestEveryKeyMovesMoneyOnceWhoeverIsKilled(t *testing.T) {
 			e.run(12, 24)
 			e.wg.Wait()
 			s.URLs = s.URLs[:1] // those that live
-			fixture.Eventually(t, "every purchase is final", e.settled)
+			servers.Eventually(t, "every purchase is final", e.settled)
 			e.check()
 		})
 	}
@@ -209,7 +209,7 @@ func TestEveryKeyMovesMoneyOnceThroughOutages(t *testing.T) {
 	e.run(0, 40)
 	after := func(share int, do func() error) {
 		t.Helper()
-		fixture.Eventually(t, "the errands go on", func() bool { return e.count() >= 320*share/10 })
+		servers.Eventually(t, "the errands go on", func() bool { return e.count() >= 320*share/10 })
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
@@ -222,6 +222,6 @@ func TestEveryKeyMovesMoneyOnceThroughOutages(t *testing.T) {
 	after(8, func() error { return s.Stack.Postgres.RestartAfter(context.Background(), 0) })
 	e.wg.Wait()
 	s.URLs = s.URLs[:2] // those that live
-	fixture.Eventually(t, "every purchase is final", e.settled)
+	servers.Eventually(t, "every purchase is final", e.settled)
 	e.check()
 }

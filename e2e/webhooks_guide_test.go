@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // sentMessage is what a receiver has been sent.
@@ -44,7 +44,7 @@ func TestThePageAboutWebhooksWorksAsPasted(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	await := func(event string) sentMessage {
 		t.Helper()
-		for end := time.After(fixture.Patience); ; {
+		for end := time.After(servers.Patience); ; {
 			select {
 			case m := <-sent:
 				if m.header.Get("webhook-id") == event {

@@ -18,8 +18,8 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // received is what a receiver has verified with the library from npm.
@@ -84,7 +84,7 @@ func (s *shop) open(secrets ...string) (kill func()) {
 	case <-ready:
 	case <-done:
 		s.t.Fatal("the receiver has ended")
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		s.t.Fatal("the receiver is not ready")
 	}
 	return kill
@@ -145,7 +145,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 	// await waits until a number of events was heard of, while time passes: what would be due later is due now.
 	await := func(want int) {
 		t.Helper()
-		fixture.Eventually(t, "the events that are waited for", func() bool {
+		servers.Eventually(t, "the events that are waited for", func() bool {
 			for _, sql := range []string{`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE state = 'pending'`, `UPDATE webhook_endpoints SET paused_until = NULL`} {
 				if _, err := s.DB.Exec(t.Context(), sql); err != nil {
 					t.Fatal(err)
@@ -160,7 +160,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 	kill()
 	buy(s.App, "b")
 	buy(s.NewKey("another"), "not ours")
-	fixture.Eventually(t, "an attempt in vain", func() bool {
+	servers.Eventually(t, "an attempt in vain", func() bool {
 		var n int
 		return s.DB.QueryRow(t.Context(), `SELECT count(*) FROM webhook_attempts WHERE error IS NOT NULL`).Scan(&n) == nil && n > 0
 	})

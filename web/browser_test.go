@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 	"triprize/web"
 )
 
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Fprintf(os.Stderr, "Chromium does not start (make browser installs it): %v\n", err)
 		os.Exit(1)
 	}
-	fixture.Main(m, end, stop)
+	servers.Main(m, end, stop)
 }
 
 // site serves the page as the API does, and a proof under its campaign.

@@ -90,7 +90,7 @@ var mayCall = map[string]string{
 
 func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	credentials := map[string]string{
 		"nobody": "", "operator": s.Operator, "app": s.App, "user": fleet.TokenFor(t, "u", ""), "viewer": fleet.TokenFor(t, "v", "viewer"),
 	}
@@ -139,7 +139,7 @@ func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 
 func TestAUserSeesAndDoesOnlyWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(3)
 	path := "/v1/campaigns/" + id.String()
 	mine, theirs := s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})
@@ -188,7 +188,7 @@ func TestAUserSeesAndDoesOnlyWhatIsItsOwn(t *testing.T) {
 
 func TestTokensThatAreNotGoodAreRefused(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	for what, token := range map[string]string{
 		"expired":                fleet.TokenFor(t, "u", "", func(c jwt.MapClaims) { c["exp"] = time.Now().Add(-time.Hour).Unix() }),
 		"without an end":         fleet.TokenFor(t, "u", "", func(c jwt.MapClaims) { delete(c, "exp") }),

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 const shopping = `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"external"}}`
@@ -60,7 +61,7 @@ func TestAWaitIsGrantedUpToItsLimitAndSaidSo(t *testing.T) {
 	last := shop(s, path, "last", shopping)
 	s.RunWorker()
 	var a fleet.Answer
-	fixture.Eventually(t, "it is final", func() bool {
+	servers.Eventually(t, "it is final", func() bool {
 		a = s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+last.ID.String(), map[string]string{"Prefer": "wait=2"}, nil)
 		return a.Status == http.StatusOK
 	})
@@ -81,7 +82,7 @@ func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
 	var accepted []fleet.Answer
 	var refused fleet.Answer
 	var key string
-	fixture.Eventually(t, "new requests are refused", func() bool {
+	servers.Eventually(t, "new requests are refused", func() bool {
 		key = uuid.NewString()
 		if refused = shop(s, path, key, shopping); refused.Status == http.StatusAccepted {
 			accepted = append(accepted, refused)
@@ -114,7 +115,7 @@ func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
 		t.Errorf("%d jobs of %d accepted requests, %v", jobs, len(accepted)+1, err)
 	}
 	s.RunWorker()
-	fixture.Eventually(t, "the refused key goes through", func() bool {
+	servers.Eventually(t, "the refused key goes through", func() bool {
 		return shop(s, path, key, shopping).Status == http.StatusAccepted
 	})
 }
@@ -129,7 +130,7 @@ func TestABacklogOfCancellationsRefusesCancellationsOnly(t *testing.T) {
 		return s.Do(0, s.App, http.MethodPost, "/v1/purchases/"+bought.String()+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString()}, struct{}{})
 	}
 	var refused fleet.Answer
-	fixture.Eventually(t, "new cancellations are refused", func() bool {
+	servers.Eventually(t, "new cancellations are refused", func() bool {
 		refused = cancel()
 		return refused.Status != http.StatusAccepted
 	})
@@ -156,7 +157,7 @@ func without(a fleet.Answer, field string) string {
 
 func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1})
+	s := fleet.Shared(t, quiet)
 	made := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
 	path, missing := "/v1/campaigns/"+made.ID.String(), uuid.NewString()
 	send := func(n int, path, key string, body any) fleet.Answer {
@@ -203,7 +204,7 @@ func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
 
 func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	plain := "/v1/campaigns/" + id.String() + "/purchases"
 	first := shop(s, plain, "k", shopping, "Prefer", fleet.UntilFinal)

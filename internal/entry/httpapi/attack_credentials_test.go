@@ -122,7 +122,7 @@ func TestOnlyAWholeCredentialOpensAndNoneIsEverLogged(t *testing.T) {
 
 func TestAKeyOfOneClientIsNothingToAnother(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: fleet.Trusting.Env, Schedulers: -1})
+	s := fleet.Shared(t, busy)
 	path := "/v1/campaigns/" + s.Campaign(20).String() + "/purchases"
 	clients := map[string]string{"shop": s.App, "another shop": s.NewKey("another-shop"), "a shop with a like name": s.NewKey("shop-"), "the operator": s.Operator,
 		"the same shop's other key": s.NewKey("shop")}

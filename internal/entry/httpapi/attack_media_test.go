@@ -36,7 +36,7 @@ func pack(t *testing.T, times int, piece []byte) []byte {
 
 func TestOnlyJSONInUTF8IsRead(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	path := "/v1/campaigns/" + s.Campaign(4).String() + "/purchases"
 	for media, status := range map[string]int{
 		"application/json": 202, "APPLICATION/JSON": 202, "application/json;": 202, `application/json; charset="UTF-8"`: 202, "application/json;charset=utf-8;x=y": 202,
@@ -112,7 +112,7 @@ func TestCompressedBodiesAreRefusedAndNotUnpacked(t *testing.T) {
 		}
 		request.Header = http.Header{"Authorization": {"Bearer " + s.App}, "Content-Type": {"application/json"}, "Idempotency-Key": {uuid.NewString()},
 			"Content-Encoding": strings.Split(c.encodings, "\n")}
-		a := fleet.Send(request)
+		a := s.Send(request)
 		if harmless(t, name, a); a.Status != c.status {
 			t.Errorf("%s: want %d, got %v %s", name, c.status, a, a.Body)
 		}

@@ -106,7 +106,7 @@ func TestHostileTextIsTextWhereverItStands(t *testing.T) {
 
 func TestNoSpellingOfAPathLeadsAroundItsGuard(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	for _, path := range []string{
 		"/v1/../v1/campaigns", "/v1/%2e%2e/v1/campaigns", "/v1/./campaigns", "//v1/campaigns", "/v1//campaigns", "/v1/campaigns//", "/v1/campaigns/", "/v1/campaigns%00",
 		"/v1/campaigns%20", "/v1%2fcampaigns", "/v1%5ccampaigns", `/v1\campaigns`, "/v1/campaigns;a=b", "/v1/campaigns.json", "/V1/Campaigns", "/%76%31/campaigns", "/v1/campaigns%",
@@ -137,7 +137,7 @@ func TestNoSpellingOfAPathLeadsAroundItsGuard(t *testing.T) {
 
 func TestMethodsThatNobodyExpectsAreProblems(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	paths := []string{"/v1/campaigns", "/v1/campaigns/" + uuid.NewString(), "/v1/campaigns/" + uuid.NewString() + "/purchases", "/healthz", "/docs", "/problems/not-found", "/openapi.json", "/asynqmon", "/nothing", "*"}
 	for _, method := range []string{"OPTIONS", "TRACE", "CONNECT", "PUT", "DELETE", "HEAD", "PATCH", "POST", "PROPFIND", "get", "GETT", "G\x00T", "\x16\x03", "PRI", strings.Repeat("A", 1000)} {
 		for _, path := range paths {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // dial opens a connection to the first api.
@@ -25,7 +25,7 @@ func dial(s *fleet.System) net.Conn {
 	s.T.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URLs[0], "http://"))
 	if err == nil {
-		err = conn.SetDeadline(time.Now().Add(fixture.Patience))
+		err = conn.SetDeadline(time.Now().Add(servers.Patience))
 	}
 	if err != nil {
 		s.T.Fatal(err)
@@ -69,7 +69,7 @@ func wire(s *fleet.System, what, text string) (answers []fleet.Answer) {
 // the next client's.
 func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	inner := "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"
 	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
 	chunked := "2\r\n{}\r\n0\r\n\r\n" + inner
@@ -110,7 +110,7 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 
 func TestABodyIsNeverReadAsTheNextRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	inner := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\n\r\n"
 	key := "Host: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
 	form := "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n" + strings.Repeat(strings.Repeat("p", 2000)+"\r\n\r\n"+inner, 8)
@@ -166,7 +166,7 @@ func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
 		slow.Go(func() {
 			defer close(ended)
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: the connection is still open after %s", name, fixture.Patience)
+				t.Errorf("%s: the connection is still open after %s", name, servers.Patience)
 			}
 		})
 	}
@@ -188,7 +188,7 @@ func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
 		select {
 		case err := <-gone:
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("never reads: the connection is still open after %s", fixture.Patience)
+				t.Errorf("never reads: the connection is still open after %s", servers.Patience)
 			}
 			waiting = false
 		default:

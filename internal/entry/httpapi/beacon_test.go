@@ -39,7 +39,7 @@ func draft(t *testing.T, s *fleet.System, path string, policies any) (a fleet.An
 
 func TestAnInstallationWithoutRelaysRefusesABeacon(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	a, _ := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
 	if a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "/policies/beacon") || !strings.Contains(string(a.Body), "beacon.relays") {
 		t.Errorf("%v: %s", a, a.Body)
@@ -126,7 +126,7 @@ func TestACampaignBindsItselfToTheChainAtItsPublication(t *testing.T) {
 
 func TestACampaignIsNotPublishedWithABeaconThatNobodyAsksAnyMore(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	_, d := draft(t, s, "/v1/campaigns", nil)
 	if _, err := s.DB.Exec(t.Context(), `UPDATE campaigns SET policies = jsonb_set(policies, '{beacon}', 'true') WHERE id = $1`, d.ID); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // boardSeen is what a client knows of a board.
@@ -67,7 +68,7 @@ func heldUnseen(s *fleet.System, campaign uuid.UUID, user string, at shape.Posit
 
 func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(6)
 	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "z", ""), "a viewer": fleet.TokenFor(t, "v", "viewer")}
 	for i := range 4 {
@@ -91,7 +92,7 @@ func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 
 func TestAPositionSaysAsOfWhenItIs(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	path := "/v1/campaigns/" + id.String() + "/positions/3/2"
 	for _, want := range []string{"available", "held"} {
@@ -111,9 +112,9 @@ func TestAPositionSaysAsOfWhenItIs(t *testing.T) {
 // However many versions are invented, a process reads a board ten times a second at most.
 func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
+	s.With("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
 	id := s.Campaign(6)
 	path := "/v1/campaigns/" + id.String() + "/positions"
 	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
@@ -145,7 +146,7 @@ func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 // board as it is, whatever happens.
 func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Schedulers: -1, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(8)
 	mina := fleet.TokenFor(t, "mina", "")
 	clients := map[string]*boardSeen{s.App: {}, mina: {}, s.Operator: {}}
@@ -205,7 +206,7 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	}
 	over("c", fixture.At(1, 1))
 	expect("a hold whose time is over", 1)
-	fixture.Eventually(t, "it is told again, as no version tells of it", func() bool {
+	servers.Eventually(t, "it is told again, as no version tells of it", func() bool {
 		b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d", clients[s.App].Version))
 		return len(b.Positions) == 1 && b.Positions[0].State == "available"
 	})
@@ -225,7 +226,7 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 // A position that changed before versions were kept may have changed at any of them.
 func TestWhatChangedBeforeVersionsWereKeptIsInEveryAnswer(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(6)
 	if _, err := s.DB.Exec(t.Context(), `UPDATE positions SET board_version = NULL WHERE campaign_id = $1 AND layer = 2`, id); err != nil {
 		t.Fatal(err)

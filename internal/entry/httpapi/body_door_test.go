@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // limited is a user whose token is used up within a second.
@@ -20,9 +20,9 @@ var limited = append([]string{"TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_US
 
 func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
-	s.RunAPI(limited...)
+	s.With(limited...)
 	path := "/v1/campaigns/" + id.String() + "/purchases"
 	for name, c := range map[string]struct {
 		path, body, media string
@@ -50,7 +50,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 			}
 			statuses := make(map[int]int)
 			for range 20 {
-				request, err := http.NewRequest(http.MethodPost, s.URLs[1]+c.path, strings.NewReader(body))
+				request, err := http.NewRequest(http.MethodPost, s.URLs[0]+c.path, strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -58,7 +58,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 				if c.key == "" {
 					request.Header.Set("Idempotency-Key", uuid.NewString())
 				}
-				a := fleet.Send(request)
+				a := s.Send(request)
 				statuses[a.Status]++
 				if a.Status == c.status && !strings.HasPrefix(a.Header.Get("RateLimit"), `"user";`) {
 					t.Errorf("it was not charged: %v", a.Header)
@@ -75,7 +75,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 // steps, in this order.
 func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: limited})
+	s := fleet.Shared(t, quiet).With(limited...)
 	mina := fleet.TokenFor(t, "mina", "")
 	post := func(credential, key, path string) fleet.Answer {
 		if credential != "" {
@@ -111,7 +111,7 @@ func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
 func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
 	t.Parallel()
 	// The limit of the server is higher: it would close the connection while a client still writes.
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_BODY_LIMIT_BYTES=2097152", "TRIPRIZE_CAMPAIGNS_MAX_QUANTITY=10", "TRIPRIZE_HOLDS_MAX_POSITIONS=5", "TRIPRIZE_HOLDS_MAX_POSITIONS_PER_USER=5"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_BODY_LIMIT_BYTES=2097152", "TRIPRIZE_CAMPAIGNS_MAX_QUANTITY=10", "TRIPRIZE_HOLDS_MAX_POSITIONS=5", "TRIPRIZE_HOLDS_MAX_POSITIONS_PER_USER=5")
 	id := s.Campaign(4).String()
 	for path, most := range map[string]int{
 		"/v1/campaigns": 1 << 20, "/v1/campaigns/" + id + "/purchases": 16<<10 + 64*10, "/v1/campaigns/" + id + "/holds": 16<<10 + 64*5,
@@ -130,7 +130,7 @@ func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
 // What a proxy takes for one request must be one here, whatever became of its body.
 func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	const inner = "GET /v1/inner HTTP/1.1\r\nHost: api\r\n\r\n"
 	for what, head := range map[string]string{
 		"nobody": "POST /v1/campaigns HTTP/1.1\r\n", "an app": "POST /v1/campaigns HTTP/1.1\r\nAuthorization: Bearer " + s.App + "\r\n", "no such path": "POST /v2 HTTP/1.1\r\n", "no such method": "PUT /healthz HTTP/1.1\r\n",
@@ -158,7 +158,7 @@ func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
 // Its client was told that the request did not arrive, or is gone.
 func TestABodyThatStopsShortHasNoEffect(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	for _, sent := range []int{len(goodPurchase), 8_100, 9_000, 11_999} { // the JSON is there, and some of the blanks after it
 		body := goodPurchase + strings.Repeat(" ", sent-len(goodPurchase))
@@ -171,7 +171,7 @@ func TestABodyThatStopsShortHasNoEffect(t *testing.T) {
 		}
 	}
 	var jobs int
-	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&jobs); err != nil || jobs > 0 {
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE client = $1`, s.Client("shop")).Scan(&jobs); err != nil || jobs > 0 {
 		t.Errorf("%d purchases were accepted, %v", jobs, err)
 	}
 }
@@ -198,7 +198,7 @@ func TestPromisedBodiesCostNoMemory(t *testing.T) {
 
 func TestNothingIsSentAsNothing(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Schedulers: -1})
+	s := fleet.Shared(t, busy)
 	path := s.Post("/v1/campaigns", fleet.CampaignBody(3)).Header.Get("Location")
 	replays := func(what, path string, bodies ...string) {
 		t.Helper()
@@ -230,7 +230,7 @@ func TestNothingIsSentAsNothing(t *testing.T) {
 			t.Errorf("a PATCH with %s: %v %s", body, a, a.Body)
 		}
 	}
-	wallet := s.Wallet("a", 100)
+	wallet := s.Wallet(s.User("a"), 100)
 	if a := raw(s, http.MethodPost, wallet+"/credit", `{"amount":0.99999999999999999999}`, "", ""); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, `"/amount"`) {
 		t.Errorf("nearly one: %v %s", a, a.Body)
 	}
@@ -284,5 +284,5 @@ func TestAUserHasFewerStreamsAndWaitsThanAnApp(t *testing.T) {
 	s.AwaitMetric(0, "triprize_jobs_waited_for", 5)
 	s.RunWorker()
 	waiting.Wait()
-	fixture.Eventually(t, "she may wait again", func() bool { return buy(mina, "mina", "wait=30").Status == http.StatusOK })
+	servers.Eventually(t, "she may wait again", func() bool { return buy(mina, "mina", "wait=30").Status == http.StatusOK })
 }

@@ -36,7 +36,7 @@ func purchase(s *fleet.System, credential string, id uuid.UUID) (p purchaseDocum
 
 func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	draft, limit := fixture.Draft(3), 1
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, s.DB, draft)
@@ -53,7 +53,7 @@ func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
 		t.Fatalf("%v %s", cancelled, cancelled.Body)
 	}
 	p := purchase(s, s.App, bought.Result.PurchaseID)
-	if p.State != "cancelled" || p.Cancellation.By != "app:shop" || *p.Cancellation.Reason != "too dear" || len(p.Timeline) != 3 || p.Timeline[2].Event != "cancelled" {
+	if p.State != "cancelled" || p.Cancellation.By != "app:"+s.Client("shop") || *p.Cancellation.Reason != "too dear" || len(p.Timeline) != 3 || p.Timeline[2].Event != "cancelled" {
 		t.Errorf("after: %+v, %+v", p, p.Cancellation)
 	}
 	if p := purchase(s, fleet.TokenFor(t, "mina", ""), bought.Result.PurchaseID); p.Cancellation.By != "app" {
@@ -81,7 +81,7 @@ func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
 
 func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(3)
 	mine, his := s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})
 	mina := fleet.TokenFor(t, "mina", "")
@@ -124,7 +124,7 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 
 func TestAfterTheDeadlineAnOperatorCancelsAndAnAppDoesNot(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	_, id := sells(s, fleet.Fields{"policies": fleet.Fields{"cancellation_until": time.Now().Add(-time.Minute)}})
 	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
 	if a := s.Cancel(s.App, bought.Result.PurchaseID, "k", ""); a.Refusal() != "state-conflict" || !strings.Contains(a.Problem.Detail, "until") {
@@ -133,7 +133,7 @@ func TestAfterTheDeadlineAnOperatorCancelsAndAnAppDoesNot(t *testing.T) {
 	if a := s.Cancel(s.Operator, bought.Result.PurchaseID, "k", "a courtesy"); a.State != job.Succeeded {
 		t.Errorf("an operator: %v", a)
 	}
-	if p := purchase(s, s.App, bought.Result.PurchaseID); p.Cancellation == nil || p.Cancellation.By != "operator:ops" {
+	if p := purchase(s, s.App, bought.Result.PurchaseID); p.Cancellation == nil || p.Cancellation.By != "operator:"+s.Client("ops") {
 		t.Errorf("%+v", p.Cancellation)
 	}
 }

@@ -90,7 +90,7 @@ func TestThePaymentsThatWaitAreListedByWhatFor(t *testing.T) {
 
 func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	waiting, endFirst := waits(s, id, payment.Capturing, payment.WaitsForOperator)
 	second, endSecond := waits(s, id, payment.Capturing, "")
@@ -134,7 +134,7 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	first := send(s.Operator, stuck+"/settle", "k2", unpaid)
 	again := send(s.Operator, stuck+"/settle", "k2", unpaid)
 	p := decoded[cardPaymentView](s, first)
-	if first.Status != http.StatusOK || p.Phase != "ended" || p.WaitingFor != nil || p.Settlement == nil || p.Settlement.By != "operator:ops" ||
+	if first.Status != http.StatusOK || p.Phase != "ended" || p.WaitingFor != nil || p.Settlement == nil || p.Settlement.By != "operator:"+s.Client("ops") ||
 		p.Settlement.Outcome != "unpaid" || p.Settlement.Reason != "the intent is gone" {
 		t.Errorf("settled: %v %s", first, first.Body)
 	}
@@ -147,7 +147,7 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	timeline := func(credential string) string {
 		return string(s.Do(0, credential, http.MethodGet, "/v1/purchases/"+stuck, nil, nil).Body)
 	}
-	if body := timeline(s.App); !strings.Contains(body, `"event":"payment-settled","detail":"unpaid, says operator:ops: the intent is gone"`) {
+	if body := timeline(s.App); !strings.Contains(body, `"event":"payment-settled","detail":"unpaid, says operator:`+s.Client("ops")+`: the intent is gone"`) {
 		t.Errorf("an app sees %s", body)
 	}
 	if body := timeline(fleet.TokenFor(t, "mina", "")); !strings.Contains(body, `"event":"payment-settled"`) || strings.Contains(body, "operator:ops") {

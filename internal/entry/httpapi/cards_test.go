@@ -13,11 +13,12 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAPaymentHasWhatItsMethodNeedsAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	s := fleet.Shared(t, cardsTaken)
 	path := "/v1/campaigns/" + s.Campaign(3).String() + "/purchases"
 	for payment, says := range map[string]string{
 		`{"method":"card"}`:                                                                                    "/payment/payment_method",
@@ -53,14 +54,14 @@ func TestAPaymentHasWhatItsMethodNeedsAndNothingElse(t *testing.T) {
 		payload != `{"method":"card","payment_method":"pm_1","return_url":"https://shop.example/a?b=c"}` {
 		t.Errorf("the worker reads %s, %v", payload, err)
 	}
-	if n := count(s, `SELECT count(*) FROM jobs WHERE kind = 'purchase'`); n != 1 {
+	if n := count(s, `SELECT count(*) FROM jobs WHERE client = $1`, s.Client("shop")); n != 1 {
 		t.Errorf("%d jobs", n)
 	}
 }
 
 func TestWithoutAProviderCardsAreRefusedAtTheDoorAndTheKeyStaysFree(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(3)
 	a := orderByCard(s, s.App, id, "u", "a key")
 	if a.Status != http.StatusConflict || a.Refusal() != "cards-not-accepted" {
@@ -77,13 +78,13 @@ func TestWithoutAProviderCardsAreRefusedAtTheDoorAndTheKeyStaysFree(t *testing.T
 
 func TestAUserWithATokenMayPayByCard(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(takingCards, fleet.Trusting.Env)})
+	s := fleet.Shared(t, cardsTaken)
 	id := s.Campaign(3)
-	mina := fleet.TokenFor(t, "mina", "")
-	if a := orderByCard(s, mina, id, "mina", "k1"); a.Status != http.StatusAccepted {
+	mina := fleet.TokenFor(t, s.User("mina"), "")
+	if a := orderByCard(s, mina, id, s.User("mina"), "k1"); a.Status != http.StatusAccepted {
 		t.Errorf("%v %s", a, a.Body)
 	}
-	if a := orderByCard(s, mina, id, "otto", "k2"); a.Status != http.StatusForbidden {
+	if a := orderByCard(s, mina, id, s.User("otto"), "k2"); a.Status != http.StatusForbidden {
 		t.Errorf("for somebody else: %v", a)
 	}
 	if a := orderByCard(s, fleet.TokenFor(t, "v", "viewer"), id, "v", "k3"); a.Status != http.StatusForbidden {
@@ -114,7 +115,7 @@ type jobView struct {
 // The wait of a request would last for minutes: an answer before is because of the state.
 func TestWhoWaitsIsToldAtOnceThatTheBuyerHasToAct(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	s := fleet.Shared(t, cardsTaken).With()
 	id := s.Campaign(3)
 	accepted := orderByCard(s, s.App, id, "u", "k")
 	waiting := make(chan fleet.Answer, 2)
@@ -157,13 +158,13 @@ func TestWhoWaitsIsToldAtOnceThatTheBuyerHasToAct(t *testing.T) {
 
 func TestAPurchaseRequestThatWaitsEndsWithTheAction(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	s := fleet.Shared(t, cardsTaken)
 	id := s.Campaign(3)
 	bought := make(chan fleet.Answer)
 	go func() { bought <- orderByCard(s, s.App, id, "u", "k", "Prefer", "wait=170") }()
 	var accepted uuid.UUID
-	fixture.Eventually(t, "the job is there", func() bool {
-		return s.DB.QueryRow(t.Context(), `SELECT id FROM jobs WHERE idempotency_key = 'k'`).Scan(&accepted) == nil
+	servers.Eventually(t, "the job is there", func() bool {
+		return s.DB.QueryRow(t.Context(), `SELECT id FROM jobs WHERE client = $1`, s.Client("shop")).Scan(&accepted) == nil
 	})
 	progress(s, accepted, "awaiting_action", redirect)
 	if a := <-bought; a.Status != http.StatusAccepted || a.State != job.AwaitingAction || a.ID != accepted {
@@ -174,7 +175,7 @@ func TestAPurchaseRequestThatWaitsEndsWithTheAction(t *testing.T) {
 
 func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{fleet.Lively}, takingCards...)})
+	s := fleet.Shared(t, cardsTaken)
 	accepted := orderByCard(s, s.App, s.Campaign(3), "u", "k")
 	l := s.Listen(0, s.App, fleet.JobEvents(accepted.ID), "")
 	want := func(l *fleet.Listener, what, state, part string) fleet.Frame {
@@ -222,7 +223,7 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 	t.Cleanup(func() { exec(s, `DELETE FROM payments WHERE purchase_id = $1`, purchase) }) // before the audit: there is no such purchase
 	exec(s, `INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, deadline, latest, created_at)
 		VALUES ($1, $2, $3, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, uuid.New(), id)
-	fixture.Eventually(t, "the wait is known", func() bool { return s.Metric(0, `triprize_queue_wait_seconds{kind="payment"}`) > 3000 })
+	servers.Eventually(t, "the wait is known", func() bool { return s.Metric(0, `triprize_queue_wait_seconds{kind="payment"}`) > 3000 })
 	a := orderByCard(s, s.App, id, "u", "after")
 	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "overloaded" || a.Header.Get("Retry-After") != "60" {
 		t.Errorf("by card: %v %s", a, a.Body)
@@ -244,8 +245,8 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 
 func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(takingCards, fleet.Trusting.Env)})
-	id, _ := fixture.BuyByCard(t, s.DB, s.Campaign(3), "mina", 3, 1)
+	s := fleet.Shared(t, cardsTaken)
+	id, _ := fixture.BuyByCard(t, s.DB, s.Campaign(3), s.User("mina"), 3, 1)
 	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
 	refund := insertRefund(s, id, "card", "failed")
 	exec(s, `INSERT INTO payment_steps (purchase_id, event, detail) VALUES ($1, 'refund-failed', 'expired_or_canceled_card')`, id)
@@ -264,9 +265,9 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 		Dispute  *struct{ ID, Status, Reason string }
 		Timeline []struct{ Event, Detail string }
 	}
-	for who, credential := range map[string]string{"operator": s.Operator, "user": fleet.TokenFor(t, "mina", "")} {
+	for who, credential := range map[string]string{"operator": s.Operator, "user": fleet.TokenFor(t, s.User("mina"), "")} {
 		one := decoded[view](s, s.Do(0, credential, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))
-		list := decoded[struct{ Purchases []view }](s, s.Do(0, credential, http.MethodGet, "/v1/users/mina/purchases", nil, nil))
+		list := decoded[struct{ Purchases []view }](s, s.Do(0, credential, http.MethodGet, "/v1/users/"+s.User("mina")+"/purchases", nil, nil))
 		if len(list.Purchases) != 1 {
 			t.Fatalf("%s sees %d purchases", who, len(list.Purchases))
 		}
@@ -297,7 +298,7 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 // Every reason of a refusal at the door has its own test; here each wants its own code.
 func TestAPurchaseIsCheckedBeforeItIsAskedWhetherCardsAreTaken(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	path := "/v1/campaigns/" + s.Campaign(3).String() + "/purchases"
 	codes := make(map[string]bool)
 	for _, payment := range []string{`{"method":"card"}`, `{"method":"card","payment_method":"pm_1"}`} {

@@ -12,7 +12,7 @@ import (
 
 func TestWhatCannotBeHeldSaysWhy(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_HOLDS_MAX_PER_USER=1"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_HOLDS_MAX_PER_USER=1")
 	path, _ := sells(s, nil) // of six positions
 	first := fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 1, "column": 1}}}
 	if a := s.Execute(path+"/holds", first); a.Refusal() != "" {
@@ -31,7 +31,7 @@ func TestWhatCannotBeHeldSaysWhy(t *testing.T) {
 
 func TestARequestWithoutALengthOrAnEndIsRefusedWithItsCode(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=500ms"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_READ_TIMEOUT=500ms")
 	for code, head := range map[string]string{
 		"length-required": "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: gzip\r\n\r\n",
 		"request-timeout": "POST /v1/campaigns HTTP/1.1\r\nHost: ap",

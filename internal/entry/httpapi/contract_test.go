@@ -46,7 +46,7 @@ func view(s *fleet.System, a fleet.Answer, status int) (v campaignView) {
 
 func TestTheLifeOfACampaign(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	made := s.Post("/v1/campaigns", fleet.CampaignBody(3))
 	c := view(s, made, http.StatusCreated)
 	path := "/v1/campaigns/" + c.ID.String()
@@ -154,7 +154,7 @@ func checkDraw(s *fleet.System, path string) {
 
 func TestASaleWindowIsKept(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	now := time.Now()
 	for name, c := range map[string]struct {
 		starts, ends time.Time
@@ -176,7 +176,7 @@ func TestASaleWindowIsKept(t *testing.T) {
 
 func TestACommandIsReplayedWithItsAnswer(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Shared(t, quiet)
 	header := map[string]string{"Idempotency-Key": "create-1"}
 	first := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", header, fleet.CampaignBody(3))
 	again := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", header, fleet.CampaignBody(3))
@@ -200,7 +200,7 @@ func TestACommandIsReplayedWithItsAnswer(t *testing.T) {
 
 func TestListsArePaged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	for range 5 {
 		s.Campaign(3)
 	}

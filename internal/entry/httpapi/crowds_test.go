@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestACrowdThatReadsACampaignOrTheListCostsTwoReadsASecond(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAnOperatorReadsAtOnceWhatItHasChangedAtAnotherProcess(t *testing.T) {
 		if one, list := read(0, s.App); one.Paused != paused || list[0].Paused != paused {
 			t.Errorf("where it was changed an app reads %+v, %+v", one, list)
 		}
-		fixture.Eventually(t, "an app reads it elsewhere", func() bool { one, list := read(1, s.App); return one.Paused == paused && list[0].Paused == paused })
+		servers.Eventually(t, "an app reads it elsewhere", func() bool { one, list := read(1, s.App); return one.Paused == paused && list[0].Paused == paused })
 	}
 	warm()
 	if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, map[string]any{"name": "Another"}); a.Status != http.StatusOK {
@@ -97,7 +97,7 @@ func TestAnOperatorReadsAtOnceWhatItHasChangedAtAnotherProcess(t *testing.T) {
 // A stream of the process makes its copies as new as its events.
 func TestWhoFollowsACampaignReadsNothingOlderThanItsEvents(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(6)
 	path := "/v1/campaigns/" + id.String()
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")

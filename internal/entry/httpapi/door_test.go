@@ -17,7 +17,7 @@ import (
 // is over.
 func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_HEARTBEAT=5m", "TRIPRIZE_STREAMS_MAX_AGE=1h"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=5m", "TRIPRIZE_STREAMS_MAX_AGE=1h")
 	id := s.Campaign(4)
 	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
 	ask := func(method, path, more string) string {
@@ -45,7 +45,7 @@ func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
 
 func TestAHeadMayHaveATokenOfTheLongestKind(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	head := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer "
 	for name, c := range map[string]struct {
 		token  int
@@ -64,11 +64,11 @@ func TestAHeadMayHaveATokenOfTheLongestKind(t *testing.T) {
 
 func TestConnectionsOfOneAddressAreBoundedIfAskedFor(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	s.RunAPI("TRIPRIZE_API_MAX_CONNECTIONS_PER_ADDRESS=100") // the readiness of this test's own client needs some
+	s := fleet.Shared(t, quiet)
+	s.With("TRIPRIZE_API_MAX_CONNECTIONS_PER_ADDRESS=100") // the readiness of this test's own client needs some
 	held := 0
 	for range 150 {
-		conn, err := fleet.Dial(s.URLs[1])
+		conn, err := fleet.Dial(s.URLs[0])
 		if err != nil {
 			continue
 		}
@@ -83,7 +83,7 @@ func TestConnectionsOfOneAddressAreBoundedIfAskedFor(t *testing.T) {
 
 func TestPersonalAnswersAreKeptByNobody(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	job := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a"})
 	for name, a := range map[string]fleet.Answer{
 		"a job":      s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+job.ID.String(), nil, nil),
@@ -102,7 +102,7 @@ func TestPersonalAnswersAreKeptByNobody(t *testing.T) {
 
 func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	for _, path := range []string{"/asynqmon", "/asynqmon/", "/asynqmon/queues/some"} {
 		a := browse(s, http.MethodGet, path, s.Operator)
 		page, policy := string(a.Body), a.Header.Get("Content-Security-Policy")

@@ -53,7 +53,7 @@ func plain(t *testing.T, method, url string, header map[string]string) (head hea
 
 func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, purchase := drawnCampaign(s)
 	shown := s.Do(0, "", http.MethodGet, path, nil, nil)
 	if shown.Status != http.StatusOK || !fleet.Contains(shown.Body, `"state":"completed"`) || !fleet.Contains(shown.Body, `"freeze":{"hash":"`) {
@@ -103,7 +103,7 @@ func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 
 func TestStrangersLearnNothingAboutDrafts(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
 	missing, published := uuid.New(), s.Campaign(3)
 	detail := func(a fleet.Answer, id uuid.UUID) string { return strings.ReplaceAll(a.Refusal(), id.String(), "") }
@@ -136,7 +136,7 @@ func TestStrangersLearnNothingAboutDrafts(t *testing.T) {
 
 func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy).With()
 	path, purchase := drawnCampaign(s)
 	if _, err := s.DB.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, purchase); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func table(t *testing.T, body []byte) (rows []map[string]string) {
 
 func TestACampaignsPurchasesAreATable(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy).With()
 	id := s.Campaign(4)
 	first := buyAs(s, s.App, id, `=HYPERLINK("https://evil.example")`, "external", "order, \"1\"")
 	second := s.Buy(fleet.Order{Campaign: id, User: "花子", Layer: 4, Quantity: 2, Wait: true})
@@ -95,7 +95,7 @@ func TestACampaignsPurchasesAreATable(t *testing.T) {
 
 func TestATableHasTheNamesOfPositionsAndWhatAppsWrite(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, id := openShape(s, nil, row(1, 2, ""), row(2, 3, "=Row"))
 	for _, body := range []map[string]any{
 		{"user_id": "otto", "selection": numbered(2)},

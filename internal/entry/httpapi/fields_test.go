@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // What is accepted has an effect: the tests here send each field of a request, and look for
@@ -38,7 +38,7 @@ var external = fleet.Fields{"method": "external"}
 
 func TestACampaignSellsAndDrawsWhatItsDraftSays(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, id := sells(s, fleet.Fields{"name": "Spring raffle", "base_length": 4, "currency": "EUR", "purchase_limit": 9, "layers": []fleet.Fields{
 		{"layer": 1, "price": 100}, {"layer": 2, "price": 250, "prizes": []fleet.Fields{{"name": "A lamp", "count": 2}}},
 		{"layer": 3, "price": 300}, {"layer": 4, "price": 400},
@@ -47,24 +47,24 @@ func TestACampaignSellsAndDrawsWhatItsDraftSays(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	in := func(currency string) string {
-		a := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": currency, "initial_balance": 1000})
+		a := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": currency, "initial_balance": 1000})
 		return "/v1/wallets/" + a.ID.String()
 	}
 	yen := in("JPY")
 	pair := fleet.Fields{"layer": 2, "quantity": 2}
-	if a := buys(s, path, "mina", pair, fleet.Fields{"method": "wallet"}); a.Refusal() != "insufficient-funds" {
+	if a := buys(s, path, s.User("mina"), pair, fleet.Fields{"method": "wallet"}); a.Refusal() != "insufficient-funds" {
 		t.Errorf("with a wallet in another currency: %v", a)
 	}
 	euros := in("EUR")
-	if a := buys(s, path, "mina", pair, fleet.Fields{"method": "wallet"}); a.Result.Amount != 500 || len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
+	if a := buys(s, path, s.User("mina"), pair, fleet.Fields{"method": "wallet"}); a.Result.Amount != 500 || len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
 		t.Errorf("two at 250: %v", a)
 	}
 	s.ExpectWallet(yen, 1000, 0)
 	s.ExpectWallet(euros, 500, 0)
-	if a := buys(s, path, "mina", fleet.Fields{"quantity": 8}, external); a.Refusal() != "purchase-limit-exceeded" {
+	if a := buys(s, path, s.User("mina"), fleet.Fields{"quantity": 8}, external); a.Refusal() != "purchase-limit-exceeded" {
 		t.Errorf("a tenth position: %v", a)
 	}
-	if a := buys(s, path, "otto", fleet.Fields{"quantity": 8}, external); a.Refusal() != "" {
+	if a := buys(s, path, s.User("otto"), fleet.Fields{"quantity": 8}, external); a.Refusal() != "" {
 		t.Fatal(a)
 	}
 	s.AwaitDrawn(id)
@@ -76,7 +76,7 @@ func TestACampaignSellsAndDrawsWhatItsDraftSays(t *testing.T) {
 
 func TestEverythingInADraftCanBeChangedBeforeItIsPublished(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	later := time.Now().Add(48 * time.Hour).UTC().Truncate(time.Second)
 	path := "/v1/campaigns/" + view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID.String()
 	patch := func(what string, change fleet.Fields) {
@@ -128,7 +128,7 @@ func TestWhatASaleLeavesUnsoldFollowsItsPolicy(t *testing.T) {
 	state := func(path string) string {
 		return view(s, s.Do(0, s.Operator, http.MethodGet, path, nil, nil), http.StatusOK).State
 	}
-	fixture.Eventually(t, "the one is cancelled", func() bool { return state(cancelled) == "cancelled" })
+	servers.Eventually(t, "the one is cancelled", func() bool { return state(cancelled) == "cancelled" })
 	if now := state(staying); now != "active" {
 		t.Errorf("the other is %s", now)
 	}
@@ -136,7 +136,7 @@ func TestWhatASaleLeavesUnsoldFollowsItsPolicy(t *testing.T) {
 
 func TestACancelledCampaignTellsEverybodyWhy(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := sells(s, nil)
 	a := s.Do(0, s.Operator, http.MethodPost, path+"/cancel", map[string]string{"Idempotency-Key": "off", "Prefer": fleet.UntilFinal}, fleet.Fields{"reason": "a fire"})
 	reason := fleet.As[struct {
@@ -149,7 +149,7 @@ func TestACancelledCampaignTellsEverybodyWhy(t *testing.T) {
 
 func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := sells(s, nil)
 	type held struct {
 		ID                   uuid.UUID
@@ -195,13 +195,13 @@ func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
 
 func TestAPurchaseIsOfWhatAndForWhomItsRequestSays(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := sells(s, nil)
-	chosen := buys(s, path, "mina", fleet.Fields{"positions": []fleet.Fields{{"layer": 3, "column": 2}}}, fleet.Fields{"method": "external", "reference": "till-1"})
+	chosen := buys(s, path, s.User("mina"), fleet.Fields{"positions": []fleet.Fields{{"layer": 3, "column": 2}}}, fleet.Fields{"method": "external", "reference": "till-1"})
 	if len(chosen.Result.Positions) != 1 || chosen.Result.Positions[0].Layer != 3 || chosen.Result.Positions[0].Column != 2 {
 		t.Fatalf("the second of layer 3: %v", chosen)
 	}
-	if a := buys(s, path, "otto", fleet.Fields{"layer": 2, "quantity": 2}, external); len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
+	if a := buys(s, path, s.User("otto"), fleet.Fields{"layer": 2, "quantity": 2}, external); len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
 		t.Errorf("two of layer 2: %v", a)
 	}
 	type list struct {
@@ -211,25 +211,25 @@ func TestAPurchaseIsOfWhatAndForWhomItsRequestSays(t *testing.T) {
 		}
 		NextCursor *uuid.UUID `json:"next_cursor"`
 	}
-	hers := fleet.As[list](t, s.Read("/v1/users/mina/purchases")).Purchases
+	hers := fleet.As[list](t, s.Read("/v1/users/"+s.User("mina")+"/purchases")).Purchases
 	if len(hers) != 1 || hers[0].ID != chosen.Result.PurchaseID || hers[0].Payment.Method != "external" || hers[0].Payment.Reference != "till-1" {
 		t.Errorf("hers are %+v", hers)
 	}
-	second := buys(s, path, "mina", fleet.Fields{"layer": 3, "quantity": 1}, external).Result.PurchaseID
-	first := fleet.As[list](t, s.Read("/v1/users/mina/purchases?limit=1"))
+	second := buys(s, path, s.User("mina"), fleet.Fields{"layer": 3, "quantity": 1}, external).Result.PurchaseID
+	first := fleet.As[list](t, s.Read("/v1/users/"+s.User("mina")+"/purchases?limit=1"))
 	if len(first.Purchases) != 1 || first.Purchases[0].ID != second || first.NextCursor == nil {
 		t.Fatalf("a page of one: %+v", first)
 	}
-	if next := fleet.As[list](t, s.Read("/v1/users/mina/purchases?limit=1&cursor="+first.NextCursor.String())).Purchases; len(next) != 1 || next[0].ID != chosen.Result.PurchaseID {
+	if next := fleet.As[list](t, s.Read("/v1/users/"+s.User("mina")+"/purchases?limit=1&cursor="+first.NextCursor.String())).Purchases; len(next) != 1 || next[0].ID != chosen.Result.PurchaseID {
 		t.Errorf("the next: %+v", next)
 	}
 }
 
 func TestEveryMovementKeepsItsReferenceAndItsDescription(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	opened := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "JPY", "initial_balance": 1000, "description": "welcome"})
-	mina, otto := "/v1/wallets/"+opened.ID.String(), s.Wallet("otto", 0)
+	s := fleet.Shared(t, quiet)
+	opened := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 1000, "description": "welcome"})
+	mina, otto := "/v1/wallets/"+opened.ID.String(), s.Wallet(s.User("otto"), 0)
 	held := s.Execute(mina+"/authorizations", fleet.Fields{"amount": 100, "description": "to hold", "reference": "r-hold"})
 	authorization := mina + "/authorizations/" + held.ID.String()
 	for _, c := range []struct {
@@ -267,7 +267,7 @@ func TestEveryMovementKeepsItsReferenceAndItsDescription(t *testing.T) {
 // A stream whose end was seen is not sent again.
 func TestALastEventIDSaysWhatWasSeen(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := sells(s, nil)
 	events := "/v1/jobs/" + buys(s, path, "mina", fleet.Fields{"quantity": 1}, external).ID.String() + "/events"
 	l := s.Listen(0, s.App, events, "")

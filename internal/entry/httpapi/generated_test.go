@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
@@ -100,7 +100,7 @@ func (m *maker) send(t *testing.T, base string, o made, seed int) fleet.Answer {
 		return sent{request, plain}
 	}).Example(seed)
 	a := fleet.Send(request.Request)
-	fixture.Eventually(t, fmt.Sprintf("%s %s is no longer told to retry", request.Method, request.URL), func() bool {
+	servers.Eventually(t, fmt.Sprintf("%s %s is no longer told to retry", request.Method, request.URL), func() bool {
 		if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
 			return true
 		}

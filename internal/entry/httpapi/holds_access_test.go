@@ -12,11 +12,12 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAHoldIsItsUsersOwn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
 	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []shape.Position{fixture.At(3, 2)}})
@@ -92,9 +93,9 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 		t.Error(h)
 	}
 	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []shape.Position{fixture.At(4, 2)}, TTL: 1})
-	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, over.ID).State == "expired" })
+	servers.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, over.ID).State == "expired" })
 	swept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "d", At: []shape.Position{fixture.At(4, 2)}, TTL: 1}) // reclaims the one before
-	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, swept.ID).State == "expired" })
+	servers.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, swept.ID).State == "expired" })
 	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil)
 	s.AwaitMetric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`, 4)
 	key := s.Settings.Redis.Namespace + ":lock:position:" + id.String() + ":1/1"

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // saleEvent is what an event of a campaign says.
@@ -84,7 +85,7 @@ func TestWithoutAnySweepAHoldIsOverAtItsDeadline(t *testing.T) {
 			t.Errorf("%s, late: %v %s", what, a, a.Body)
 		}
 	}
-	fixture.Eventually(t, "the board shows it", func() bool { return onBoard(s, id, "sold") == 1 && onBoard(s, id, "available") == 9 })
+	servers.Eventually(t, "the board shows it", func() bool { return onBoard(s, id, "sold") == 1 && onBoard(s, id, "available") == 9 })
 	for _, sweep := range s.Sweeps() {
 		if sweep.LastReport != nil {
 			t.Errorf("%s has run: the test does not test", sweep.Name)
@@ -106,7 +107,7 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 		}
 		return state
 	}
-	fixture.Eventually(t, "it is tidied up", func() bool { return recorded(over.ID) == "expired" })
+	servers.Eventually(t, "it is tidied up", func() bool { return recorded(over.ID) == "expired" })
 	var counter, rows int
 	if err := s.DB.QueryRow(t.Context(), `
 		SELECT positions_reserved, (SELECT count(*) FROM positions WHERE campaign_id = c.id AND state = 'held') FROM campaigns c WHERE id = $1`, id).Scan(&counter, &rows); err != nil || counter != 1 || rows != 1 {
@@ -121,7 +122,7 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 	// The next run reports on nothing; so the report is asked of one that is run by hand.
 	again := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []shape.Position{fixture.At(1, 1)}, TTL: 1})
 	s.StopAll("scheduler")
-	fixture.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, again.ID).State == "expired" })
+	servers.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, again.ID).State == "expired" })
 	if s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil); recorded(again.ID) != "expired" {
 		t.Errorf("it is %s", recorded(again.ID))
 	}
@@ -134,7 +135,7 @@ func TestTheSweepTidiesUpWhatIsOverAndReportsIt(t *testing.T) {
 
 func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms", fleet.Lively}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
 	version := awaitSale(t, l, "as it is", func(saleEvent) bool { return true }).BoardVersion
@@ -164,7 +165,7 @@ func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 // What was let go is held by another, elsewhere: the counts are the same.
 func TestTheEventStreamTellsOfASwapThatLeavesTheCountsEqual(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(2, 1)}})
 	before := s.Listen(0, s.App, fleet.CampaignEvents(id), "")

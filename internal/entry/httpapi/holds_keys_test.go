@@ -16,7 +16,7 @@ import (
 
 func TestOneKeyFiftyTimesInParallelIsOneHold(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	same := fleet.HoldOrder{Campaign: id, User: "a", Key: "the same", At: []shape.Position{fixture.At(2, 1)}}
 	answers := fleet.AtOnce(50, func(i int) fleet.Held {
@@ -50,7 +50,7 @@ func TestOneKeyFiftyTimesInParallelIsOneHold(t *testing.T) {
 
 func TestAKeyOfAHoldIsRefusedToAnotherRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id, other := s.Campaign(4), s.Campaign(4)
 	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(2, 1)}})
 	for what, a := range map[string]fleet.HoldOrder{
@@ -76,7 +76,7 @@ func TestAKeyOfAHoldIsRefusedToAnotherRequest(t *testing.T) {
 
 func TestAKeyWithTwoPayloadsAtOnceIsOneHold(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	answers := fleet.AtOnce(40, func(i int) fleet.Held {
 		return s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(4, 1+i%2)}, API: i / 2})

@@ -14,7 +14,7 @@ import (
 
 func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	at := fixture.At(3, 2)
 	for _, n := range []int{20, 50} {
 		id := s.Campaign(4)
@@ -34,7 +34,7 @@ func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
 
 func TestManyAtOnceBuyOnePositionOneGetsIt(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	s := fleet.Shared(t, busy)
 	at := fixture.At(3, 2)
 	for _, n := range []int{20, 50} {
 		id := s.Campaign(4)

@@ -9,8 +9,8 @@ import (
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // A record in Redis that outlived its job would answer for the next job of the key.
@@ -31,7 +31,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 		}
 		return keys
 	}
-	fixture.Eventually(t, "Redis has both", func() bool { return len(records()) == 2 })
+	servers.Eventually(t, "Redis has both", func() bool { return len(records()) == 2 })
 	if err := s.Redis.Del(t.Context(), records()...).Err(); err != nil { // as after request_ttl
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 		t.Errorf("a day later: %v", again)
 	}
 	s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
-	fixture.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
+	servers.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
 	if n := len(records()); n != 1 {
 		t.Errorf("Redis remembers %d requests, and one is young", n)
 	}

@@ -11,13 +11,13 @@ import (
 
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestOneKeyFiftyTimesInParallelIsOnePurchase(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	answers := s.Crowd(50, func(i int) fleet.Order {
 		return fleet.Order{Campaign: id, User: "a", Key: "the same", Wait: true, API: i}
@@ -41,7 +41,7 @@ func TestOneKeyFiftyTimesInParallelIsOnePurchase(t *testing.T) {
 
 func TestTwoAPIsThatInsertTheSameKeysInOppositeOrder(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	const keys = 150
 	jobs := [2][keys]uuid.UUID{}
@@ -67,12 +67,12 @@ func TestTwoAPIsThatInsertTheSameKeysInOppositeOrder(t *testing.T) {
 			t.Errorf("key %d has the jobs %s and %s", key, jobs[0][key], jobs[1][key])
 		}
 	}
-	fixture.Eventually(t, "every job is settled", func() bool { return s.Purchases(id) == keys })
+	servers.Eventually(t, "every job is settled", func() bool { return s.Purchases(id) == keys })
 }
 
 func TestAKeyIsRefusedToAnotherRequest(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id, other := s.Campaign(20), s.Campaign(20)
 	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
 	if first.State != job.Succeeded {
@@ -151,7 +151,7 @@ func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
 	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
 	s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}) // the first replay lets Redis know how it ended
 	record := s.Settings.Redis.Namespace + ":request:*"
-	fixture.Eventually(t, "Redis has the answer", func() bool {
+	servers.Eventually(t, "Redis has the answer", func() bool {
 		keys, _ := s.Redis.Keys(t.Context(), record).Result()
 		if len(keys) != 1 {
 			return false

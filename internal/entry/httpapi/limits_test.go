@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 var limitField = regexp.MustCompile(`^"(user|client)";r=(\d+);t=(\d+)$`)
@@ -109,7 +109,7 @@ func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
 	}
 	for _, i := range []int{0, 60, 119} {
 		var again fleet.Answer
-		fixture.Eventually(t, "the key goes through", func() bool { again = s.Buy(hasty(i)); return again.Status == http.StatusAccepted })
+		servers.Eventually(t, "the key goes through", func() bool { again = s.Buy(hasty(i)); return again.Status == http.StatusAccepted })
 		if replayed := again.Header.Get("Idempotent-Replayed") == "true"; replayed != before[again.ID] {
 			t.Errorf("key %d: replayed %t, but it has passed before: %t", i, replayed, before[again.ID])
 		}
@@ -199,7 +199,7 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "what is left is known again", func() bool { return s.Buy(fleet.Order{Campaign: id, User: "calm"}).Header.Get("RateLimit") != "" })
+	servers.Eventually(t, "what is left is known again", func() bool { return s.Buy(fleet.Order{Campaign: id, User: "calm"}).Header.Get("RateLimit") != "" })
 }
 
 func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
@@ -213,7 +213,7 @@ func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(fixture.Patience))
+		_ = conn.SetDeadline(time.Now().Add(servers.Patience))
 		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n")
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil { // closed, perhaps before it was read
@@ -241,7 +241,7 @@ func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
 		t.Errorf("connection %d got status %d", len(open), status)
 	}
 	_ = open[0].Close()
-	fixture.Eventually(t, "there is room again", func() bool {
+	servers.Eventually(t, "there is room again", func() bool {
 		conn, status := ask()
 		_ = conn.Close()
 		return status == http.StatusOK

@@ -96,13 +96,13 @@ func buyAs(s *fleet.System, credential string, campaign uuid.UUID, user, method,
 func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Trusting)
-	kiosk, mina := s.NewKey("kiosk"), fleet.TokenFor(t, "mina", "")
+	kiosk, mina := s.NewKey("kiosk"), fleet.TokenFor(t, s.User("mina"), "")
 	one, two := s.Campaign(3), s.Campaign(3)
-	wallet := fleet.WalletID(s.Wallet("mina", 1000)) // a command of the shop: its job is the oldest
-	first := buyAs(s, s.App, one, "mina", "external", "a")
-	second := buyAs(s, kiosk, one, "mina", "external", "b")
-	own := buyAs(s, mina, two, "mina", "wallet", "")
-	broke := buyAs(s, s.App, two, "otto", "wallet", "")
+	wallet := fleet.WalletID(s.Wallet(s.User("mina"), 1000)) // a command of the shop: its job is the oldest
+	first := buyAs(s, s.App, one, s.User("mina"), "external", s.User("a"))
+	second := buyAs(s, kiosk, one, s.User("mina"), "external", s.User("b"))
+	own := buyAs(s, mina, two, s.User("mina"), "wallet", "")
+	broke := buyAs(s, s.App, two, s.User("otto"), "wallet", "")
 	if own.State != job.Succeeded || broke.Refusal() != "insufficient-funds" {
 		t.Fatal(wallet, own, broke)
 	}
@@ -114,7 +114,7 @@ func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 	want(s, s.App, "/v1/jobs", broke.ID, first.ID, open)
 	want(s, kiosk, "/v1/jobs", second.ID)
 	want(s, mina, "/v1/jobs", own.ID)
-	want(s, fleet.TokenFor(t, "otto", ""), "/v1/jobs")
+	want(s, fleet.TokenFor(t, s.User("otto"), ""), "/v1/jobs")
 	want(s, s.Operator, "/v1/jobs", broke.ID, own.ID, second.ID, first.ID, open)
 	want(s, s.Operator, "/v1/jobs?user_id=mina", own.ID, second.ID, first.ID)
 	want(s, s.Operator, "/v1/jobs?campaign_id="+one.String(), second.ID, first.ID)
@@ -128,7 +128,7 @@ func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 	want(s, kiosk, "/v1/jobs?code=insufficient-funds")
 	want(s, s.App, "/v1/jobs?code=sold-out")
 	want(s, s.App, "/v1/jobs?state=queued")
-	if got := list(s, s.Operator, "/v1/jobs?code=insufficient-funds").Jobs[0]; got.UserID != "otto" || got.Problem == nil || got.Problem.Code != "insufficient-funds" {
+	if got := list(s, s.Operator, "/v1/jobs?code=insufficient-funds").Jobs[0]; got.UserID != s.User("otto") || got.Problem == nil || got.Problem.Code != "insufficient-funds" {
 		t.Errorf("a failed job: %+v", got)
 	}
 	// Of a campaign that there is not, and of one with another client's jobs, a client learns the same.
@@ -140,7 +140,7 @@ func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 
 func TestJobsThatWaitAreFound(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(3)
 	waiting := s.Buy(fleet.Order{Campaign: id, User: "mina"})
 	want(s, s.App, "/v1/jobs?state=queued", waiting.ID)
@@ -154,32 +154,32 @@ func TestJobsThatWaitAreFound(t *testing.T) {
 
 func TestPurchasesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id, elsewhere := s.Campaign(4), s.Campaign(4)
-	s.Wallet("mina", 5000)
+	s.Wallet(s.User("mina"), 5000)
 	buy := func(campaign uuid.UUID, user, method, reference string) uuid.UUID {
 		return buyAs(s, s.App, campaign, user, method, reference).Result.PurchaseID
 	}
-	a, b := buy(id, "mina", "external", "order-1"), buy(id, "otto", "external", "order-2")
-	c, d := buy(id, "mina", "wallet", ""), buy(elsewhere, "mina", "external", "order-1")
+	a, b := buy(id, s.User("mina"), "external", s.User("order-1")), buy(id, s.User("otto"), "external", s.User("order-2"))
+	c, d := buy(id, s.User("mina"), "wallet", ""), buy(elsewhere, s.User("mina"), "external", s.User("order-1"))
 	if x := s.Cancel(s.App, b, "cancel-b", "a mistake"); x.State != job.Succeeded {
 		t.Fatal(x)
 	}
-	path, mina := "/v1/campaigns/"+id.String()+"/purchases", fleet.TokenFor(t, "mina", "")
+	path, mina := "/v1/campaigns/"+id.String()+"/purchases", fleet.TokenFor(t, s.User("mina"), "")
 	want(s, s.App, path, c, b, a)
 	want(s, s.Operator, path, c, b, a)
 	want(s, s.App, path+"?state=completed", c, a)
 	want(s, s.App, path+"?state=cancelled", b)
 	want(s, s.App, path+"?state=refunding")
-	want(s, s.App, path+"?user_id=mina", c, a)
-	want(s, s.App, path+"?user_id=mina&method=wallet", c)
-	want(s, s.App, path+"?reference=order-2", b)
-	want(s, s.App, path+"?reference=order-2&user_id=mina")
+	want(s, s.App, path+"?user_id="+s.User("mina"), c, a)
+	want(s, s.App, path+"?user_id="+s.User("mina")+"&method=wallet", c)
+	want(s, s.App, path+"?reference="+s.User("order-2"), b)
+	want(s, s.App, path+"?reference="+s.User("order-2")+"&user_id="+s.User("mina"))
 	want(s, s.App, path+"?method=external&state=completed", a)
-	want(s, s.App, "/v1/purchases?reference=order-1", d, a)
-	want(s, s.App, "/v1/purchases?reference=order-3")
-	want(s, mina, "/v1/purchases?reference=order-1", d, a)
-	want(s, mina, "/v1/purchases?reference=order-2") // otto's
+	want(s, s.App, "/v1/purchases?reference="+s.User("order-1"), d, a)
+	want(s, s.App, "/v1/purchases?reference="+s.User("order-3"))
+	want(s, mina, "/v1/purchases?reference="+s.User("order-1"), d, a)
+	want(s, mina, "/v1/purchases?reference="+s.User("order-2")) // otto's
 	for credential, status := range map[string]int{"": 401, mina: 403, fleet.TokenFor(t, "v", "viewer"): 403} {
 		if x := s.Do(0, credential, http.MethodGet, path, nil, nil); x.Status != status {
 			t.Errorf("the campaign's purchases: %v, want %d", x, status)
@@ -192,14 +192,14 @@ func TestPurchasesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 
 func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id, elsewhere := s.Campaign(4), s.Campaign(4)
 	hold := func(campaign uuid.UUID, user string, layer int) uuid.UUID {
 		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []shape.Position{fixture.At(layer, 1)}}).ID
 	}
-	used, released := hold(id, "mina", 1), hold(id, "mina", 2)
-	over, active, otto, other := hold(id, "mina", 3), hold(id, "mina", 4), s.MustHold(fleet.HoldOrder{Campaign: id, User: "otto", Quantity: 1}).ID, hold(elsewhere, "mina", 1)
-	if a := s.BuyChosen(0, id, "mina", used); a.State != job.Succeeded {
+	used, released := hold(id, s.User("mina"), 1), hold(id, s.User("mina"), 2)
+	over, active, otto, other := hold(id, s.User("mina"), 3), hold(id, s.User("mina"), 4), s.MustHold(fleet.HoldOrder{Campaign: id, User: s.User("otto"), Quantity: 1}).ID, hold(elsewhere, s.User("mina"), 1)
+	if a := s.BuyChosen(0, id, s.User("mina"), used); a.State != job.Succeeded {
 		t.Fatal(a)
 	}
 	if a := s.Release(s.App, released); a.Status != http.StatusNoContent {
@@ -210,7 +210,7 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 		UPDATE holds SET expires_at = at FROM now WHERE id = $1`, over); err != nil {
 		t.Fatal(err)
 	}
-	mina, all := fleet.TokenFor(t, "mina", ""), "/v1/holds?campaign_id="+id.String()
+	mina, all := fleet.TokenFor(t, s.User("mina"), ""), "/v1/holds?campaign_id="+id.String()
 	want(s, s.App, all, otto, active, over, released, used)
 	want(s, s.App, all+"&state=active", otto, active)
 	want(s, s.App, all+"&state=expired", over)
@@ -218,10 +218,10 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 	want(s, s.App, all+"&state=used", used)
 	want(s, mina, all, active, over, released, used)
 	want(s, mina, all+"&state=active", active)
-	want(s, s.App, "/v1/users/mina/holds", other, active, over, released, used)
-	want(s, mina, "/v1/users/mina/holds?state=active", other, active)
-	want(s, mina, "/v1/users/mina/holds?state=expired", over)
-	if a := s.Do(0, mina, http.MethodGet, "/v1/users/otto/holds", nil, nil); a.Status != http.StatusNotFound {
+	want(s, s.App, "/v1/users/"+s.User("mina")+"/holds", other, active, over, released, used)
+	want(s, mina, "/v1/users/"+s.User("mina")+"/holds?state=active", other, active)
+	want(s, mina, "/v1/users/"+s.User("mina")+"/holds?state=expired", over)
+	if a := s.Do(0, mina, http.MethodGet, "/v1/users/"+s.User("otto")+"/holds", nil, nil); a.Status != http.StatusNotFound {
 		t.Errorf("another's: %v", a)
 	}
 	if a := s.Do(0, fleet.TokenFor(t, "v", "viewer"), http.MethodGet, all, nil, nil); a.Status != http.StatusForbidden {
@@ -231,7 +231,7 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 
 func TestWhatAListDoesNotKnowIsRefusedWithWhatItKnows(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(3).String()
 	for path, says := range map[string]string{
 		"/v1/jobs?state=done":                                "must be one of: queued, awaiting_action, succeeded, failed",
@@ -261,9 +261,9 @@ func TestWhatAListDoesNotKnowIsRefusedWithWhatItKnows(t *testing.T) {
 
 func TestWhatIsIncludedIsWhatASecondRequestShows(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(3)
-	bought, refused := buyAs(s, s.App, id, "mina", "external", "order-1"), buyAs(s, s.App, id, "mina", "wallet", "")
+	bought, refused := buyAs(s, s.App, id, s.User("mina"), "external", s.User("order-1")), buyAs(s, s.App, id, s.User("mina"), "wallet", "")
 	purchase := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.Result.PurchaseID.String(), nil, nil)
 	var alone, with struct {
 		Purchase json.RawMessage
@@ -284,8 +284,9 @@ func TestWhatIsIncludedIsWhatASecondRequestShows(t *testing.T) {
 		t.Errorf("jobs: %s", page.Body)
 	}
 	var campaigns struct{ Campaigns []json.RawMessage }
-	read("/v1/campaigns", &campaigns)
-	for _, path := range []string{"/v1/purchases/" + bought.Result.PurchaseID.String() + "?include=campaign", "/v1/users/mina/purchases?include=campaign", "/v1/purchases?include=campaign&reference=order-1"} {
+	read("/v1/campaigns?limit=100", &campaigns)
+	campaigns.Campaigns = slices.DeleteFunc(campaigns.Campaigns, func(c json.RawMessage) bool { return !fleet.Contains(c, id.String()) })
+	for _, path := range []string{"/v1/purchases/" + bought.Result.PurchaseID.String() + "?include=campaign", "/v1/users/" + s.User("mina") + "/purchases?include=campaign", "/v1/purchases?include=campaign&reference=" + s.User("order-1")} {
 		var page struct {
 			Campaign  json.RawMessage
 			Purchases []struct{ Campaign json.RawMessage }
@@ -302,7 +303,7 @@ func TestWhatIsIncludedIsWhatASecondRequestShows(t *testing.T) {
 
 func TestWhoHasWonIsForThoseWhoMayKnow(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Shared(t, busy)
 	path, _ := drawnCampaign(s) // of mina and otto, who have three positions each
 	seen := func(credential string) (users []string) {
 		var draw struct {
@@ -344,20 +345,20 @@ func TestWhoHasWonIsForThoseWhoMayKnow(t *testing.T) {
 
 func TestWalletsArePaged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Shared(t, quiet)
 	for _, currency := range []string{"USD", "JPY", "EUR"} {
-		if a := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": currency}); a.Status != http.StatusCreated {
+		if a := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": currency}); a.Status != http.StatusCreated {
 			t.Fatal(a)
 		}
 	}
 	var currencies []string
-	for path := "/v1/wallets?limit=2&owner_id=" + url.QueryEscape("mina"); path != ""; {
+	for path := "/v1/wallets?limit=2&owner_id=" + url.QueryEscape(s.User("mina")); path != ""; {
 		page := list(s, s.App, path)
 		for _, w := range page.Wallets {
 			currencies = append(currencies, w.Currency)
 		}
 		if path = ""; page.NextCursor != nil {
-			path = "/v1/wallets?limit=2&owner_id=mina&cursor=" + *page.NextCursor
+			path = "/v1/wallets?limit=2&owner_id=" + s.User("mina") + "&cursor=" + *page.NextCursor
 		}
 	}
 	if !slices.Equal(currencies, []string{"EUR", "JPY", "USD"}) {

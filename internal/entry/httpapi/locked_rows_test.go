@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // lockRows locks rows until unlock is called.
@@ -103,7 +104,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 			t.Errorf("draw: %v %s", a, a.Body)
 		}
 	}
-	fixture.AwaitBlocked(t, s.DB, 2)
+	servers.AwaitBlocked(t, s.DB, 2)
 	for i := range 3 {
 		if a := s.Buy(fleet.Order{Campaign: other, User: fmt.Sprint("buyer-", i), Wait: true}); a.State != job.Succeeded {
 			t.Errorf("a purchase elsewhere: %v %s", a, a.Body)

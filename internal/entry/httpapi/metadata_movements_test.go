@@ -12,8 +12,8 @@ import (
 // resource that was made it has it; where it shows the wallet, the wallet's events have it.
 func TestMetadataOfADraftAndOfEveryMovementComesBack(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
-	mina := fleet.TokenFor(t, "mina", "")
+	s := fleet.Shared(t, quiet)
+	mina := fleet.TokenFor(t, s.User("mina"), "")
 	is := func(a fleet.Answer, status int, want string) {
 		t.Helper()
 		if a.Status != status || !strings.Contains(string(a.Body), want) {
@@ -28,7 +28,7 @@ func TestMetadataOfADraftAndOfEveryMovementComesBack(t *testing.T) {
 	is(s.Post(campaign+"/publish", nil), http.StatusOK, `"state":"active"`)
 	is(s.Read(campaign), http.StatusOK, `"metadata":{"of":"draft"}`)
 
-	wallet, other := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	wallet, other := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	with := func(of string, body fleet.Fields) fleet.Fields {
 		body["metadata"] = map[string]string{"of": of}
 		return body

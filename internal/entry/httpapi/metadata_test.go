@@ -11,8 +11,8 @@ import (
 
 func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
-	mina := fleet.TokenFor(t, "mina", "")
+	s := fleet.Shared(t, busy)
+	mina := fleet.TokenFor(t, s.User("mina"), "")
 	id := s.Campaign(4).String()
 	post := func(credential, key, path, body string) fleet.Answer {
 		t.Helper()
@@ -23,9 +23,9 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	if a := s.Do(0, s.Operator, http.MethodPatch, campaign, nil, fleet.RawJSON(`{"metadata":`+given+`}`)); a.Status != http.StatusOK || !strings.Contains(string(a.Body), `"metadata":`+given) {
 		t.Fatalf("a campaign on sale: %v %s", a, a.Body)
 	}
-	hold := post(s.App, "h", campaign+"/holds", `{"user_id":"mina","positions":[{"layer":3,"column":1}],"metadata":`+given+`}`)
-	bought := post(s.App, "p", campaign+"/purchases", `{"user_id":"mina","selection":{"quantity":1},"payment":{"method":"external"},"metadata":`+given+`}`)
-	opened := post(s.App, "w", "/v1/wallets", `{"owner_id":"mina","currency":"JPY","initial_balance":900,"metadata":`+given+`}`)
+	hold := post(s.App, "h", campaign+"/holds", `{"user_id":"`+s.User("mina")+`","positions":[{"layer":3,"column":1}],"metadata":`+given+`}`)
+	bought := post(s.App, "p", campaign+"/purchases", `{"user_id":"`+s.User("mina")+`","selection":{"quantity":1},"payment":{"method":"external"},"metadata":`+given+`}`)
+	opened := post(s.App, "w", "/v1/wallets", `{"owner_id":"`+s.User("mina")+`","currency":"JPY","initial_balance":900,"metadata":`+given+`}`)
 	wallet := "/v1/wallets/" + idOf(t, opened)
 	held := post(s.App, "a", wallet+"/authorizations", `{"amount":5,"metadata":`+given+`}`)
 	for what, a := range map[string]fleet.Answer{"hold": hold, "wallet": opened, "authorization": held} {
@@ -40,11 +40,11 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 		campaign: given, "/v1/campaigns": given,
 		"/v1/holds/" + idOf(t, hold):                         given,
 		"/v1/purchases/" + bought.Result.PurchaseID.String(): given,
-		"/v1/users/mina/purchases":                           given,
-		wallet:                                               given,
-		"/v1/wallets?owner_id=mina":                          given,
-		wallet + "/authorizations/" + idOf(t, held):          given,
-		wallet + "/events":                                   `{"till":"9"}`,
+		"/v1/users/" + s.User("mina") + "/purchases":         given,
+		wallet:                                   given,
+		"/v1/wallets?owner_id=" + s.User("mina"): given,
+		wallet + "/authorizations/" + idOf(t, held): given,
+		wallet + "/events":                          `{"till":"9"}`,
 	} {
 		if a := s.Do(0, s.App, http.MethodGet, path, nil, nil); a.Status != http.StatusOK || !strings.Contains(string(a.Body), `"metadata":`+want) {
 			t.Errorf("an app reads %s: %v %s", path, a, a.Body)
@@ -57,14 +57,14 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	if a := post(mina, "e", extend, `{}`); a.Status != http.StatusOK || strings.Contains(string(a.Body), "metadata") {
 		t.Errorf("a user extends the hold of an app: %v %s", a, a.Body)
 	}
-	if a := post(mina, "f", campaign+"/holds", `{"user_id":"mina","quantity":1,"metadata":{"a":"b"}}`); a.Status != http.StatusForbidden {
+	if a := post(mina, "f", campaign+"/holds", `{"user_id":"`+s.User("mina")+`","quantity":1,"metadata":{"a":"b"}}`); a.Status != http.StatusForbidden {
 		t.Errorf("a user writes some: %v %s", a, a.Body)
 	}
 	for body, pointer := range map[string]string{
 		`{"a/b":1}`: "/metadata/a~1b", `{"k":"` + strings.Repeat("v", 201) + `"}`: "/metadata/k", `{"":"v"}`: "/metadata/", `{"k":null}`: "/metadata/k", `{"k":"\u0007"}`: "/metadata/k",
 		`[]`: "/metadata",
 	} {
-		a := post(s.App, "bad", "/v1/wallets", `{"owner_id":"otto","currency":"JPY","metadata":`+body+`}`)
+		a := post(s.App, "bad", "/v1/wallets", `{"owner_id":"`+s.User("otto")+`","currency":"JPY","metadata":`+body+`}`)
 		if a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), `"pointer":"`+pointer+`"`) {
 			t.Errorf("%.40s: %v %s", body, a, a.Body)
 		}
@@ -86,7 +86,7 @@ func idOf(t *testing.T, a fleet.Answer) string {
 
 func TestASelectionHasExactlyOneWay(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	campaign := "/v1/campaigns/" + s.Campaign(3).String()
 	for body, want := range map[string]string{
 		`{}`: `"pointer":"/selection","detail":"must have exactly one of quantity, positions and hold_id"`, `{"quantity":null}`: "exactly one of",

@@ -19,7 +19,7 @@ func browse(s *fleet.System, method, path, key string) fleet.Answer {
 	if key != "" {
 		request.SetBasicAuth("anybody", key)
 	}
-	return fleet.Send(request)
+	return s.Send(request)
 }
 
 func TestAsynqmonIsForOperatorsAndReadOnly(t *testing.T) {

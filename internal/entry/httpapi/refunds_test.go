@@ -26,7 +26,7 @@ type refundPage struct {
 
 func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id, elsewhere := s.Campaign(4), s.Campaign(3)
 	var all []uuid.UUID
 	for _, state := range []string{"listed", "settled", "listed", "listed"} {
@@ -71,7 +71,7 @@ func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
 
 func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
 	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed").String()
 	card, _ := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
@@ -121,7 +121,7 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 
 	first := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
 	again := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
-	if r := decoded[refundView](s, first); first.Status != http.StatusOK || r.State != "settled" || r.Settlement == nil || r.Settlement.By != "app:shop" || r.Settlement.Reason != "paid back in cash" {
+	if r := decoded[refundView](s, first); first.Status != http.StatusOK || r.State != "settled" || r.Settlement == nil || r.Settlement.By != "app:"+s.Client("shop") || r.Settlement.Reason != "paid back in cash" {
 		t.Errorf("settled: %v %s", first, first.Body)
 	}
 	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
@@ -147,7 +147,7 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 
 func TestACampaignIsCancelledAsAJobWithAReason(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	path := "/v1/campaigns/" + s.Campaign(3).String() + "/cancel"
 	for _, body := range []string{``, `{}`, `{"reason":""}`, `{"reason":" "}`, `{"reason":null}`, `{"reason":"a","by":"me"}`, `{"reason":"` + strings.Repeat("a", 501) + `"}`} {
 		var content any
@@ -163,7 +163,7 @@ func TestACampaignIsCancelledAsAJobWithAReason(t *testing.T) {
 		t.Fatalf("%v %s", a, a.Body)
 	}
 	var payload string
-	if err := s.DB.QueryRow(t.Context(), `SELECT payload FROM jobs WHERE id = $1`, a.ID).Scan(&payload); err != nil || payload != `{"by":"operator:ops","reason":"the prizes were lost in a fire"}` {
+	if err := s.DB.QueryRow(t.Context(), `SELECT payload FROM jobs WHERE id = $1`, a.ID).Scan(&payload); err != nil || payload != `{"by":"operator:`+s.Client("ops")+`","reason":"the prizes were lost in a fire"}` {
 		t.Errorf("the worker reads %s, %v", payload, err)
 	}
 	if a := s.Post("/v1/campaigns/"+uuid.NewString()+"/cancel", map[string]string{"reason": "r"}); a.Status != http.StatusNotFound {
@@ -179,14 +179,14 @@ func cancelled(s *fleet.System, id uuid.UUID) {
 	s.T.Helper()
 	exec(s, `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', cancel_reason = 'a fire' WHERE id = $1`, id)
 	s.T.Cleanup(func() {
-		exec(s, `DELETE FROM outbox_messages WHERE kind = 'campaign-cancellation'`)
-		exec(s, `DELETE FROM jobs WHERE kind = 'campaign-cancellation'`)
+		exec(s, `DELETE FROM outbox_messages WHERE jobs && ARRAY(SELECT id FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation')`, id)
+		exec(s, `DELETE FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation'`, id)
 	})
 }
 
 func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(3)
 	j := s.Post("/v1/campaigns/"+id.String()+"/cancel", map[string]string{"reason": "a fire"})
 	s.Post("/v1/campaigns/"+id.String()+"/cancel", map[string]string{"reason": "again"}) // it will fail, and tells nothing
@@ -230,7 +230,7 @@ func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T)
 		t.Errorf("the job says %+v", r)
 	}
 	exec(s, `DELETE FROM jobs WHERE id = $1`, j.ID) // as the sweep old-records does long after
-	exec(s, `UPDATE jobs SET state = 'failed', problem = '{"code":"state-conflict"}', finished_at = clock_timestamp() WHERE kind = 'campaign-cancellation'`)
+	exec(s, `UPDATE jobs SET state = 'failed', problem = '{"code":"state-conflict"}', finished_at = clock_timestamp() WHERE kind = 'campaign-cancellation' AND campaign_id = $1`, id)
 	gone := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
 	if f := gone.WantEvent(); !strings.Contains(f.Data, `"refunds":null`) {
 		t.Errorf("long after: %+v", f)
@@ -240,7 +240,7 @@ func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T)
 
 func TestOnlyOperatorsSeeWhoCancelledACampaign(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(3)
 	cancelled(s, id)
 	for _, path := range []string{"/v1/campaigns/" + id.String(), "/v1/campaigns?state=cancelled"} {

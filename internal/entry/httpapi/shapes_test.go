@@ -81,7 +81,7 @@ type seat struct {
 
 func TestAHallIsChosenByNumberAndShownByLabel(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, id := openShape(s, nil, row(1, 3, "Row A", "A poster"), row(2, 2, ""), row(3, 3, "Row C", "A cup", "A cup"))
 	var shown struct {
 		BaseLength *int `json:"base_length"`
@@ -163,7 +163,7 @@ func wantVerified(s *fleet.System, path string) {
 
 func TestACampaignWithoutAPrizeCompletesWithNoWinners(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, id := openShape(s, nil, row(1, 5, ""))
 	if a := buySelection(s, path, uuid.NewString(), "mina", map[string]any{"layer": 1, "quantity": 5}); a.Problem != nil || len(a.Result.Positions) != 5 {
 		t.Fatalf("%v %s", a, a.Body)
@@ -178,7 +178,7 @@ func TestACampaignWithoutAPrizeCompletesWithNoWinners(t *testing.T) {
 
 func TestWhatCanNeverBeIsRefusedAtTheDoorAndItsKeyWorksAfterwards(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := openShape(s, map[string]any{"purchase_limit": 3}, row(1, 4, ""), row(2, 2, ""))
 	at := func(layer, column int) map[string]any {
 		return map[string]any{"positions": []map[string]any{{"layer": 1, "column": 1}, {"layer": layer, "column": column}}}
@@ -232,7 +232,7 @@ func TestWhatCanNeverBeIsRefusedAtTheDoorAndItsKeyWorksAfterwards(t *testing.T) 
 
 func TestARaisedLimitIsKnownAtTheDoorAtOnce(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path, _ := openShape(s, map[string]any{"purchase_limit": 1}, row(1, 4, ""))
 	if a := buySelection(s, path, uuid.NewString(), "mina", map[string]any{"quantity": 2}); a.Status != http.StatusBadRequest {
 		t.Errorf("beyond the limit: %v %s", a, a.Body)
@@ -250,7 +250,7 @@ func TestARaisedLimitIsKnownAtTheDoorAtOnce(t *testing.T) {
 // The door knows a draft's shape as it is, and forgets none of a published campaign.
 func TestADraftThatIsReshapedIsSoldInItsLastShape(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	made := s.Post("/v1/campaigns", fleet.CampaignBody(3))
 	path := "/v1/campaigns/" + made.ID.String()
 	if a := buySelection(s, path, uuid.NewString(), "mina", numbered(6)); a.Status != http.StatusOK || a.Refusal() != "campaign-not-active" {
@@ -274,7 +274,7 @@ func TestADraftThatIsReshapedIsSoldInItsLastShape(t *testing.T) {
 
 func TestTheSettingBoundsThePositionsOfACampaign(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_CAMPAIGNS_MAX_POSITIONS=21"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_CAMPAIGNS_MAX_POSITIONS=21")
 	for name, c := range map[string]struct {
 		body   map[string]any
 		status int
@@ -297,7 +297,7 @@ func TestTheSettingBoundsThePositionsOfACampaign(t *testing.T) {
 // not have them.
 func TestResultsOfBeforePositionsHadNamesHaveThemNow(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	path := "/v1/campaigns/" + s.Campaign(4).String()
 	held := func() fleet.Answer {
 		return s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": "held"},
@@ -308,7 +308,7 @@ func TestResultsOfBeforePositionsHadNamesHaveThemNow(t *testing.T) {
 	}
 	bought := buySelection(s, path, "bought", "otto", numbered(6))
 	if _, err := s.DB.Exec(t.Context(), `UPDATE jobs SET result = regexp_replace(regexp_replace(result::text, '"number": ?[0-9]+,?', '', 'g'), '"label": ?"[^"]*",?', '', 'g')::json
-		WHERE result IS NOT NULL`); err != nil {
+		WHERE result IS NOT NULL AND client = $1`, s.Client("shop")); err != nil {
 		t.Fatal(err)
 	}
 	wantSeats(t, "the hold, once more", held().Body, "positions", seat{3, 2, 5, "5"}, seat{4, 1, 7, "7"})

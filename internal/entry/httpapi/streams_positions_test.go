@@ -54,9 +54,9 @@ func watch(t *testing.T, l *fleet.Listener) (seen boardSeen, events int) {
 // The board is read for events and not for viewers.
 func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.RunAPI("TRIPRIZE_POSTGRES_URL="+tapped.URL, "TRIPRIZE_STREAMS_INTERVAL=20ms")
+	s.With("TRIPRIZE_POSTGRES_URL="+tapped.URL, "TRIPRIZE_STREAMS_INTERVAL=20ms")
 	id := s.Campaign(8) // 36 positions
 	type seen struct {
 		board  boardSeen
@@ -98,7 +98,7 @@ func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
 
 func TestAViewerThatComesBackGetsWhatItMissed(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, quiet)
 	id := s.Campaign(6)
 	l := s.Listen(0, s.App, boardEvents(id), "")
 	first := l.WantEvent()
@@ -133,7 +133,7 @@ func TestAViewerThatComesBackGetsWhatItMissed(t *testing.T) {
 // 2,016 positions are more than an event brings.
 func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, quiet)
 	id := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(63)), http.StatusCreated).ID
 	if a := s.Post("/v1/campaigns/"+id.String()+"/publish", nil); a.Status != http.StatusOK {
 		t.Fatal(a)

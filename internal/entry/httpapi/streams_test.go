@@ -63,7 +63,7 @@ func saleIn(t *testing.T, f fleet.Frame) (now saleNow) {
 
 func TestACampaignsStreamTellsHowACrowdBuysItOut(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(12) // 78 positions
 	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
 	events := []fleet.Frame{l.WantEvent()}

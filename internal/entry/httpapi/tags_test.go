@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // readAs reads something at the n-th api, if it is not what one has already.
@@ -27,7 +27,7 @@ func readAs(s *fleet.System, n int, key, path, ifNoneMatch string) fleet.Answer 
 
 func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	campaign := "/v1/campaigns/" + id.String()
 	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "a", ""), "a viewer": fleet.TokenFor(t, "v", "viewer")}
@@ -66,9 +66,9 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 		if who == "an operator" && !changed() {
 			t.Error("an operator reads a campaign that is not as it is")
 		}
-		fixture.Eventually(t, "the campaign shows the sale", changed) // the copy of the others is half a second old at most
+		servers.Eventually(t, "the campaign shows the sale", changed) // the copy of the others is half a second old at most
 		board := campaign + "/positions"
-		fixture.Eventually(t, "the sale is on the board", func() bool {
+		servers.Eventually(t, "the sale is on the board", func() bool {
 			a := readAs(s, 1, key, board, tags[who+board])
 			return a.Status == http.StatusOK && strings.Count(string(a.Body), `"sold"`) == 1
 		})
@@ -77,9 +77,9 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 
 func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
+	s.With("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
 	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
 	id := s.Campaign(20)
 	path := "/v1/campaigns/" + id.String() + "/positions"
@@ -95,7 +95,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 					select {
 					case <-bought:
 						if late.IsZero() {
-							late = time.Now().Add(fixture.Patience)
+							late = time.Now().Add(servers.Patience)
 						}
 					default:
 					}
@@ -130,7 +130,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 // A copy of the board is warm whenever the user looks.
 func TestABuyerSeesAtOnceWhatItHasBought(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(10)
 	path := "/v1/campaigns/" + id.String() + "/positions"
 	mina, otto, viewer := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), fleet.TokenFor(t, "v", "viewer")

@@ -19,8 +19,8 @@ import (
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
 	hook "triprize/internal/store/webhook"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // told is an app that is told, and knows each message once.
@@ -100,7 +100,7 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	}
 	s.Buy(fleet.Order{Campaign: id, User: "late", Wait: true}) // refused
 	s.AwaitDrawn(id)
-	fixture.Eventually(t, "an app is told of everything", func() bool {
+	servers.Eventually(t, "an app is told of everything", func() bool {
 		return app.of(hook.PurchaseCompleted) == positions && app.of(hook.CampaignSoldOut) == 1 && app.of(hook.CampaignDrawn) == 1 &&
 			app.of(hook.JobFailed) == 1 && other.of(hook.CampaignDrawn) == 1
 	})

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestARequestIDThatIsSentIsKept(t *testing.T) {
@@ -30,7 +30,7 @@ func TestARequestIDThatIsSentIsKept(t *testing.T) {
 			t.Errorf("%q became %q", bad, kept)
 		}
 	}
-	fixture.Eventually(t, "the log has the id", func() bool {
+	servers.Eventually(t, "the log has the id", func() bool {
 		return fleet.Contains(s.Log("api-1"), "request_id="+mine) || fleet.Contains(s.Log("api-1"), `request_id="`+mine+`"`)
 	})
 }
@@ -46,7 +46,7 @@ func TestATraceLeadsFromTheRequestToTheWorkersLog(t *testing.T) {
 	}
 	a := buy("traced", "00-"+trace+"-00f067aa0ba902b7-01")
 	for _, process := range []string{"api-1", "worker-1"} {
-		fixture.Eventually(t, "the log of "+process+" has the trace", func() bool {
+		servers.Eventually(t, "the log of "+process+" has the trace", func() bool {
 			for line := range strings.Lines(string(s.Log(process))) {
 				if strings.Contains(line, "trace_id="+trace) && (process == "api-1" || strings.Contains(line, "job="+a.ID.String())) {
 					return true

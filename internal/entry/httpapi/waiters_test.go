@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // subscribed is a line of CLIENT LIST of a connection that listens to anything.
@@ -64,7 +64,7 @@ func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testi
 		for i := range taps {
 			before[i] = taps[i].Count(read)
 		}
-		fixture.Eventually(t, "reads "+what, func() bool { return taps[0].Count(read) >= before[0]+3 && taps[1].Count(read) >= before[1]+3 })
+		servers.Eventually(t, "reads "+what, func() bool { return taps[0].Count(read) >= before[0]+3 && taps[1].Count(read) >= before[1]+3 })
 		for i := range taps {
 			n, most := taps[i].Count(read)-before[i], int(time.Since(begun)/every)+2
 			if n > most {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 
 	"github.com/google/uuid"
 )
@@ -44,8 +44,8 @@ func expectAuthorization(s *fleet.System, what string, a fleet.Answer, state str
 
 func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1000)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
 	first := authorize(s, mina, 800, 3600)
 	v := expectAuthorization(s, "as made", s.Read(first), "active", 0)
 	if v.Amount != 800 || v.WalletID.String() != fleet.WalletID(mina) || v.Description != "deposit" || v.ExpiresAt.Sub(v.CreatedAt) != time.Hour {
@@ -69,7 +69,7 @@ func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
 	for _, end := range []string{"/capture", "/void"} {
 		refused(t, end+" of what is voided", s.Execute(second+end, nil), 409, "state-conflict")
 	}
-	otto := s.Wallet("otto", 1000)
+	otto := s.Wallet(s.User("otto"), 1000)
 	other := otto + second[len(mina):]
 	refused(t, "another wallet's", s.Read(other), 404, "not-found")
 	refused(t, "capture of another wallet's", s.Execute(other+"/capture", nil), 404, "not-found")
@@ -86,13 +86,13 @@ func TestMoneyWhoseHoldIsOverIsSpentAtOnce(t *testing.T) {
 	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 1000)
 	needed, tidied := authorize(s, mina, 1000, 1), authorize(s, otto, 600, 1)
 	refused(t, "before its time", s.Execute(mina+"/debit", fleet.Fields{"amount": 1}), 409, "insufficient-funds")
-	fixture.Eventually(t, "the debit is paid", func() bool {
+	servers.Eventually(t, "the debit is paid", func() bool {
 		a := s.Execute(mina+"/debit", fleet.Fields{"amount": 900})
 		return a.Status == http.StatusOK
 	})
 	s.ExpectWallet(mina, 100, 0)
 	expectAuthorization(s, "by whoever needed the money", s.Read(needed), "expired", 0)
-	fixture.Eventually(t, "the other one's time is over", func() bool {
+	servers.Eventually(t, "the other one's time is over", func() bool {
 		var due int
 		err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM authorizations WHERE state = 'active' AND expires_at <= clock_timestamp()`).Scan(&due)
 		return err == nil && due == 1
@@ -114,8 +114,8 @@ func TestMoneyWhoseHoldIsOverIsSpentAtOnce(t *testing.T) {
 
 func TestOfManyWhoCaptureTheSameMoneyOneIsPaid(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1000)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
 	held := authorize(s, mina, 1000, 3600)
 	answers := make([]fleet.Answer, 20)
 	fleet.Together(len(answers), func(i int) {

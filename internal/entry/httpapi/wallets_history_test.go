@@ -52,8 +52,8 @@ func history(s *fleet.System, path, query string, between func()) (all []eventVi
 
 func TestAHistorySaysWhatEachMovementDid(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	s.Execute(mina+"/debit", fleet.Fields{"amount": 100, "description": "cash", "reference": "till-7"})
 	s.Execute("/v1/transfers", fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 200})
 	held := authorize(s, mina, 300, 3600)
@@ -92,8 +92,8 @@ func TestAHistorySaysWhatEachMovementDid(t *testing.T) {
 // 70 events are two snapshots and a rest.
 func TestPagesOfAHistoryStayTheSameWhileItGrows(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1)
 	fleet.Together(69, func(int) { s.Execute(mina+"/credit", fleet.Fields{"amount": 1}) })
 	grow := func() { s.Execute(mina+"/credit", fleet.Fields{"amount": 1}) }
 	for _, c := range []struct {
@@ -135,16 +135,16 @@ func TestPagesOfAHistoryStayTheSameWhileItGrows(t *testing.T) {
 
 func TestAUserSeesOnlyItsOwnWallet(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 1000)
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 1000)
 	hers, his := authorize(s, mina, 10, 3600), authorize(s, otto, 10, 3600)
-	token, viewer := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "mina", "viewer")
+	token, viewer := fleet.TokenFor(t, s.User("mina"), ""), fleet.TokenFor(t, s.User("mina"), "viewer")
 	for path, status := range map[string]int{
-		mina: 200, mina + "/events": 200, hers: 200, "/v1/wallets?owner_id=mina": 200,
-		otto: 404, otto + "/events": 404, his: 404, "/v1/wallets?owner_id=otto": 404, mina + his[len(otto):]: 404, "/v1/wallets/" + uuid.NewString(): 404,
+		mina: 200, mina + "/events": 200, hers: 200, "/v1/wallets?owner_id=" + s.User("mina"): 200,
+		otto: 404, otto + "/events": 404, his: 404, "/v1/wallets?owner_id=" + s.User("otto"): 404, mina + his[len(otto):]: 404, "/v1/wallets/" + uuid.NewString(): 404,
 	} {
 		a := s.Do(0, token, http.MethodGet, path, nil, nil)
-		if a.Status != status || fleet.Contains(a.Body, "otto") && status == http.StatusOK {
+		if a.Status != status || fleet.Contains(a.Body, s.User("otto")) && status == http.StatusOK {
 			t.Errorf("%s: want %d, got %v %s", path, status, a, a.Body)
 		}
 		if a := s.Do(0, viewer, http.MethodGet, path, nil, nil); a.Status != http.StatusForbidden {
@@ -155,7 +155,7 @@ func TestAUserSeesOnlyItsOwnWallet(t *testing.T) {
 		}
 	}
 	for path, body := range map[string]fleet.Fields{
-		"/v1/wallets": {"owner_id": "mina", "currency": "EUR"}, mina + "/credit": {"amount": 1}, mina + "/debit": {"amount": 1},
+		"/v1/wallets": {"owner_id": s.User("mina"), "currency": "EUR"}, mina + "/credit": {"amount": 1}, mina + "/debit": {"amount": 1},
 		mina + "/authorizations": {"amount": 1}, hers + "/capture": {}, hers + "/void": {}, "/v1/transfers": {"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 1},
 	} {
 		for who, credential := range map[string]string{"a user": token, "a viewer": viewer} {

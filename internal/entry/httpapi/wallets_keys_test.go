@@ -11,8 +11,8 @@ import (
 
 func TestAnAmountIsMovedOnTheVersionThatWasRead(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	read := s.Read(mina).Header.Get("ETag")
 	if read != `"1"` {
 		t.Fatalf("ETag %s", read)
@@ -51,8 +51,8 @@ func TestAnAmountIsMovedOnTheVersionThatWasRead(t *testing.T) {
 
 func TestEveryCommandIsRepeatedAsItWasAnswered(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	captured, voided := authorize(s, mina, 100, 3600), authorize(s, mina, 100, 3600)
 	transfer := func(amount int) fleet.Fields {
 		return fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": amount}
@@ -62,12 +62,12 @@ func TestEveryCommandIsRepeatedAsItWasAnswered(t *testing.T) {
 		body   fleet.Fields
 		status int
 	}{
-		{"/v1/wallets", fleet.Fields{"owner_id": "new", "currency": "JPY", "initial_balance": 5}, 201},
+		{"/v1/wallets", fleet.Fields{"owner_id": s.User("new"), "currency": "JPY", "initial_balance": 5}, 201},
 		{mina + "/credit", fleet.Fields{"amount": 7}, 200}, {mina + "/debit", fleet.Fields{"amount": 7}, 200},
 		{"/v1/transfers", transfer(50), 201}, {mina + "/authorizations", fleet.Fields{"amount": 20}, 201},
 		{captured + "/capture", fleet.Fields{"amount": 30}, 200}, {voided + "/void", fleet.Fields{}, 200},
 		// Refusals that stay what they are:
-		{"/v1/wallets", fleet.Fields{"owner_id": "otto", "currency": "JPY"}, 409}, {mina + "/debit", fleet.Fields{"amount": 5000}, 409},
+		{"/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "JPY"}, 409}, {mina + "/debit", fleet.Fields{"amount": 5000}, 409},
 		{"/v1/transfers", transfer(5000), 409}, {mina + "/authorizations", fleet.Fields{"amount": 5000}, 409}, {voided + "/capture", fleet.Fields{}, 409},
 		{mina + "/authorizations/" + fleet.WalletID(mina) + "/void", fleet.Fields{}, 404},
 	}
@@ -103,8 +103,8 @@ func TestEveryCommandIsRepeatedAsItWasAnswered(t *testing.T) {
 
 func TestOneKeyFiftyTimesInParallelIsOneCredit(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 0)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 0)
 	answers := make([]fleet.Answer, 50)
 	fleet.Together(len(answers), func(i int) {
 		answers[i] = s.ExecuteAt(i, mina+"/credit", fleet.Fields{"amount": 100}, "Idempotency-Key", "a double click")
@@ -126,8 +126,8 @@ func TestOneKeyFiftyTimesInParallelIsOneCredit(t *testing.T) {
 
 func TestAReferenceIsUsedOnceByAClient(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	answers := make([]fleet.Answer, 20)
 	fleet.Together(len(answers), func(i int) { // with fresh keys
 		answers[i] = s.ExecuteAt(i, mina+"/credit", fleet.Fields{"amount": 100, "reference": "till-1"})

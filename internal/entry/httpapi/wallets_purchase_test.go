@@ -21,10 +21,10 @@ func kinds(s *fleet.System, path string) (kinds []string) {
 
 func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
-	mina := s.Wallet("mina", 1000)
-	bought := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"})
+	mina := s.Wallet(s.User("mina"), 1000)
+	bought := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"})
 	if bought.State != job.Succeeded || bought.Result.Amount != 600 {
 		t.Fatalf("%v %s", bought, bought.Body)
 	}
@@ -40,14 +40,14 @@ func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T)
 		t.Errorf("the purchase says that it was paid %+v", document)
 	}
 	for range 2 {
-		if again := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"}); again.ID != bought.ID {
+		if again := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 3, Quantity: 2, Wait: true, ByWallet: true, Key: "k"}); again.ID != bought.ID {
 			t.Errorf("the same key: %v", again)
 		}
 	}
-	if poor := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 4, Quantity: 2, Wait: true, ByWallet: true}); poor.State != job.Failed || poor.Refusal() != "insufficient-funds" {
+	if poor := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 4, Quantity: 2, Wait: true, ByWallet: true}); poor.State != job.Failed || poor.Refusal() != "insufficient-funds" {
 		t.Errorf("800 of 400: %v", poor)
 	}
-	if none := s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true, ByWallet: true}); none.State != job.Failed || none.Refusal() != "insufficient-funds" {
+	if none := s.Buy(fleet.Order{Campaign: id, User: s.User("otto"), Wait: true, ByWallet: true}); none.State != job.Failed || none.Refusal() != "insufficient-funds" {
 		t.Errorf("without a wallet: %v", none)
 	}
 	s.ExpectWallet(mina, 400, 0)
@@ -60,7 +60,7 @@ func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T)
 	if got := fmt.Sprint(kinds(s, mina)); got != "[credit 1000 purchase -600 refund 600]" {
 		t.Errorf("the history is %s", got)
 	}
-	if again := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 3, Quantity: 3, Wait: true, ByWallet: true}); again.State != job.Succeeded {
+	if again := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 3, Quantity: 3, Wait: true, ByWallet: true}); again.State != job.Succeeded {
 		t.Errorf("with the money that came back: %v", again)
 	}
 	s.ExpectWallet(mina, 100, 0)
@@ -91,10 +91,10 @@ func TestPurchasesOfOneUserAtOnceSpendItsMoneyOnce(t *testing.T) {
 
 func TestAUserBuysWithItsOwnWallet(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: fleet.Trusting.Env})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 1000)
-	token := fleet.TokenFor(t, "mina", "")
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 1000)
+	token := fleet.TokenFor(t, s.User("mina"), "")
 	post := func(path string, body fleet.Fields) fleet.Answer {
 		return s.Do(0, token, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
 	}
@@ -102,37 +102,37 @@ func TestAUserBuysWithItsOwnWallet(t *testing.T) {
 	buy := func(user, method string, selection fleet.Fields) fleet.Answer {
 		return post(path+"/purchases", fleet.Fields{"user_id": user, "selection": selection, "payment": fleet.Fields{"method": method}})
 	}
-	if a := buy("mina", "external", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
+	if a := buy(s.User("mina"), "external", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
 		t.Errorf("paid, she says: %v", a)
 	}
-	if a := buy("otto", "wallet", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
+	if a := buy(s.User("otto"), "wallet", fleet.Fields{"quantity": 1}); a.Status != http.StatusForbidden {
 		t.Errorf("in his name: %v", a)
 	}
-	if a := buy("mina", "wallet", fleet.Fields{"layer": 2, "quantity": 1}); a.State != job.Succeeded {
+	if a := buy(s.User("mina"), "wallet", fleet.Fields{"layer": 2, "quantity": 1}); a.State != job.Succeeded {
 		t.Errorf("%v %s", a, a.Body)
 	}
 	s.ExpectWallet(mina, 800, 0)
-	held := post(path+"/holds", fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 3, "column": 1}, {"layer": 4, "column": 4}}})
+	held := post(path+"/holds", fleet.Fields{"user_id": s.User("mina"), "positions": []fleet.Fields{{"layer": 3, "column": 1}, {"layer": 4, "column": 4}}})
 	if held.Status != http.StatusCreated {
 		t.Fatalf("%v %s", held, held.Body)
 	}
 	s.ExpectWallet(mina, 800, 0)
-	if a := buy("mina", "wallet", fleet.Fields{"hold_id": held.ID}); a.State != job.Succeeded || a.Result.Amount != 700 {
+	if a := buy(s.User("mina"), "wallet", fleet.Fields{"hold_id": held.ID}); a.State != job.Succeeded || a.Result.Amount != 700 {
 		t.Errorf("the hold: %v %s", a, a.Body)
 	}
 	s.ExpectWallet(mina, 100, 0)
-	if again := buy("mina", "wallet", fleet.Fields{"hold_id": held.ID}); again.State != job.Failed {
+	if again := buy(s.User("mina"), "wallet", fleet.Fields{"hold_id": held.ID}); again.State != job.Failed {
 		t.Errorf("the hold, once more: %v", again)
 	}
-	poor := post(path+"/holds", fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 4, "column": 1}}})
-	if a := buy("mina", "wallet", fleet.Fields{"hold_id": poor.ID}); a.Refusal() != "insufficient-funds" {
+	poor := post(path+"/holds", fleet.Fields{"user_id": s.User("mina"), "positions": []fleet.Fields{{"layer": 4, "column": 1}}})
+	if a := buy(s.User("mina"), "wallet", fleet.Fields{"hold_id": poor.ID}); a.Refusal() != "insufficient-funds" {
 		t.Errorf("a hold that she cannot pay: %v", a)
 	}
 	if h := s.Read("/v1/holds/" + poor.ID.String()); h.State != "active" {
 		t.Errorf("it is %v", h)
 	}
 	s.Execute(mina+"/credit", fleet.Fields{"amount": 300})
-	if a := buy("mina", "wallet", fleet.Fields{"hold_id": poor.ID}); a.State != job.Succeeded {
+	if a := buy(s.User("mina"), "wallet", fleet.Fields{"hold_id": poor.ID}); a.State != job.Succeeded {
 		t.Errorf("with more money: %v", a)
 	}
 	s.ExpectWallet(mina, 0, 0)

@@ -29,35 +29,35 @@ func refused(t *testing.T, what string, a fleet.Answer, status int, code string)
 
 func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	funded := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open")
+	s := fleet.Shared(t, quiet)
+	funded := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open")
 	w := fleet.As[fleet.WalletView](t, funded)
 	if funded.Status != http.StatusCreated || funded.Header.Get("Location") != "/v1/wallets/"+w.ID.String() ||
-		w != (fleet.WalletView{ID: w.ID, OwnerID: "mina", Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) {
+		w != (fleet.WalletView{ID: w.ID, OwnerID: s.User("mina"), Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) {
 		t.Errorf("with a first credit: %v %s", funded, funded.Body)
 	}
-	empty := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "EUR"})
-	if e := fleet.As[fleet.WalletView](t, empty); empty.Status != http.StatusCreated || e != (fleet.WalletView{ID: e.ID, OwnerID: "mina", Currency: "EUR"}) || e.ID == w.ID {
+	empty := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "EUR"})
+	if e := fleet.As[fleet.WalletView](t, empty); empty.Status != http.StatusCreated || e != (fleet.WalletView{ID: e.ID, OwnerID: s.User("mina"), Currency: "EUR"}) || e.ID == w.ID {
 		t.Errorf("without: %v %s", empty, empty.Body)
 	}
-	if again := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open"); again.Status != http.StatusCreated ||
+	if again := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open"); again.Status != http.StatusCreated ||
 		string(again.Body) != string(funded.Body) || again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Location") != funded.Header.Get("Location") {
 		t.Errorf("the same key: %v %s", again, again.Body)
 	}
 	for i, replayed := range []string{"", "true"} {
-		second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": "mina", "currency": "JPY"}, "Idempotency-Key", "second")
+		second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY"}, "Idempotency-Key", "second")
 		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "wallet-exists"); p.About != w.ID.String() || second.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("about %q, replayed %q", p.About, second.Header.Get("Idempotent-Replayed"))
 		}
 	}
 	type list struct{ Wallets []fleet.WalletView }
-	for query, want := range map[string]int{"owner_id=mina": 2, "owner_id=mina&currency=JPY": 1, "owner_id=mina&currency=USD": 0, "owner_id=nobody": 0} {
+	for query, want := range map[string]int{"owner_id=" + s.User("mina"): 2, "owner_id=" + s.User("mina") + "&currency=JPY": 1, "owner_id=" + s.User("mina") + "&currency=USD": 0, "owner_id=nobody": 0} {
 		a := s.Read("/v1/wallets?" + query)
 		if found := fleet.As[list](t, a).Wallets; a.Status != http.StatusOK || len(found) != want || found == nil {
 			t.Errorf("%s: %v %s", query, a, a.Body)
 		}
 	}
-	if found := fleet.As[list](t, s.Read("/v1/wallets?owner_id=mina")).Wallets; found[0].Currency != "EUR" || found[1] != w {
+	if found := fleet.As[list](t, s.Read("/v1/wallets?owner_id="+s.User("mina"))).Wallets; found[0].Currency != "EUR" || found[1] != w {
 		t.Errorf("found %+v", found)
 	}
 	refused(t, "whose?", s.Read("/v1/wallets"), 400, "invalid-request")
@@ -65,10 +65,10 @@ func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 
 func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	answers := make([]fleet.Answer, 30)
 	fleet.Together(len(answers), func(i int) {
-		answers[i] = s.ExecuteAt(i, "/v1/wallets", fleet.Fields{"owner_id": "otto", "currency": "JPY", "initial_balance": 10})
+		answers[i] = s.ExecuteAt(i, "/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "JPY", "initial_balance": 10})
 	})
 	opened, abouts := "", make(map[string]int)
 	for i, a := range answers {
@@ -86,8 +86,8 @@ func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {
 
 func TestAWalletNeverGoesBelowZero(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina := s.Wallet("mina", 1000)
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
 	credited := s.Execute(mina+"/credit", fleet.Fields{"amount": 500, "description": "top-up", "reference": "till-1"})
 	if w := fleet.As[fleet.WalletView](t, credited); credited.Status != http.StatusOK || w.Balance != 1500 || w.Version != 2 || credited.Header.Get("ETag") != `"2"` {
 		t.Errorf("credit: %v %s", credited, credited.Body)
@@ -113,9 +113,9 @@ func TestAWalletNeverGoesBelowZero(t *testing.T) {
 
 func TestATransferIsWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 100)
-	euros := fleet.As[fleet.WalletView](t, s.Execute("/v1/wallets", fleet.Fields{"owner_id": "otto", "currency": "EUR"}))
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 100)
+	euros := fleet.As[fleet.WalletView](t, s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "EUR"}))
 	move := func(from, to string, amount int, header ...string) fleet.Answer {
 		return s.Execute("/v1/transfers", fleet.Fields{"from": from, "to": to, "amount": amount, "description": "a gift"}, header...)
 	}

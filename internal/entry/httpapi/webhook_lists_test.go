@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // toLoopback lets events be sent to receivers in this process.
@@ -93,7 +93,7 @@ func deliveries(s *fleet.System, path, query string, size int) (all []deliveryVi
 // noted waits until an endpoint has so many deliveries, and so many of them are in a state.
 func noted(s *fleet.System, path, state string, n int) (all []deliveryView) {
 	s.T.Helper()
-	fixture.Eventually(s.T, fmt.Sprintf("%d deliveries that are %s", n, state), func() bool {
+	servers.Eventually(s.T, fmt.Sprintf("%d deliveries that are %s", n, state), func() bool {
 		all = deliveries(s, path, "&state="+state, 100)
 		return len(all) == n
 	})
@@ -166,7 +166,7 @@ func TestDeliveriesAreFoundByStateAndTypeInPages(t *testing.T) {
 
 func TestEndpointsArePagedInTheOrderOfTheirMaking(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	var made []string
 	for range 5 {
 		made = append(made, strings.TrimPrefix(endpointAt(s, "https://shop.example/triprize", "*"), endpointsPath+"/"))
@@ -254,7 +254,7 @@ func TestASpanIsReplayedByTimeTypeAndWhetherItWasMissed(t *testing.T) {
 
 func TestAnOldSecretSignsAsLongAsTheRotationSays(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Shared(t, quiet)
 	for name, c := range map[string]struct {
 		body    any
 		seconds float64 // 0: it does not sign any more
@@ -290,7 +290,7 @@ func TestAnOldSecretSignsAsLongAsTheRotationSays(t *testing.T) {
 
 func TestAStreamOfWebhooksHearsOfTheEventsThatItAsksFor(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{fleet.Lively}})
+	s := fleet.Shared(t, quiet)
 	open := func(query string) *fleet.Listener {
 		t.Helper()
 		l := s.Listen(0, s.App, "/v1/webhook-stream"+query, "")
@@ -300,7 +300,7 @@ func TestAStreamOfWebhooksHearsOfTheEventsThatItAsksFor(t *testing.T) {
 		return l
 	}
 	all, debits, two := open(""), open("?events=wallet.debit"), open("?events="+url.QueryEscape("wallet.debit, wallet.transfer"))
-	mina, otto := s.Wallet("mina", 1000), s.Wallet("otto", 0)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
 	s.Execute(mina+"/debit", fleet.Fields{"amount": 1})
 	s.Execute("/v1/transfers", fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 1}) // one for each wallet
 	s.Execute(mina+"/debit", fleet.Fields{"amount": 1})

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 const events = `SELECT count(*) FROM payment_events`
@@ -78,7 +78,7 @@ func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.An
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	return fleet.Send(request)
+	return s.Send(request)
 }
 
 // While the table is locked the first batches wait for it, and all other events share the
@@ -143,7 +143,7 @@ func TestAnEventThatCannotBeStoredIsToComeAgain(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "it is stored", func() bool {
+	servers.Eventually(t, "it is stored", func() bool {
 		return webhookRaw(s, body, signed(body, webhookSecret, time.Now())).Status == http.StatusOK
 	})
 	if n := count(s, events); n != 1 {

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // CampaignNow returns a campaign as the database has it.
@@ -39,7 +40,7 @@ func (s *System) Draws() (n int) {
 // AwaitDrawn waits until campaigns are sold out and drawn.
 func (s *System) AwaitDrawn(ids ...uuid.UUID) {
 	s.T.Helper()
-	fixture.Eventually(s.T, fmt.Sprintf("%d campaigns completed", len(ids)), func() bool {
+	servers.Eventually(s.T, fmt.Sprintf("%d campaigns completed", len(ids)), func() bool {
 		for _, id := range ids {
 			if s.CampaignNow(id).State != campaign.Completed {
 				return false
@@ -65,10 +66,10 @@ func (s *System) Cancel(credential string, purchase uuid.UUID, key, reason strin
 		map[string]string{"Idempotency-Key": key, "Prefer": UntilFinal}, map[string]string{"reason": reason})
 }
 
-// SettleAll settles every queued purchase in this process, announcing nothing.
+// SettleAll settles every queued purchase of the test's clients in this process, announcing nothing.
 func SettleAll(t *testing.T, s *System) {
 	t.Helper()
-	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'purchase'`)
+	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +137,9 @@ func (s *System) Sales() (ledger, purchases int64) {
 
 // Deadlocks counts those that Postgres has resolved in this system's database.
 func (s *System) Deadlocks() (n int) {
-	s.T.Helper()
+	s.life.Helper()
 	if err := s.DB.QueryRow(context.Background(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
-		s.T.Fatal(err)
+		s.life.Fatal(err)
 	}
 	return n
 }

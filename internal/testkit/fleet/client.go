@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,7 +82,24 @@ func (s *System) Do(n int, key, method, path string, header map[string]string, b
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	return Send(request)
+	return s.Send(request)
+}
+
+// Send sends a request of the test and reads the answer.
+func (s *System) Send(request *http.Request) Answer { return Send(s.named(request)) }
+
+// sender is the key of the system that sends a request, among the values of its context.
+type sender struct{}
+
+// sent numbers the requests of all tests.
+var sent atomic.Int64
+
+// named gives a request the name of the test, unless it has an id.
+func (s *System) named(request *http.Request) *http.Request {
+	if _, has := request.Header["X-Request-Id"]; !has {
+		request.Header.Set("X-Request-ID", fmt.Sprintf("%s:%d", s.name, sent.Add(1)))
+	}
+	return request.WithContext(context.WithValue(request.Context(), sender{}, s))
 }
 
 // Send sends a request and reads the answer.
@@ -196,13 +215,13 @@ func (s *System) Post(path string, body any) Answer {
 
 // AwaitJob waits at the n-th api until a job is final.
 func (s *System) AwaitJob(n int, id uuid.UUID) (a Answer) {
-	request, err := http.NewRequest(http.MethodGet, s.URLs[n]+"/v1/jobs/"+id.String(), nil)
+	request, err := http.NewRequest(http.MethodGet, s.URLs[n%len(s.URLs)]+"/v1/jobs/"+id.String(), nil)
 	if err != nil {
 		return Answer{Err: err}
 	}
 	request.Header.Set("Authorization", "Bearer "+s.App)
 	request.Header.Set("Prefer", UntilFinal+"; until=final") // whatever the buyer has to do before
-	response, err := StreamClient.Do(request)
+	response, err := StreamClient.Do(s.named(request))
 	if err != nil {
 		return Answer{Err: err}
 	}

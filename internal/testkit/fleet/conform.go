@@ -28,7 +28,7 @@ import (
 // another reader of it than the server's own: its status, headers, media type and
 // body, and that the code of a problem is among those that the contract lists for
 // the operation. A request that succeeds must fit the contract too. What does not
-// is held against the system that answered.
+// is held against the test that has sent the request, or else the system that answered.
 type conforming struct {
 	next http.RoundTripper
 
@@ -39,7 +39,7 @@ type conforming struct {
 
 	mu       sync.Mutex
 	schemas  map[string]*jsonschema.Schema // of bodies, by place in the contract
-	breaches map[string][]string           // by host
+	breaches map[string][]string           // by the name of a test, or a host
 }
 
 // contractURL is the contract's name among schemas; nothing is fetched.
@@ -87,10 +87,15 @@ func (c *conforming) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	c.once.Do(c.load)
+	of := request.URL.Host
+	if s, ok := request.Context().Value(sender{}).(*System); ok {
+		of = s.name
+		s.note(request, response, body)
+	}
 	if err := c.check(request, response, body); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.breaches[request.URL.Host] = append(c.breaches[request.URL.Host],
+		c.breaches[of] = append(c.breaches[of],
 			fmt.Sprintf("%s %s: %d: %v\n%s", request.Method, request.URL, response.StatusCode, err, Tail(body, 1000)))
 	}
 	return response, nil
@@ -239,12 +244,12 @@ func listed(operation *openapi3.Operation, status int, body []byte) error {
 	return nil
 }
 
-// of returns what was wrong with the answers of some hosts.
-func (c *conforming) of(hosts []string) (all []string) {
+// of returns what was wrong with the answers to some tests, or of some hosts.
+func (c *conforming) of(names []string) (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, host := range hosts {
-		all = append(all, c.breaches[host]...)
+	for _, name := range names {
+		all = append(all, c.breaches[name]...)
 	}
 	return all
 }

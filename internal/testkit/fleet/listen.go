@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 
 	"github.com/google/uuid"
 )
@@ -39,7 +39,7 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.T.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n]+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n%len(s.URLs)]+path, nil)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	if lastEventID != "" {
 		request.Header.Set("Last-Event-ID", lastEventID)
 	}
-	response, err := StreamClient.Do(request)
+	response, err := StreamClient.Do(s.named(request))
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (l *Listener) Next() (Frame, bool) {
 	select {
 	case f, more := <-l.frames:
 		return f, more
-	case <-time.After(fixture.Patience):
+	case <-time.After(servers.Patience):
 		l.t.Fatal("the stream says nothing")
 		return Frame{}, false
 	}
@@ -197,7 +197,7 @@ func (s *System) Metric(n int, series string) float64 {
 // AwaitMetric waits until a series of the n-th api has a value.
 func (s *System) AwaitMetric(n int, series string, want float64) {
 	s.T.Helper()
-	fixture.Eventually(s.T, fmt.Sprint(series, " ", want), func() bool { return s.Metric(n, series) == want })
+	servers.Eventually(s.T, fmt.Sprint(series, " ", want), func() bool { return s.Metric(n, series) == want })
 }
 
 // Lively streams say soon that they are silent.

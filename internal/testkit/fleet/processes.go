@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // inside is a process that runs inside the test.
@@ -50,12 +50,15 @@ func (l *logBuffer) read() []byte {
 // real one has them.
 func (s *System) runInside(kind string, run func(context.Context, *boot.Process) error, env ...string) {
 	s.T.Helper()
+	if s.shared != nil && kind != "api" {
+		s.T.Fatalf("a %s of this test would do the work of all tests that share the system", kind)
+	}
 	settings, err := config.LoadFrom("", append(slices.Clone(s.env), env...))
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	n := 1
-	for _, p := range s.inside {
+	for _, p := range s.processes() {
 		if strings.HasPrefix(p.name, kind+"-") {
 			n++
 		}
@@ -66,10 +69,18 @@ func (s *System) runInside(kind string, run func(context.Context, *boot.Process)
 	go func() { p.ended <- boot.Run(ctx, kind, settings, telemetry.NewLogger(settings.Log, kind, &p.log), run) }()
 }
 
+// processes returns those inside that the test sees: of a view, also those it shares.
+func (s *System) processes() []*inside {
+	if s.shared == nil {
+		return s.inside
+	}
+	return slices.Concat(s.shared.inside, s.inside)
+}
+
 // StopAll stops every process of a kind (api, worker, scheduler) that runs inside
 // the test, and waits until it has ended.
 func (s *System) StopAll(kind string) {
-	s.T.Helper()
+	s.life.Helper()
 	var stopped []*inside
 	for _, p := range s.inside {
 		if strings.HasPrefix(p.name, kind+"-") && !p.stopped {
@@ -80,13 +91,13 @@ func (s *System) StopAll(kind string) {
 	}
 	for _, p := range stopped {
 		if err := <-p.ended; err != nil {
-			s.T.Errorf("%s ended with %v", p.name, err)
+			s.life.Errorf("%s ended with %v", p.name, err)
 		}
 	}
 }
 
 func (s *System) log(name string) ([]byte, error) {
-	for _, p := range s.inside {
+	for _, p := range s.processes() {
 		if p.name == name {
 			return p.log.read(), nil
 		}
@@ -135,9 +146,21 @@ func Binaries() (dir string, err error) {
 
 // Main runs the tests of a package that uses systems.
 func Main(m *testing.M) {
-	fixture.Main(m, func() {
+	servers.Main(auditing{m}, func() {
 		if built.temporary {
 			_ = os.RemoveAll(built.dir)
 		}
 	})
+}
+
+// auditing runs tests, and then ends the systems that they have shared.
+type auditing struct{ tests *testing.M }
+
+// Run returns the status of the tests, or 1 when a shared system is not sound.
+func (a auditing) Run() int {
+	status := a.tests.Run()
+	if !ofBinary.end() {
+		status = max(status, 1)
+	}
+	return status
 }

@@ -20,6 +20,7 @@ import (
 	"triprize/internal/platform/schema"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Options choose how a system is made up.
@@ -70,29 +71,44 @@ type System struct {
 	env     []string
 	metrics map[string]string // where the apis show their metrics, by URL
 	inside  []*inside
+	life    testing.TB // what it ends with: the test, or all tests of the binary
+	name    string     // of the test, as its requests have it
+
+	shared  *System // the system that this is a test's view of; nil: the test's own
+	sharing *sharing
+	suffix  string // of the clients and users of a view
 }
 
 // Start starts a system and stops it at the end of the test, which fails when
 // an invariant is broken by then.
 func Start(t *testing.T, o Options) *System {
 	t.Helper()
-	s := &System{T: t, Settings: fixture.Defaults(t), metrics: make(map[string]string)}
+	s := &System{T: t, life: t, name: nameOf(t)}
+	s.start(o)
+	s.Operator, s.App = s.newKey(apikey.Operator, "ops"), s.NewKey("shop")
+	return s
+}
+
+func (s *System) start(o Options) {
+	s.T.Helper()
+	s.Settings, s.metrics = servers.Defaults(s.T), make(map[string]string)
 	if o.Private {
 		s.startServers()
 	} else {
-		s.Settings = fixture.Settings(t)
+		s.Settings = servers.Settings(s.life)
 	}
-	s.DB, s.Redis = fixture.Pool(t, s.Settings), fixture.Redis(t, s.Settings)
-	s.Operator, s.App = s.newKey(apikey.Operator, "ops"), s.NewKey("shop")
+	s.DB, s.Redis = servers.Pool(s.life, s.Settings), servers.Redis(s.life, s.Settings)
 	s.env = append([]string{
 		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0", "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
 	if o.Binaries {
-		s.Fleet = &devstack.Fleet{BinDir: binaries(t), LogDir: t.TempDir(), Logger: fixture.Logger(t), Restart: o.Restart, Env: s.env}
+		s.Fleet = &devstack.Fleet{BinDir: binaries(s.T), LogDir: s.T.TempDir(), Logger: servers.Logger(s.T), Restart: o.Restart, Env: s.env}
 	}
-	t.Cleanup(s.end)
+	if s.sharing == nil {
+		s.T.Cleanup(s.end)
+	}
 	for range max(o.APIs, 1) {
 		s.RunAPI()
 	}
@@ -105,7 +121,6 @@ func Start(t *testing.T, o Options) *System {
 	for range count(o.Schedulers) {
 		s.RunScheduler()
 	}
-	return s
 }
 
 // startSandbox starts the sandbox, if there is to be one, and returns the settings by
@@ -145,7 +160,7 @@ func (s *System) startServers() {
 		s.T.Fatal(err)
 	}
 	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
-	m, err := schema.New(fixture.Pool(s.T, s.Settings))
+	m, err := schema.New(servers.Pool(s.T, s.Settings))
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -155,7 +170,7 @@ func (s *System) startServers() {
 	}
 }
 
-// NewKey makes an app's key of a client.
+// NewKey makes an app's key of a client, whose name is that of [System.Client].
 func (s *System) NewKey(client string) string {
 	s.T.Helper()
 	return s.newKey(apikey.App, client)
@@ -163,7 +178,7 @@ func (s *System) NewKey(client string) string {
 
 func (s *System) newKey(role apikey.Role, client string) string {
 	s.T.Helper()
-	key, err := apikey.Create(s.T.Context(), s.DB, role, client)
+	key, err := apikey.Create(s.T.Context(), s.DB, role, s.Client(client))
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -222,22 +237,34 @@ func (s *System) RunScheduler(env ...string) {
 
 // end stops the processes, shows their logs when the test failed, and audits.
 func (s *System) end() {
-	if s.Fleet == nil {
-		for _, kind := range []string{"api", "scheduler", "worker"} { // those first that give work to the others
-			s.StopAll(kind)
-		}
-	} else if err := s.Fleet.Stop(); err != nil {
-		s.T.Error(err)
-	}
+	s.stop()
 	fixture.Sound(s.T, s.DB)
 	if n := s.Deadlocks(); n != 0 {
 		s.T.Errorf("%d deadlocks", n)
 	}
-	for _, breach := range contractOf.of(hosts(s.URLs)) {
-		s.T.Errorf("against the contract: %s", breach)
-	}
+	s.checkContract(append(hosts(s.URLs), s.name)...)
 	if s.T.Failed() {
 		s.showLogs()
+	}
+}
+
+// stop stops the processes.
+func (s *System) stop() {
+	if s.Fleet != nil {
+		if err := s.Fleet.Stop(); err != nil {
+			s.life.Error(err)
+		}
+		return
+	}
+	for _, kind := range []string{"api", "scheduler", "worker"} { // those first that give work to the others
+		s.StopAll(kind)
+	}
+}
+
+// checkContract wants no breaches of the contract in the answers to a test, or of hosts.
+func (s *System) checkContract(of ...string) {
+	for _, breach := range contractOf.of(of) {
+		s.life.Errorf("against the contract: %s", breach)
 	}
 }
 
@@ -252,7 +279,11 @@ func hosts(urls []string) []string {
 // Campaign publishes a campaign with one prize a layer.
 func (s *System) Campaign(baseLength int) uuid.UUID {
 	s.T.Helper()
-	return fixture.Campaign(s.T, s.DB, fixture.Draft(baseLength))
+	id := fixture.Campaign(s.T, s.DB, fixture.Draft(baseLength))
+	if s.sharing != nil {
+		s.own(id)
+	}
+	return id
 }
 
 // Log returns what a process has written: api-1, worker-2, …

@@ -38,7 +38,7 @@ var private struct {
 
 // Main runs the tests of a package, stops the servers that were started for
 // them, and does what else is to be done at the end.
-func Main(m *testing.M, end ...func()) {
+func Main(m interface{ Run() int }, end ...func()) {
 	redisx.LogTo(slog.New(slog.DiscardHandler)) // many tests take Redis away
 	status := m.Run()
 	for _, do := range end {

@@ -13,9 +13,10 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { fixture.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // counted counts what is asked of a database.
 type counted struct {
@@ -46,7 +47,7 @@ func (c *counted) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 // Every purchase with a wallet has an event of the wallet: a crowd of them is rendered at once.
 func TestACrowdOfWalletEventsIsReadWithAsFewStatementsAsOne(t *testing.T) {
 	t.Parallel()
-	db := fixture.DB(t)
+	db := servers.DB(t)
 	version := int64(1)
 	var events []webhook.Event
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
