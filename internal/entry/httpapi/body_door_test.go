@@ -76,7 +76,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet).With(limited...)
-	mina := fleet.TokenFor(t, "mina", "")
+	mina := fleet.TokenFor(t, s.User("mina"), "")
 	post := func(credential, key, path string) fleet.Answer {
 		if credential != "" {
 			credential = "Authorization: Bearer " + credential + "\r\n"

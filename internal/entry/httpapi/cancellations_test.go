@@ -83,8 +83,8 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	id := s.Campaign(3)
-	mine, his := s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})
-	mina := fleet.TokenFor(t, "mina", "")
+	mine, his := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})
+	mina := fleet.TokenFor(t, s.User("mina"), "")
 	for what, c := range map[string]struct {
 		credential string
 		purchase   uuid.UUID
@@ -93,7 +93,7 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 		"his":         {mina, his.Result.PurchaseID, http.StatusNotFound},
 		"nobody's":    {mina, uuid.New(), http.StatusNotFound},
 		"no such":     {s.App, uuid.New(), http.StatusNotFound},
-		"as a viewer": {fleet.TokenFor(t, "mina", "viewer"), mine.Result.PurchaseID, http.StatusForbidden},
+		"as a viewer": {fleet.TokenFor(t, s.User("mina"), "viewer"), mine.Result.PurchaseID, http.StatusForbidden},
 		"as nobody":   {"", mine.Result.PurchaseID, http.StatusUnauthorized},
 	} {
 		if a := s.Cancel(c.credential, c.purchase, uuid.NewString(), ""); a.Status != c.status {
@@ -103,7 +103,7 @@ func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
 	if a := s.Cancel(mina, mine.Result.PurchaseID, "k", ""); a.State != job.Succeeded {
 		t.Errorf("her own: %v", a)
 	}
-	if p := purchase(s, s.Operator, mine.Result.PurchaseID); !strings.HasPrefix(p.Cancellation.By, "user:jwt:") || !strings.HasSuffix(p.Cancellation.By, "/mina") || p.Cancellation.Reason != nil {
+	if p := purchase(s, s.Operator, mine.Result.PurchaseID); !strings.HasPrefix(p.Cancellation.By, "user:jwt:") || !strings.HasSuffix(p.Cancellation.By, "/"+s.User("mina")) || p.Cancellation.Reason != nil {
 		t.Errorf("by %s", p.Cancellation.By)
 	}
 	if p := purchase(s, mina, mine.Result.PurchaseID); p.Cancellation.By != "user" {

@@ -203,7 +203,7 @@ var unnamed = regexp.MustCompile(`[^A-Za-z0-9._/-]`)
 // nameOf makes a test's name fit the id of a request.
 func nameOf(t *testing.T) string {
 	name := unnamed.ReplaceAllString(t.Name(), "_")
-	return name[:min(len(name), 80)]
+	return name[:min(len(name), 100)]
 }
 
 // Client is the name of a client of this test: its app's is Client("shop"), its
@@ -227,17 +227,15 @@ func (l *life) Name() string             { return "all tests" }
 func (l *life) Context() context.Context { return context.Background() }
 func (l *life) Output() io.Writer        { return l.out }
 func (l *life) Helper()                  {}
-func (l *life) Log(args ...any)          { _, _ = fmt.Fprintln(l.out, args...) }
-func (l *life) Logf(format string, args ...any) {
-	l.Log(fmt.Sprintf(format, args...))
-}
+func (l *life) Log(...any)               {}
+func (l *life) Logf(string, ...any)      {}
 
 // Error fails the binary.
 func (l *life) Error(args ...any) {
 	l.mu.Lock()
 	l.failed = true
 	l.mu.Unlock()
-	l.Log(args...)
+	_, _ = fmt.Fprintln(l.out, args...)
 }
 
 func (l *life) Errorf(format string, args ...any) { l.Error(fmt.Sprintf(format, args...)) }
