@@ -77,6 +77,7 @@ func TestADatabaseIsTakenAgainAsTheTemplateIs(t *testing.T) {
 		`INSERT INTO refused_jobs (jobs) VALUES ('{}'), ('{}')`,
 		`INSERT INTO beacon_chains SELECT sha256(n::text::bytea), '', 0, '', '', 3 FROM generate_series(1, 5000) n`, // refuses UPDATE, DELETE and TRUNCATE
 		`INSERT INTO clock.moves VALUES ('1 day')`,
+		`ANALYZE`,
 	} {
 		if _, err := old.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -87,14 +88,16 @@ func TestADatabaseIsTakenAgainAsTheTemplateIs(t *testing.T) {
 		t.Error("it is another database")
 	}
 	for sql, want := range map[string]int{
-		`SELECT count(*) FROM api_clients`:                                            0,
-		`SELECT count(*) FROM beacon_chains`:                                          0,
-		`SELECT sum(n_tup_ins + n_tup_del) FROM pg_stat_user_tables`:                  0,
-		`SELECT count(*) FROM clock.moves`:                                            0,
-		`SELECT nextval(pg_get_serial_sequence('refused_jobs', 'id'))`:                1,
-		`SELECT count(*) FROM goose_db_version`:                                       versions,
-		`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`:   0,
-		`SELECT count(*) FROM pg_trigger WHERE tgenabled <> 'O' AND NOT tgisinternal`: 0,
+		`SELECT count(*) FROM api_clients`:                                                     0,
+		`SELECT count(*) FROM beacon_chains`:                                                   0,
+		`SELECT sum(n_tup_ins + n_tup_del) FROM pg_stat_user_tables`:                           0,
+		`SELECT count(*) FROM pg_stats WHERE schemaname = 'public'`:                            0,
+		`SELECT count(*) FROM pg_class WHERE oid = 'api_clients'::regclass AND reltuples = -1`: 1,
+		`SELECT count(*) FROM clock.moves`:                                                     0,
+		`SELECT nextval(pg_get_serial_sequence('refused_jobs', 'id'))`:                         1,
+		`SELECT count(*) FROM goose_db_version`:                                                versions,
+		`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`:            0,
+		`SELECT count(*) FROM pg_trigger WHERE tgenabled <> 'O' AND NOT tgisinternal`:          0,
 	} {
 		if got := l.ask(sql); got != want {
 			t.Errorf("%s: %d, want %d", sql, got, want)
