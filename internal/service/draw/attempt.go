@@ -34,7 +34,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	defer stop()
 	a := &attempt{Drawer: d, ref: ref, execution: execution}
 	a.hit("draw.claimed")
-	outcome, err := a.steps(held)
+	outcome, err := a.steps(ctx, held)
 	if err == nil {
 		a.hit("draw.recorded")
 		return outcome, nil
@@ -53,23 +53,25 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	return job.Outcome{}, err
 }
 
-// steps does every step whose result is not stored yet. Each may be the first of an
-// attempt, as the one before may have ended with a worker that died.
-func (a *attempt) steps(ctx context.Context) (outcome job.Outcome, err error) {
-	if a.plan, err = planOf(ctx, a.db, a.ref.CampaignID); err != nil {
+// steps does every step whose result is not stored yet, while the claim is held. Each may
+// be the first of an attempt, as the one before may have ended with a worker that died.
+// The last one gives the claim back: a renewal beside its commit finds the claim lost, and
+// must not cut the commit off. There the fence alone decides.
+func (a *attempt) steps(ctx, held context.Context) (outcome job.Outcome, err error) {
+	if a.plan, err = planOf(held, a.db, a.ref.CampaignID); err != nil {
 		return outcome, err
 	}
-	if err := a.freeze(ctx); err != nil {
+	if err := a.freeze(held); err != nil {
 		return outcome, err
 	}
-	if err := a.witness(ctx); err != nil {
+	if err := a.witness(held); err != nil {
 		return outcome, err
 	}
-	randomness, err := a.await(ctx)
+	randomness, err := a.await(held)
 	if err != nil {
 		return outcome, err
 	}
-	winners, err := a.choose(ctx, randomness)
+	winners, err := a.choose(held, randomness)
 	if err != nil {
 		return outcome, err
 	}
