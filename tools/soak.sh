@@ -28,7 +28,7 @@ properties() {
 }
 
 step "properties: ${SOAK_CASES:=100} cases each"
-properties "$SOAK_CASES" '(property|rapid)\.Check'
+properties "$SOAK_CASES" 'property\.(Check|Cases)'
 
 step "every flip of every byte"
 properties 1000000 'property\.Sample'

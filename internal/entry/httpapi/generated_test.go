@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
 
 	"github.com/google/uuid"
@@ -27,7 +28,7 @@ var serverLimits = regexp.MustCompile(`must be 3 to 1000, and a campaign has|pos
 // Every operation gets the same number of requests, and the same ones in every run.
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
 	t.Parallel()
-	const rounds = 25
+	rounds := property.Cases(t)
 	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_API_MAX_WAIT=1s", "TRIPRIZE_STREAMS_INTERVAL=50ms", "TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms"}, fleet.Trusting.Env...)})
 	m := newMaker(t, map[string]string{"operator": s.Operator, "operator again": s.Operator, "operator still": s.Operator, "app": s.App, "mina": fleet.TokenFor(t, "mina", ""), "viewer": fleet.TokenFor(t, "v", "viewer"), "nobody": ""})
 	m.start(s)
