@@ -97,7 +97,7 @@ func (s *System) start(o Options) {
 	} else {
 		s.Settings = servers.Settings(s.life)
 	}
-	s.DB, s.Redis = servers.Pool(s.life, s.Settings), servers.Redis(s.life, s.Settings)
+	s.DB, s.Redis = servers.Pool(s.life, servers.Patient(s.Settings)), servers.Redis(s.life, servers.Patient(s.Settings))
 	s.env = append([]string{
 		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
