@@ -6,7 +6,7 @@
 #   SOAK_ROUNDS    of the tests with the tag soak (1)
 #   SOAK_FLAGS     of these tests; without -short they take every moment, and 20 seeds (-short)
 #   SOAK_CASES     of each property (100; `make test` tries 10)
-#   SOAK_FUZZTIME  inputs for each fuzz target (3000x): a number, as at the end of a time Go may give up a slow input
+#   SOAK_FUZZTIME  inputs for each fuzz target (5000x): a number, as at the end of a time Go may give up a slow input
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -33,7 +33,7 @@ properties "$SOAK_CASES" 'property\.(Check|Cases)'
 step "every flip of every byte"
 properties 1000000 'property\.Sample'
 
-step "fuzzing: ${SOAK_FUZZTIME:=3000x} for each target"
+step "fuzzing: ${SOAK_FUZZTIME:=5000x} for each target"
 for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do
     for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
         printf '%s: ' "$target"
