@@ -47,7 +47,7 @@ var hostile = []string{
 
 func TestHostileTextIsTextWhereverItStands(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Schedulers: -1})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	for _, text := range hostile {
 		body := fleet.CampaignBody(3)

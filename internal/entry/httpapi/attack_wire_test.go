@@ -151,8 +151,8 @@ func drip(conn net.Conn, first, then string, until <-chan struct{}) {
 
 func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_WRITE_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
-		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_WRITE_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
+		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s")
 	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
 	var slow sync.WaitGroup
 	for name, c := range map[string]struct{ at, drip string }{

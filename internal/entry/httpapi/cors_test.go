@@ -21,7 +21,7 @@ func across(s *fleet.System, origin, credential, method, path string, header map
 
 func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_API_CORS_ORIGINS=https://a.example, " + shopOrigin}, fleet.Trusting.Env...)})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_CORS_ORIGINS=https://a.example, " + shopOrigin)
 	path, _ := sells(s, nil)
 	mina := fleet.TokenFor(t, "mina", "")
 	order := fleet.Fields{"user_id": "mina", "selection": fleet.Fields{"quantity": 1}, "payment": external}
@@ -73,8 +73,12 @@ func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 
 func TestAPreflightIsAnsweredBeforeAnythingIsAsked(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_CORS_ORIGINS=" + shopOrigin}})
 	wants := map[string]string{"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,idempotency-key,prefer"}
+	closed := fleet.Shared(t, quiet)
+	if a := across(closed, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil); a.Status != http.StatusMethodNotAllowed || a.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("by default: %v, %v", a, a.Header)
+	}
+	s := closed.With("TRIPRIZE_API_CORS_ORIGINS=" + shopOrigin)
 	a := across(s, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil)
 	if a.Status != http.StatusNoContent || a.Header.Get("Access-Control-Allow-Origin") != shopOrigin || a.Header.Get("Access-Control-Max-Age") != "3600" {
 		t.Errorf("%v, %v", a, a.Header)
@@ -94,9 +98,5 @@ func TestAPreflightIsAnsweredBeforeAnythingIsAsked(t *testing.T) {
 	}
 	if a := across(s, shopOrigin, "", http.MethodGet, "/asynqmon", nil, nil); a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("scripts read the pages of operators: %v", a.Header)
-	}
-	closed := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	if a := across(closed, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil); a.Status != http.StatusMethodNotAllowed || a.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("by default: %v, %v", a, a.Header)
 	}
 }

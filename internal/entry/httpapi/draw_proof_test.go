@@ -154,7 +154,7 @@ func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 
 func TestAFloodOfStrangersIsLimitedAndNobodyElse(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
 	path := "/v1/campaigns/" + s.Campaign(3).String() + "/draw"
 	refused := 0
 	for range 200 { // more than come back in the time, however slow the machine is

@@ -151,7 +151,7 @@ func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the
 }
 
 func TestTablesHaveFewPlaces(t *testing.T) { // not parallel: the failpoint is of all apis
-	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{"TRIPRIZE_EXPORTS_MAX_OPEN=2", "TRIPRIZE_EXPORTS_MAX_PER_CALLER=1"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_EXPORTS_MAX_OPEN=2", "TRIPRIZE_EXPORTS_MAX_PER_CALLER=1")
 	id := s.Campaign(3)
 	path := s.URLs[0] + "/v1/campaigns/" + id.String() + "/purchases"
 	at, goOn := make(chan struct{}, 9), make(chan struct{})

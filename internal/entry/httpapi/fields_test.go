@@ -280,7 +280,7 @@ func TestALastEventIDSaysWhatWasSeen(t *testing.T) {
 
 func TestAnOldStreamEndsAndSaysThatItIsItsAge(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms")
 	path, _ := sells(s, nil)
 	l := s.Listen(0, s.App, path+"/events", "")
 	l.WantEvent()

@@ -120,7 +120,7 @@ func TestAKeyWhoseRedisRecordIsGoneIsStillOnePurchase(t *testing.T) {
 
 func TestARecordOfAnAPIThatDiedBeforeItsCommitIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Idempotency, nil)
 	defer requests.Close()
@@ -130,7 +130,7 @@ func TestARecordOfAnAPIThatDiedBeforeItsCommitIsNotBelieved(t *testing.T) {
 		{State: idempotency.Success, Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}, // even a final one, of another request
 	} {
 		key := uuid.NewString()
-		err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: "shop", Key: key}: record})
+		err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record})
 		if err != nil {
 			t.Fatal(err)
 		}

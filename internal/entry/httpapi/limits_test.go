@@ -76,13 +76,15 @@ func (b burst) check(t *testing.T, policy string, whole, rate int) {
 
 func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Env: []string{"TRIPRIZE_LIMITS_USER_RATE=1"}})
+	const limit = "TRIPRIZE_LIMITS_USER_RATE=1"
+	s := fleet.Shared(t, quiet).With(limit)
+	s.RunAPI(limit)
 	id := s.Campaign(30)
 	hasty := func(i int) fleet.Order { return fleet.Order{Campaign: id, User: "hasty", Key: fmt.Sprint(i), API: i} }
 	b := burstOf(s, 120, hasty)
 	b.check(t, "user", 20, 1)
 	var jobs int
-	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs`).Scan(&jobs); err != nil || jobs != len(b.passed) {
+	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE campaign_id = $1`, id).Scan(&jobs); err != nil || jobs != len(b.passed) {
 		t.Errorf("%d jobs for %d requests that passed, %v", jobs, len(b.passed), err)
 	}
 
@@ -118,7 +120,9 @@ func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
 
 func TestAClientHasALimitOverAllItsUsers(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Env: []string{"TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=30"}})
+	limits := []string{"TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=30"}
+	s := fleet.Shared(t, quiet).With(limits...)
+	s.RunAPI(limits...)
 	id := s.Campaign(30)
 	burstOf(s, 150, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: fmt.Sprint(i), API: i} }).check(t, "client", 30, 1)
 	if a := s.Post("/v1/campaigns", fleet.CampaignBody(3)); a.Status != http.StatusCreated || !strings.HasPrefix(a.Header.Get("RateLimit"), `"client";r=29;`) {
@@ -129,9 +133,9 @@ func TestAClientHasALimitOverAllItsUsers(t *testing.T) {
 // A token is for one user, whatever the body says.
 func TestAUserCannotAskInOtherNamesToEscapeItsLimit(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Env: append([]string{"TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5"}, fleet.Trusting.Env...)})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5")
 	path := "/v1/campaigns/" + s.Campaign(4).String() + "/purchases"
-	mina := fleet.TokenFor(t, "mina", "")
+	mina := fleet.TokenFor(t, s.User("mina"), "")
 	var mu sync.Mutex
 	var limited, forbidden int
 	var all sync.WaitGroup
@@ -157,7 +161,7 @@ func TestAUserCannotAskInOtherNamesToEscapeItsLimit(t *testing.T) {
 		t.Errorf("%d requests in other names were looked at, want at most %d; %d were limited", forbidden, most, limited)
 	}
 	for range 20 {
-		if a := s.Do(0, mina, http.MethodGet, "/v1/users/mina/purchases", nil, nil); a.Status != http.StatusOK || a.Header.Get("RateLimit") != "" {
+		if a := s.Do(0, mina, http.MethodGet, "/v1/users/"+s.User("mina")+"/purchases", nil, nil); a.Status != http.StatusOK || a.Header.Get("RateLimit") != "" {
 			t.Errorf("a read: %v, %v", a, a.Header)
 		}
 	}
@@ -204,9 +208,8 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 
 func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
-	s.RunAPI("TRIPRIZE_API_MAX_CONNECTIONS=8")
-	address := strings.TrimPrefix(s.URLs[1], "http://")
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_MAX_CONNECTIONS=8")
+	address := strings.TrimPrefix(s.URLs[0], "http://")
 	// ask opens a connection and asks for something; it stays open when it is served.
 	ask := func() (net.Conn, int) {
 		conn, err := net.Dial("tcp", address)

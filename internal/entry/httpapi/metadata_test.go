@@ -13,7 +13,8 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	mina := fleet.TokenFor(t, s.User("mina"), "")
-	id := s.Campaign(4).String()
+	made := s.Campaign(4)
+	id := made.String()
 	post := func(credential, key, path, body string) fleet.Answer {
 		t.Helper()
 		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": key, "Prefer": "wait=10"}, fleet.RawJSON(body))
@@ -37,7 +38,7 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 		t.Errorf("%v %s", a, a.Body)
 	}
 	for path, want := range map[string]string{
-		campaign: given, "/v1/campaigns": given,
+		campaign: given, "/v1/campaigns?" + from(made): given,
 		"/v1/holds/" + idOf(t, hold):                         given,
 		"/v1/purchases/" + bought.Result.PurchaseID.String(): given,
 		"/v1/users/" + s.User("mina") + "/purchases":         given,

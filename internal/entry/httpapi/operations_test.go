@@ -24,7 +24,7 @@ func browse(s *fleet.System, method, path, key string) fleet.Answer {
 
 func TestAsynqmonIsForOperatorsAndReadOnly(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{})
+	s := fleet.Shared(t, busy)
 	s.Buy(fleet.Order{Campaign: s.Campaign(4), User: "a", Wait: true}) // so that there is a queue
 	for name, c := range map[string]struct {
 		key    string

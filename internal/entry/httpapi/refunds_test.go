@@ -243,7 +243,7 @@ func TestOnlyOperatorsSeeWhoCancelledACampaign(t *testing.T) {
 	s := fleet.Shared(t, quiet)
 	id := s.Campaign(3)
 	cancelled(s, id)
-	for _, path := range []string{"/v1/campaigns/" + id.String(), "/v1/campaigns?state=cancelled"} {
+	for _, path := range []string{"/v1/campaigns/" + id.String(), "/v1/campaigns?state=cancelled&limit=1&" + from(id)} {
 		for who, credential := range map[string]string{"operator": s.Operator, "app": s.App} {
 			a := s.Do(0, credential, http.MethodGet, path, nil, nil)
 			if body := string(a.Body); !strings.Contains(body, `"cancel_reason":"a fire"`) || !strings.Contains(body, `"cancelled_at":"2`) ||

@@ -116,7 +116,7 @@ func TestACampaignsStreamTellsHowACrowdBuysItOut(t *testing.T) {
 
 func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{fleet.Lively, "TRIPRIZE_STREAMS_MAX_PER_CLIENT=2", "TRIPRIZE_STREAMS_MAX_OPEN=3"}})
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_MAX_PER_CLIENT=2", "TRIPRIZE_STREAMS_MAX_OPEN=3")
 	id := s.Campaign(4)
 	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
 	first, second := s.Listen(0, s.App, fleet.CampaignEvents(id), ""), s.Listen(0, s.App, fleet.JobEvents(queued.ID), "")
