@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -71,6 +73,40 @@ func TestALongDrawKeepsItsLock(t *testing.T) {
 		if _, ok, err := campaign.Claim(t.Context(), db, id, time.Hour); ok || err != nil {
 			t.Errorf("claimed by another: %v, %v", ok, err)
 		}
+	})()
+	if _, err := newDrawerWith(t, db, short).Run(t.Context(), ref); err != nil {
+		t.Error(err)
+	}
+}
+
+// A renewal finds the claim gone while the record begins, as one does that waits for the
+// record's commit. The record goes on: the fence decides alone, and here it says yes.
+func TestARenewalThatFindsNoClaimDoesNotCutTheRecordOff(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	short := settings
+	short.Lease = 150 * time.Millisecond
+	defer failpoint.Set("draw.record", id.String(), func() {
+		var claim uuid.UUID
+		exec := func(db postgres.DB, claim uuid.UUID) {
+			t.Helper()
+			if _, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_lock_id = $2 WHERE id = $1`, id, claim); err != nil {
+				t.Error(err)
+			}
+		}
+		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+			err := tx.QueryRow(t.Context(), `SELECT execution_lock_id FROM campaigns WHERE id = $1`, id).Scan(&claim)
+			exec(tx, uuid.New())
+			servers.AwaitBlocked(t, db, 1) // the renewal
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		servers.Eventually(t, "the renewal has ended", func() bool { return db.Stat().AcquiredConns() == 0 })
+		exec(db, claim)
 	})()
 	if _, err := newDrawerWith(t, db, short).Run(t.Context(), ref); err != nil {
 		t.Error(err)
