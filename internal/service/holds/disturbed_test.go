@@ -8,15 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
-	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -210,33 +207,41 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 // No change is decided without the campaign's lock.
 func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	t.Parallel()
-	settings := servers.Patient(servers.Settings(t))
-	settings.Postgres.LockTimeout = 100 * time.Millisecond
-	db := servers.Pool(t, settings)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = 400 * time.Millisecond })
-	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if err := campaign.Lock(t.Context(), tx, id); err != nil {
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	service := func() *holds.Service { return fixture.Holds(t, db, nil, nil) } // each its own: one sends its changes together
+	let := fixture.Hold(t, service(), fixture.HoldRequest(id, "a", at(3, 1)))
+	kept := fixture.Hold(t, service(), fixture.HoldRequest(id, "b", at(4, 1)))
+	unlock := fixture.LockCampaign(t, db, id)
+	changes := map[string]func() error{
+		"hold": func() error {
+			_, err := fixture.TryHold(t, service(), fixture.HoldRequest(id, "c", at(3, 2)))
 			return err
-		}
-		for what, do := range map[string]func() error{
-			"hold": func() error {
-				_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
-				return err
-			},
-			"extend":  func() error { _, err := extendAt(t, service, h.ID, time.Minute); return err },
-			"release": func() error { _, err := releaseAt(t, service, h.ID); return err },
-			"expire":  func() error { _, _, err := holds.Expire(t.Context(), db, id, 1); return err },
-		} {
-			if err := do(); !postgres.IsLockTimeout(err) {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		},
+		"extend":  func() error { _, err := extendAt(t, service(), kept.ID, time.Minute); return err },
+		"release": func() error { _, err := releaseAt(t, service(), let.ID); return err },
+		"expire":  func() error { _, _, err := holds.Expire(t.Context(), db, id, 1); return err },
 	}
-	expectCounts(t, db, id, 1, 0)
+	done := make(chan error, len(changes))
+	for what, do := range changes {
+		go func() {
+			err := do()
+			if err != nil {
+				err = fmt.Errorf("%s: %w", what, err)
+			}
+			done <- err
+		}()
+	}
+	servers.AwaitBlocked(t, db, len(changes))
+	if len(done) > 0 {
+		t.Errorf("a change did not wait: %v", <-done)
+	}
+	unlock()
+	for range changes {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	expectCounts(t, db, id, 2, 0)
 	fixture.Sound(t, db)
 }
