@@ -16,8 +16,8 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// sale is a crowd that buys until it is told to stop, and retries with the same
-// key whenever it gets no answer, as clients of the API are told to.
+// saleRun is a crowd that buys, and retries with the same key whenever it gets no
+// answer, as clients of the API are told to.
 type saleRun struct {
 	s        *fleet.System
 	campaign uuid.UUID
@@ -25,21 +25,45 @@ type saleRun struct {
 	mu       sync.Mutex
 	promised map[string]uuid.UUID // key → job, for every 202
 	refused  map[int]int          // other statuses
-	stop     chan struct{}
+	turns    chan struct{}        // one for each order that may be sent
 	wg       sync.WaitGroup
 }
 
 // openSale starts buyers who each send one order after the other.
 func openSale(s *fleet.System, campaign uuid.UUID, buyers, orders int) *saleRun {
-	run := &saleRun{s: s, campaign: campaign, promised: make(map[string]uuid.UUID), refused: make(map[int]int), stop: make(chan struct{})}
+	run := queueUp(s, campaign, buyers, orders)
+	run.let(buyers * orders)
+	return run
+}
+
+// queueUp starts buyers who wait for their turns.
+func queueUp(s *fleet.System, campaign uuid.UUID, buyers, orders int) *saleRun {
+	run := &saleRun{s: s, campaign: campaign, promised: make(map[string]uuid.UUID), refused: make(map[int]int), turns: make(chan struct{}, buyers*orders)}
 	for b := range buyers {
 		run.wg.Go(func() {
 			for i := range orders {
+				<-run.turns
 				run.order(fmt.Sprintf("buyer-%d-%d", b, i), b)
 			}
 		})
 	}
 	return run
+}
+
+// let lets n more orders be sent.
+func (r *saleRun) let(n int) {
+	for range n {
+		r.turns <- struct{}{}
+	}
+}
+
+// underWay lets orders be sent, and all others as soon as some have bought: what happens
+// next happens in the middle of the sale.
+func (r *saleRun) underWay() {
+	r.s.T.Helper()
+	r.let(cap(r.turns) / 4)
+	servers.Eventually(r.s.T, "the sale is under way", func() bool { return r.s.CampaignNow(r.campaign).Counts.Sold > 5 })
+	r.let(cap(r.turns) - cap(r.turns)/4)
 }
 
 // order sends one order until it is promised.
@@ -145,7 +169,8 @@ func TestASchedulerKilledInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: 2, Workers: 2})
 	id := s.Campaign(10)
-	run := openSale(s, id, 10, 8)
+	run := queueUp(s, id, 10, 8)
+	run.underWay()
 	s.Schedulers[0].Kill()
 	s.Workers[0].Kill()
 	run.wg.Wait()

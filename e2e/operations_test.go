@@ -90,8 +90,8 @@ func TestEveryProcessFinishesWhatItHoldsAtShutdown(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: 2})
 	id := s.Campaign(20)
-	run := openSale(s, id, 20, 10)
-	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	run := queueUp(s, id, 20, 10)
+	run.underWay()
 	if err := s.Workers[0].Stop(terminate, servers.Patience); err != nil { // an error when it had to be killed
 		t.Error(err)
 	}

@@ -18,8 +18,8 @@ func TestRedisRestartedInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
 	id := s.Campaign(20)
-	run := openSale(s, id, 20, 15)
-	servers.Eventually(t, "the sale is under way", func() bool { return s.CampaignNow(id).Counts.Sold > 20 })
+	run := queueUp(s, id, 20, 15)
+	run.underWay()
 	if err := s.Stack.Redis.RestartAfter(context.Background(), time.Second); err != nil {
 		t.Fatal(err)
 	}
