@@ -197,35 +197,3 @@ func TestACommandIsReplayedWithItsAnswer(t *testing.T) {
 		t.Errorf("a refusal must stay one: %v, then %v", a, b)
 	}
 }
-
-func TestListsArePaged(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	for range 5 {
-		s.Campaign(3)
-	}
-	view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated) // pending: on none of the pages
-	type list struct {
-		Campaigns  []struct{ ID uuid.UUID }
-		NextCursor *uuid.UUID `json:"next_cursor"`
-	}
-	seen, cursor, pages := map[uuid.UUID]bool{}, "", 0
-	for {
-		var page list
-		a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns?state=active&limit=2"+cursor, nil, nil)
-		if err := json.Unmarshal(a.Body, &page); err != nil || a.Status != http.StatusOK {
-			t.Fatal(a, err)
-		}
-		for _, c := range page.Campaigns {
-			seen[c.ID] = true
-		}
-		if pages++; page.NextCursor == nil {
-			break
-		}
-		cursor = "&cursor=" + page.NextCursor.String()
-		s.Campaign(3) // an insert in between shifts nothing
-	}
-	if len(seen) != 5 || pages != 3 {
-		t.Errorf("%d campaigns on %d pages", len(seen), pages)
-	}
-}

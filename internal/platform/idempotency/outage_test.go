@@ -52,17 +52,6 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 var request = idempotency.Request{Client: "shop", Key: "k"}
 
-// The client's own timeouts are a minute; how long it takes is shown on a simulated
-// clock.
-func TestALookUpEndsThoughRedisIsSilent(t *testing.T) {
-	t.Parallel()
-	l, s := newLine(t)
-	l.Die()
-	if got, ok := s.with(t, 50*time.Millisecond).Find(t.Context(), request); ok {
-		t.Errorf("found %+v", got)
-	}
-}
-
 // simulated is a Redis that has nothing, or is silent.
 type simulated struct {
 	silent atomic.Bool

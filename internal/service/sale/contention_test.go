@@ -19,34 +19,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestABusyCampaignHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	busy, free := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
-	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, free, "a", 0, 1))
-	seller := fixture.Seller(db)
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if err := campaign.Lock(t.Context(), tx, busy); err != nil {
-			return err
-		}
-		report, err := seller.Sell(t.Context(), refs, sale.SkipLocked) // one that waited would wait for ever
-		if err != nil {
-			return err
-		}
-		if len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Settled) != 1 {
-			t.Errorf("report: %+v", report)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if report, err := seller.Sell(t.Context(), refs, sale.SkipLocked); err != nil || len(report.Settled) != 1 || len(report.Busy) != 0 {
-		t.Errorf("after the lock: %+v, %v", report, err)
-	}
-	fixture.Sound(t, db)
-}
-
 func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
 	t.Parallel()
 	settings := servers.Patient(servers.Settings(t))

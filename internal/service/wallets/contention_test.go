@@ -14,19 +14,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestTwoConcurrentCreditsBothCount(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	id := made(t, at, 0)
-	together(2, func(int) {
-		if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Credit{Wallet: id, Details: amount(100)})}); err != nil {
-			t.Error(err)
-		}
-	})
-	expect(t, db, id, 200, 0, 2)
-}
-
 func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

@@ -49,16 +49,6 @@ func TestTheAuditAtTheEndNamesTheTest(t *testing.T) {
 	}
 }
 
-func TestTheAuditAtTheEndFindsNothingInWhatIsSound(t *testing.T) {
-	var said bytes.Buffer
-	tests := newSharing(&said)
-	s := tests.view(t, alone)
-	s.MustHold(HoldOrder{Campaign: s.Campaign(3), User: "mina", Quantity: 1})
-	if !tests.end() || said.Len() > 0 {
-		t.Errorf("said %s", &said)
-	}
-}
-
 // Views of a system keep apart: clients, the requests in the log, and breaches of the contract.
 func TestViewsOfASystemKeepApart(t *testing.T) {
 	one, another := Shared(t, alone), Shared(t, alone)

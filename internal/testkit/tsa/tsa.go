@@ -171,13 +171,6 @@ func (a *Authority) Verify(t testing.TB, token []byte, digest [32]byte) error {
 	return nil
 }
 
-// SignerKey returns the signer's key and certificate, in PEM, for tests that sign what
-// openssl would not.
-func (a *Authority) SignerKey(t testing.TB) (key, certificate []byte) {
-	t.Helper()
-	return a.read(t, "signer.key"), a.read(t, "signer.pem")
-}
-
 func (a *Authority) key(t testing.TB, name string) {
 	t.Helper()
 	if a.options.ECDSA {
