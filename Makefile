@@ -93,7 +93,7 @@ soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some m
 
 .PHONY: soak-long
 soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
-	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=100000x $(WITH) tools/soak.sh
+	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x $(WITH) tools/soak.sh
 
 .PHONY: lint
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)

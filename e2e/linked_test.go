@@ -4,17 +4,12 @@ import (
 	"debug/buildinfo"
 	"path/filepath"
 	"testing"
-
-	"triprize/internal/testkit/fleet"
 )
 
 // Only the api links the HTTP server: the others compile, link and start without it.
 func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
 	t.Parallel()
-	dir, err := fleet.Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Dir(triprize(t))
 	for name, wanted := range map[string]bool{"api": true, "worker": false, "scheduler": false, "triprize": false} {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))
 		if err != nil {

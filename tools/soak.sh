@@ -20,6 +20,11 @@ trap 'rm -f "$measured"' EXIT
 GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 2 -parallel 4 -timeout 120m $SOAK_FLAGS
 sed -n 's/.*"Output":"\(.* ms; .*\)\\n".*/\1/p' "$measured"
 
+if [ "$SOAK_ROUNDS" -gt 1 ]; then
+    step "crashes that make test has too: $SOAK_ROUNDS rounds"
+    go test -tags failpoint -vet=off -count="$SOAK_ROUNDS" -parallel 4 -timeout 120m ./e2e
+fi
+
 # properties CASES FUNCTION runs the tests in files that call a function of package property.
 properties() {
     files=$(grep -rlE --include='*_test.go' "\b$2\(" internal)
@@ -34,7 +39,8 @@ step "every flip of every byte"
 properties 1000000 'property\.Sample'
 
 step "fuzzing: ${SOAK_FUZZTIME:=5000x} for each target"
-for file in $(grep -rl --include='*_test.go' '^func Fuzz' internal); do
+files=$(grep -rl --include='*_test.go' '^func Fuzz' internal)
+for file in $files; do
     for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
         printf '%s: ' "$target"
         go test -tags failpoint -vet=off -run '^$' -fuzz "^$target\$" -fuzztime "$SOAK_FUZZTIME" "./$(dirname "$file")" >"$measured" 2>&1 ||

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 tag=$1
 shift
-files=$(grep -rlE --include='*_test.go' --exclude-dir=node_modules "^//go:build (.*[ (])?$tag([ )]|\$)" api clients e2e internal web)
-names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $files | sort -u | paste -sd '|' -)
+files=$(grep -rlE --include='*_test.go' --exclude-dir=node_modules "^//go:build (.*[ (])?$tag([ )]|\$)" .)
+names=$(sed -nE 's/^func ((Test|Fuzz|Example)[A-Za-z0-9_]*)\(.*/\1/p' $files | sort -u | paste -sd '|' -)
 exec go tool -modfile=tools/go.mod gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
     -tags "failpoint $tag" -vet=off -count=1 -run "^($names)\$" "$@" $(dirname $files | sort -u | sed 's|^|./|')

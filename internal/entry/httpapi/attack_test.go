@@ -50,6 +50,7 @@ func TestHostileTextIsTextWhereverItStands(t *testing.T) {
 	s := fleet.Shared(t, busy)
 	id := s.Campaign(20)
 	for _, text := range hostile {
+		user := s.User(text)
 		body := fleet.CampaignBody(3)
 		body["name"] = text
 		a := s.Post("/v1/campaigns", body)
@@ -58,7 +59,7 @@ func TestHostileTextIsTextWhereverItStands(t *testing.T) {
 			t.Errorf("a campaign %q: %v %s", text, a, a.Body)
 		}
 		a = s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal},
-			map[string]any{"user_id": text, "selection": map[string]int{"quantity": 1}, "payment": map[string]string{"method": "external", "reference": text}})
+			map[string]any{"user_id": user, "selection": map[string]int{"quantity": 1}, "payment": map[string]string{"method": "external", "reference": text}})
 		if a.State != job.Succeeded {
 			t.Errorf("a purchase of %q: %v %s", text, a, a.Body)
 		}
@@ -68,8 +69,8 @@ func TestHostileTextIsTextWhereverItStands(t *testing.T) {
 				Payment struct{ Reference string }
 			}
 		}
-		a = s.Do(0, s.App, http.MethodGet, "/v1/users/"+url.PathEscape(text)+"/purchases", nil, nil)
-		if err := json.Unmarshal(a.Body, &list); err != nil || len(list.Purchases) != 1 || list.Purchases[0].UserID != text || list.Purchases[0].Payment.Reference != text {
+		a = s.Do(0, s.App, http.MethodGet, "/v1/users/"+url.PathEscape(user)+"/purchases", nil, nil)
+		if err := json.Unmarshal(a.Body, &list); err != nil || len(list.Purchases) != 1 || list.Purchases[0].UserID != user || list.Purchases[0].Payment.Reference != text {
 			t.Errorf("the purchases of %q: %v %s", text, a, a.Body)
 		}
 		quoted := url.QueryEscape(text)

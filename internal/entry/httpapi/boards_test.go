@@ -146,7 +146,7 @@ func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 // board as it is, whatever happens.
 func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := fleet.Start(t, fleet.Options{APIs: 2, Schedulers: -1, Env: fleet.Trusting.Env}) // no sweep changes anything meanwhile
 	id := s.Campaign(8)
 	mina := fleet.TokenFor(t, "mina", "")
 	clients := map[string]*boardSeen{s.App: {}, mina: {}, s.Operator: {}}

@@ -42,7 +42,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			who := strings.ReplaceAll(name, " ", "-")
+			who := s.User(strings.ReplaceAll(name, " ", "-"))
 			mina := fleet.TokenFor(t, who, "")
 			body := c.body
 			if strings.Contains(body, "%s") {

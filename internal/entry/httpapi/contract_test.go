@@ -76,7 +76,7 @@ func TestTheLifeOfACampaign(t *testing.T) {
 	if c.Paused {
 		t.Error("still paused")
 	}
-	first := s.Buy(fleet.Order{Campaign: c.ID, User: "a", Layer: 3, Quantity: 2, Wait: true})
+	first := s.Buy(fleet.Order{Campaign: c.ID, User: s.User("a"), Layer: 3, Quantity: 2, Wait: true})
 	if first.State != job.Succeeded || first.Result.Amount != 600 || len(first.Result.Positions) != 2 {
 		t.Fatalf("got %v: %s", first, first.Body)
 	}
@@ -106,10 +106,10 @@ func checkReads(s *fleet.System, path string, bought fleet.Answer) {
 		s.T.Errorf("counts: %+v", c)
 	}
 	purchase := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.Result.PurchaseID.String(), nil, nil)
-	if purchase.Status != http.StatusOK || !fleet.Contains(purchase.Body, `"reference":"ref-a"`) || !fleet.Contains(purchase.Body, `"state":"completed"`) {
+	if purchase.Status != http.StatusOK || !fleet.Contains(purchase.Body, `"reference":"ref-`+s.User("a")+`"`) || !fleet.Contains(purchase.Body, `"state":"completed"`) {
 		s.T.Errorf("the purchase: %s", purchase.Body)
 	}
-	list := s.Do(0, s.App, http.MethodGet, "/v1/users/a/purchases", nil, nil)
+	list := s.Do(0, s.App, http.MethodGet, "/v1/users/"+s.User("a")+"/purchases", nil, nil)
 	if list.Status != http.StatusOK || !fleet.Contains(list.Body, bought.Result.PurchaseID.String()) {
 		s.T.Errorf("the user's purchases: %s", list.Body)
 	}
@@ -118,7 +118,7 @@ func checkReads(s *fleet.System, path string, bought fleet.Answer) {
 	if a := s.Do(0, s.App, http.MethodGet, one, nil, nil); a.Status != http.StatusOK || string(a.State) != "sold" || fleet.Contains(a.Body, "user_id") {
 		s.T.Errorf("a position, for an app: %s", a.Body)
 	}
-	if a := s.Do(0, s.Operator, http.MethodGet, one, nil, nil); !fleet.Contains(a.Body, `"user_id":"a"`) {
+	if a := s.Do(0, s.Operator, http.MethodGet, one, nil, nil); !fleet.Contains(a.Body, `"user_id":"`+s.User("a")+`"`) {
 		s.T.Errorf("a position, for an operator: %s", a.Body)
 	}
 	board := s.Do(0, s.App, http.MethodGet, path+"/positions", nil, nil)
@@ -195,5 +195,64 @@ func TestACommandIsReplayedWithItsAnswer(t *testing.T) {
 	b := s.Do(0, s.Operator, http.MethodPost, path, refused, nil)
 	if a.Status != http.StatusConflict || b.Status != http.StatusConflict || b.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("a refusal must stay one: %v, then %v", a, b)
+	}
+}
+
+func TestListsArePaged(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	for range 5 {
+		s.Campaign(3)
+	}
+	view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated) // pending: on none of the pages
+	type list struct {
+		Campaigns  []struct{ ID uuid.UUID }
+		NextCursor *uuid.UUID `json:"next_cursor"`
+	}
+	seen, cursor, pages := map[uuid.UUID]bool{}, "", 0
+	for {
+		var page list
+		a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns?state=active&limit=2"+cursor, nil, nil)
+		if err := json.Unmarshal(a.Body, &page); err != nil || a.Status != http.StatusOK {
+			t.Fatal(a, err)
+		}
+		for _, c := range page.Campaigns {
+			seen[c.ID] = true
+		}
+		if pages++; page.NextCursor == nil {
+			break
+		}
+		cursor = "&cursor=" + page.NextCursor.String()
+		s.Campaign(3) // an insert in between shifts nothing
+	}
+	if len(seen) != 5 || pages != 3 {
+		t.Errorf("%d campaigns on %d pages", len(seen), pages)
+	}
+}
+
+// The first page is kept for the next reader, but not for one that may see less, and not
+// for another page.
+func TestTheFirstPageOfAListIsThatOfItsReader(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: fleet.Trusting.Env})
+	for range 3 {
+		path := "/v1/campaigns/" + s.Campaign(3).String()
+		if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, fleet.RawJSON(`{"metadata":{"order":"4711"}}`)); a.Status != http.StatusOK {
+			t.Fatal(a)
+		}
+	}
+	mina := fleet.TokenFor(t, "mina", "")
+	for _, query := range []string{"", "?state=active", "?state=active&limit=2", "?limit=1", "?state=completed"} {
+		for _, reader := range []string{s.App, mina, s.App, mina} {
+			a := s.Do(0, reader, http.MethodGet, "/v1/campaigns"+query, nil, nil)
+			want := map[string]int{"?state=active&limit=2": 2, "?limit=1": 1, "?state=completed": 0, "": 3, "?state=active": 3}[query]
+			shown := 0
+			if reader == s.App {
+				shown = want
+			}
+			if n := strings.Count(string(a.Body), `"base_length"`); a.Status != http.StatusOK || n != want || strings.Count(string(a.Body), `"4711"`) != shown {
+				t.Errorf("%s, an app: %t: %d campaigns, %v %s", query, reader == s.App, n, a, a.Body)
+			}
+		}
 	}
 }

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"encoding/json"
+	"math/big"
 	"net/http"
 	"net/url"
 	"slices"
@@ -51,13 +52,14 @@ func list(s *fleet.System, credential, path string) (page listed) {
 
 func (p listed) all() []element { return slices.Concat(p.Jobs, p.Purchases, p.Holds, p.Wallets) }
 
-// from lets a list of campaigns begin with one of them, however many are newer.
-func from(id uuid.UUID) (query string) {
-	for i := len(id) - 1; ; i-- {
-		if id[i]++; id[i] != 0 {
-			return "cursor=" + id.String()
-		}
-	}
+// from lets a list that begins with the newest begin with something, however many are newer.
+func from(id uuid.UUID) (query string) { return "cursor=" + beside(id, 1).String() }
+
+// beside returns the id right after or, with a step of -1, before another.
+func beside(id uuid.UUID, step int64) uuid.UUID {
+	n := new(big.Int).SetBytes(id[:])
+	n.Add(n, big.NewInt(step)).FillBytes(id[:])
+	return id
 }
 
 // ids reads a list to its end, two at a time, and returns the ids.

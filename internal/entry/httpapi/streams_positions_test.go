@@ -56,7 +56,7 @@ func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.With("TRIPRIZE_POSTGRES_URL="+tapped.URL, "TRIPRIZE_STREAMS_INTERVAL=20ms")
+	s.RunAPI("TRIPRIZE_POSTGRES_URL="+tapped.URL, "TRIPRIZE_STREAMS_INTERVAL=20ms")
 	id := s.Campaign(8) // 36 positions
 	type seen struct {
 		board  boardSeen
@@ -64,7 +64,7 @@ func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
 	}
 	viewers := make([]*fleet.Listener, 30)
 	for i := range viewers {
-		viewers[i] = s.Listen(1, s.App, boardEvents(id), "")
+		viewers[i] = s.Listen(2, s.App, boardEvents(id), "")
 	}
 	all := make(chan seen, len(viewers))
 	for _, l := range viewers {

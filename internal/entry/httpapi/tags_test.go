@@ -79,7 +79,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.With("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
+	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
 	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
 	id := s.Campaign(20)
 	path := "/v1/campaigns/" + id.String() + "/positions"
@@ -103,7 +103,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 						t.Error("a sale never shows among the positions")
 						return
 					}
-					a := readAs(s, 1, s.App, path, "")
+					a := readAs(s, 2, s.App, path, "")
 					isOld = strings.Count(string(a.Body), `"sold"`) <= sales
 					if a.Status != http.StatusOK || fleet.Contains(a.Body, "user_id") {
 						t.Errorf("the board: %v %s", a, fleet.Tail(a.Body, 500))

@@ -168,7 +168,7 @@ func TestAFloodOfBadSignaturesCostsNoQuery(t *testing.T) {
 	if stored, refused := s.Metric(0, `triprize_webhooks_total{outcome="stored"}`), s.Metric(0, `triprize_webhooks_total{outcome="refused"}`); stored != 1 || refused != 200 {
 		t.Errorf("%v stored, %v refused", stored, refused)
 	}
-	if n := s.Metric(0, `triprize_payment_events_stored_total{source="webhook"}`); n != 1 {
+	if n := s.Metric(0, `triprize_payment_events_stored_total{source="webhook"}`); n != 1 || count(s, events+` WHERE id = $1`, s.User("evt_1")) != 1 {
 		t.Errorf("%v events went to Postgres", n)
 	}
 }

@@ -300,7 +300,7 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, id)); err != nil {
 		t.Fatal(err)
 	}
-	for table, change := range map[string]string{"commitments": "rules = rules || ' '", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
+	for table, change := range map[string]string{"commitments": "commitment = sha256(commitment)", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
 		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1", "witness_tokens": "token = 'another'"} {
 		if n := count(t, db, `SELECT count(*) FROM `+table); n == 0 {
 			t.Errorf("%s is empty: the test does not test", table)

@@ -97,7 +97,8 @@ func (p *sharing) end() bool {
 // say of the test when it failed.
 func (s *System) leave() {
 	s.stop()
-	s.checkContract(s.name)
+	own := slices.DeleteFunc(slices.Clone(s.URLs), func(url string) bool { return slices.Contains(s.shared.URLs, url) })
+	s.checkContract(append(hosts(own), s.name)...)
 	if !s.T.Failed() {
 		return
 	}
