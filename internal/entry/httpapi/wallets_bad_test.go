@@ -50,6 +50,8 @@ func TestBadMovementsAreRefusedWithWhatIsWrongWithThem(t *testing.T) {
 			{path, `{"amount":1,"reference":"` + long[:181] + `"}`, "/reference"}, {path, `{"amount":1,"currency":"JPY"}`, "/currency"},
 		}...)
 	}
+	done := func() int { return count(s, `SELECT count(*) FROM jobs WHERE client LIKE '%' || $1`, s.User("")) }
+	before := done()
 	for _, c := range bad {
 		a := raw(s, http.MethodPost, c.path, c.body, "", "")
 		named := func(e struct{ Pointer, Detail string }) bool { return e.Pointer == c.pointer && e.Detail != "" }
@@ -64,6 +66,9 @@ func TestBadMovementsAreRefusedWithWhatIsWrongWithThem(t *testing.T) {
 	var entries int
 	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM ledger_entries WHERE credit_wallet = ANY($1) OR debit_wallet = ANY($1)`, []string{fleet.WalletID(mina), fleet.WalletID(otto)}).Scan(&entries); err != nil || entries != 2 {
 		t.Errorf("bad requests made entries: %d, %v", entries, err)
+	}
+	if n := done(); n != before || n == 0 {
+		t.Errorf("%d commands are done, and %d were before the bad ones", n, before)
 	}
 	s.ExpectWallet(mina, 1000, 500)
 }
