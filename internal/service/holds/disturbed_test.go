@@ -128,6 +128,7 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	service.SetRowWait(servers.Patience, servers.Patience)
 	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1)))
 	last := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "last", at(3, 2)))
 	fixture.EndHold(t, db, due)
@@ -181,6 +182,7 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	service.SetRowWait(servers.Patience, servers.Patience)
 	faster, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +211,11 @@ func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	service := func() *holds.Service { return fixture.Holds(t, db, nil, nil) } // each its own: one sends its changes together
+	service := func() *holds.Service { // each its own: one sends its changes together
+		s := fixture.Holds(t, db, nil, nil)
+		s.SetRowWait(servers.Patience, servers.Patience)
+		return s
+	}
 	let := fixture.Hold(t, service(), fixture.HoldRequest(id, "a", at(3, 1)))
 	kept := fixture.Hold(t, service(), fixture.HoldRequest(id, "b", at(4, 1)))
 	unlock := fixture.LockCampaign(t, db, id)
