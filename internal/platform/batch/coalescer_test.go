@@ -260,21 +260,22 @@ func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
 	g := newGate()
 	c := New(options(), g.flush)
 	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	var gone, other sync.WaitGroup
+	gone.Go(func() {
 		if _, err := c.Do(ctx, 1); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
 	<-g.entered
-	wg.Go(func() {
+	other.Go(func() {
 		if got, err := c.Do(t.Context(), 2); err != nil || got != 4 {
 			t.Errorf("got %d, %v", got, err)
 		}
 	})
 	cancel()
+	gone.Wait() // before its answer comes: of two it would have any
 	g.pass(2)
-	wg.Wait()
+	other.Wait()
 	c.Close()
 }
 
