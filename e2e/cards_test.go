@@ -233,10 +233,7 @@ func expectCard(t *testing.T, s *fleet.System, c cardCase, j jobView) {
 // provider keeps, to the yen, and every purchase by itself.
 func expectLedgersAgree(s *fleet.System) {
 	s.T.Helper()
-	var completed int64
-	if err := s.DB.QueryRow(s.T.Context(), `SELECT coalesce(sum(amount), 0) FROM purchases WHERE payment_method = 'card' AND state = 'completed'`).Scan(&completed); err != nil {
-		s.T.Fatal(err)
-	}
+	completed := servers.Value[int64](s.T, s.DB, `SELECT coalesce(sum(amount), 0) FROM purchases WHERE payment_method = 'card' AND state = 'completed'`)
 	if kept := s.Sandbox.Kept("jpy"); kept != completed {
 		s.T.Errorf("the provider keeps %d, completed purchases are %d", kept, completed)
 	}

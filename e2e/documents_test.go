@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // The scenarios of the seed documents, over HTTP, with real processes.
@@ -102,10 +103,7 @@ func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
 	id := drawable(s, true)
 	fixture.SellOut(t, s.DB, id)
 	before := sold(s, id)
-	var bought uuid.UUID
-	if err := s.DB.QueryRow(t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id).Scan(&bought); err != nil {
-		t.Fatal(err)
-	}
+	bought := servers.Value[uuid.UUID](t, s.DB, `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id)
 	path := "/v1/campaigns/" + id.String()
 	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for _, c := range []struct {

@@ -239,9 +239,7 @@ func doEverything(s *fleet.System) {
 	fixture.Reserve(s.T, s.DB, campaign, "late", 1, -time.Second)
 	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
 		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`} {
-		if _, err := s.DB.Exec(s.T.Context(), overdue); err != nil {
-			s.T.Fatal(err)
-		}
+		servers.Exec(s.T, s.DB, overdue)
 	}
 	for _, sweep := range s.Sweeps() {
 		want(operate(http.MethodPost, "/v1/sweeps/"+sweep.Name, nil), http.StatusOK)

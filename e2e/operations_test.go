@@ -75,9 +75,7 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	}
 	// Without Redis nobody can say what is lost; the other sweeps run all the same.
 	s.Buy(fleet.Order{Campaign: id, User: "a"})
-	if _, err := s.DB.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 minute'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 minute'`)
 	reports, status, _ = sweepOnce(s, nil, "TRIPRIZE_REDIS_URL=redis://127.0.0.1:1/0")
 	if status != 1 || reports["old-records"] == nil || reports["lost-jobs"]["lost"] != 0 {
 		t.Errorf("without Redis: %v, status %d", reports, status)

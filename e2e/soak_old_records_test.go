@@ -15,13 +15,11 @@ func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
 	const old, buyers, orders = 1_000_000, 10, 300
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: -1})
 	for range 200 {
-		if _, err := s.DB.Exec(t.Context(), `
+		servers.Exec(t, s.DB, `
 			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, user_id, state, result, attempts, accepted_at, finished_at, expires_at)
 			SELECT gen_random_uuid(), 'soak', gen_random_uuid()::text, sha256(i::text::bytea), 'wallet-credit', 'u', 'succeeded', '{}', 1,
 			       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day'
-			FROM generate_series(1, $1) AS i`, old/200); err != nil {
-			t.Fatal(err)
-		}
+			FROM generate_series(1, $1) AS i`, old/200)
 	}
 	id := s.Campaign(40) // 820 positions: most orders are refused
 	s.RunScheduler()

@@ -117,9 +117,7 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 	if _, stderr, status := run(t, env, "migrate", "down"); status != 1 || !strings.Contains(stderr, "wallets: 1 row") || !strings.Contains(stderr, "--destroy-data") {
 		t.Errorf("wallets with money in them: status %d, %s", status, stderr)
 	}
-	if _, err := db.Exec(t.Context(), `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 8`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 8`)
 	expect("", "audit")
 
 	key := strings.TrimSpace(expect("tp_", "key", "create", "--role", "app", "--client", "shop-1"))
@@ -151,9 +149,7 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	if stdout, stderr, status := run(t, env, "audit"); status != 0 || !strings.Contains(stdout, "invariants hold") {
 		t.Errorf("a sound database: status %d, %s%s", status, stdout, stderr)
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = 3 WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = 3 WHERE id = $1`, id)
 	stdout, stderr, status := run(t, env, "audit")
 	if status != 1 || !strings.Contains(stdout, "counts 3 sold") || !strings.Contains(stderr, "1 violations") {
 		t.Errorf("a counter that is wrong: status %d, %s%s", status, stdout, stderr)

@@ -147,9 +147,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 		t.Helper()
 		servers.Eventually(t, "the events that are waited for", func() bool {
 			for _, sql := range []string{`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE state = 'pending'`, `UPDATE webhook_endpoints SET paused_until = NULL`} {
-				if _, err := s.DB.Exec(t.Context(), sql); err != nil {
-					t.Fatal(err)
-				}
+				servers.Exec(t, s.DB, sql)
 			}
 			return len(receiver.heard()) >= want
 		})
@@ -165,9 +163,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 		return s.DB.QueryRow(t.Context(), `SELECT count(*) FROM webhook_attempts WHERE error IS NOT NULL`).Scan(&n) == nil && n > 0
 	})
 	// A day passes.
-	if _, err := s.DB.Exec(t.Context(), `UPDATE webhook_endpoints SET failing_since = failing_since - interval '1 day' WHERE failing_since IS NOT NULL`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE webhook_endpoints SET failing_since = failing_since - interval '1 day' WHERE failing_since IS NOT NULL`)
 	rotated := ask("/"+endpoint.ID.String()+"/rotate-secret", map[string]any{"overlap_seconds": 3600})
 	first := endpoint.Secret
 	if err := json.Unmarshal(rotated.Body, &endpoint); err != nil {

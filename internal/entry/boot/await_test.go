@@ -103,9 +103,7 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 			t.Parallel()
 			settings := servers.Settings(t)
 			db := servers.Pool(t, settings)
-			if _, err := db.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
-				t.Fatal(err)
-			}
+			servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 			arrive := away(t, &settings)
 			address, err := devstack.FreeAddress()
 			if err != nil {

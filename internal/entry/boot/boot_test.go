@@ -215,9 +215,7 @@ func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 func TestADatabaseThatWasNeverMigratedIsRefusedWithTheCommand(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
-	if _, err := servers.Pool(t, settings).Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, servers.Pool(t, settings), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 	env := append(environment(settings), "TRIPRIZE_POSTGRES_START_WAIT=0")
 	refused(t, 1, env, nil, "actor: ", "older than this program", "triprize migrate up")
 }

@@ -37,9 +37,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	}
 	release = func() { _ = tx.Rollback(context.Background()) }
 	t.Cleanup(release)
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE campaigns`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE campaigns`)
 	answered = make(chan int, 1)
 	go func() {
 		request, _ := http.NewRequest(http.MethodGet, "http://"+address+"/v1/campaigns", nil)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -9,45 +8,27 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"triprize/internal/testkit/servers"
 )
-
-// terminal is what a command has written so far.
-type terminal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *terminal) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *terminal) read() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // runSandboxOnce runs the command, pays, and stops it as Ctrl-C does. It returns the key
 // and how many payments there were before.
 func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 	t.Helper()
-	var stdout, stderr terminal
+	var stdout, stderr servers.Journal
 	ended := make(chan int, 1)
 	go func() { ended <- Run([]string{"sandbox", "--listen", "127.0.0.1:0", "--data", dir}, &stdout, &stderr) }()
 	said := regexp.MustCompile(`url +(\S+)\n +key +(\S+)\n +account +acct_`)
-	for deadline := time.Now().Add(time.Minute); said.FindString(stdout.read()) == ""; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); said.FindString(stdout.String()) == ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not say that it runs\n%s%s", stdout.read(), stderr.read())
+			t.Fatalf("it does not say that it runs\n%s%s", stdout.String(), stderr.String())
 		}
 	}
-	m := said.FindStringSubmatch(stdout.read())
+	m := said.FindStringSubmatch(stdout.String())
 	ask := func(method, form string) (body struct{ Data []any }) {
 		request, err := http.NewRequestWithContext(context.Background(), method, m[1]+"/v1/payment_intents", strings.NewReader(form))
 		if err != nil {
@@ -72,8 +53,8 @@ func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if status := <-ended; status != 0 || stderr.read() != "" {
-		t.Errorf("status %d\n%s", status, stderr.read())
+	if status := <-ended; status != 0 || stderr.String() != "" {
+		t.Errorf("status %d\n%s", status, stderr.String())
 	}
 	return m[2], before
 }

@@ -25,9 +25,7 @@ func database(t *testing.T) *pgxpool.Pool {
 
 func execute(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, sql, args...)
 }
 
 // returned is a card refund in a state, with a failure.

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/drandsim"
 	"triprize/internal/store/evidence"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // drafted is a campaign as far as these tests read it.
@@ -128,9 +129,7 @@ func TestACampaignIsNotPublishedWithABeaconThatNobodyAsksAnyMore(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	_, d := draft(t, s, "/v1/campaigns", nil)
-	if _, err := s.DB.Exec(t.Context(), `UPDATE campaigns SET policies = jsonb_set(policies, '{beacon}', 'true') WHERE id = $1`, d.ID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE campaigns SET policies = jsonb_set(policies, '{beacon}', 'true') WHERE id = $1`, d.ID)
 	a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+d.ID.String()+"/publish", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
 	if a.Status != http.StatusConflict || !strings.Contains(string(a.Body), "beacon.relays") {
 		t.Errorf("%v: %s", a, a.Body)

@@ -228,9 +228,7 @@ func TestWhatChangedBeforeVersionsWereKeptIsInEveryAnswer(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	id := s.Campaign(6)
-	if _, err := s.DB.Exec(t.Context(), `UPDATE positions SET board_version = NULL WHERE campaign_id = $1 AND layer = 2`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE positions SET board_version = NULL WHERE campaign_id = $1 AND layer = 2`, id)
 	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(5, 1)}})
 	version := s.CampaignNow(id).BoardVersion
 	if b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d", version)); len(b.Positions) != 2 || b.Since == nil {

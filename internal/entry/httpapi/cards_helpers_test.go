@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +16,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	announce "triprize/internal/service/watch"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // webhookSecret signs the webhooks of systems that take cards.
@@ -30,9 +30,7 @@ var takingCards = []string{"TRIPRIZE_PAYMENTS_STRIPE_KEY=sk_test_nobody", "TRIPR
 // exec changes rows behind the back of a system.
 func exec(s *fleet.System, sql string, args ...any) {
 	s.T.Helper()
-	if _, err := s.DB.Exec(context.Background(), sql, args...); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.Exec(s.T, s.DB, sql, args...)
 }
 
 // orderByCard sends a purchase by card and does not wait for it.
@@ -97,12 +95,9 @@ func webhook(s *fleet.System, body string, header map[string]string) fleet.Answe
 }
 
 // count returns the result of a query for a number.
-func count(s *fleet.System, sql string, args ...any) (n int) {
+func count(s *fleet.System, sql string, args ...any) int {
 	s.T.Helper()
-	if err := s.DB.QueryRow(s.T.Context(), sql, args...).Scan(&n); err != nil {
-		s.T.Fatal(err)
-	}
-	return n
+	return servers.Value[int](s.T, s.DB, sql, args...)
 }
 
 // decoded decodes the body of an answer.

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // drawnCampaign sells a campaign of six positions and waits for its draw. It returns the
@@ -138,9 +139,7 @@ func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy).With()
 	path, purchase := drawnCampaign(s)
-	if _, err := s.DB.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, purchase); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, purchase)
 	for _, encoding := range []string{"identity", "gzip"} {
 		if a, body, err := plain(t, http.MethodGet, s.URLs[0]+path+"/proof", map[string]string{"Accept-Encoding": encoding}); err == nil {
 			t.Errorf("%s: a whole answer: %v %s", encoding, a, body)

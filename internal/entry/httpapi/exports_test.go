@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // asCSV reads a campaign's purchases as CSV. The error is also one of a body that breaks off.
@@ -145,9 +146,7 @@ func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the
 		t.Errorf("a whole answer: %v, %d bytes, %v", head, len(body), err)
 	}
 	s.AwaitMetric(0, `triprize_exports_total{outcome="failed"}`, 1)
-	if _, err := s.DB.Exec(t.Context(), `ALTER TABLE away RENAME TO purchase_items`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `ALTER TABLE away RENAME TO purchase_items`)
 }
 
 func TestTablesHaveFewPlaces(t *testing.T) { // not parallel: the failpoint is of all apis

@@ -35,9 +35,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 	if err := s.Redis.Del(t.Context(), records()...).Err(); err != nil { // as after request_ttl
 		t.Fatal(err)
 	}
-	if _, err := s.DB.Exec(t.Context(), `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`)
 	if again := s.Buy(first); again.ID != refused.ID {
 		t.Errorf("a day later: %v", again)
 	}
@@ -46,9 +44,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 	if n := len(records()); n != 1 {
 		t.Errorf("Redis remembers %d requests, and one is young", n)
 	}
-	if _, err := s.DB.Exec(t.Context(), `UPDATE refused_jobs SET refused_at = refused_at - interval '1 day'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE refused_jobs SET refused_at = refused_at - interval '1 day'`)
 	report := fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
 	if report.Counts["refused_deleted"] != 1 || report.More || report.Error != "" {
 		t.Errorf("got %+v", report)
@@ -68,12 +64,10 @@ func TestASweepAskedForOverHTTPEndsWithTheRequestAndSaysThatThereIsMore(t *testi
 	t.Parallel()
 	const limit = 10 * time.Second
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_REQUEST_TIMEOUT=" + limit.String(), "TRIPRIZE_SCHEDULER_BATCH_SIZE=10"}})
-	if _, err := s.DB.Exec(t.Context(), `
+	servers.Exec(t, s.DB, `
 		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, finished_at)
 		SELECT gen_random_uuid(), 'test', i::text, sha256('test'), 'wallet-credit', 'succeeded', '{}', clock_timestamp() - interval '1 s', clock_timestamp()
-		FROM generate_series(1, 25) AS i`); err != nil {
-		t.Fatal(err)
-	}
+		FROM generate_series(1, 25) AS i`)
 	remove := failpoint.Set("recovery.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 83 / 100) })
 	run := func() fleet.SweepReport {
 		return fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // listed is a page of any list.
@@ -216,11 +217,9 @@ func TestHoldsAreFoundAsTheyAreNow(t *testing.T) {
 	if a := s.Release(s.App, released); a.Status != http.StatusNoContent {
 		t.Fatal(a)
 	}
-	if _, err := s.DB.Exec(t.Context(), `
+	servers.Exec(t, s.DB, `
 		WITH now AS (SELECT clock_timestamp() - interval '1 second' AS at), p AS (UPDATE positions SET expires_at = at FROM now WHERE hold_id = $1)
-		UPDATE holds SET expires_at = at FROM now WHERE id = $1`, over); err != nil {
-		t.Fatal(err)
-	}
+		UPDATE holds SET expires_at = at FROM now WHERE id = $1`, over)
 	mina, all := fleet.TokenFor(t, s.User("mina"), ""), "/v1/holds?campaign_id="+id.String()
 	want(s, s.App, all, otto, active, over, released, used)
 	want(s, s.App, all+"&state=active", otto, active)

@@ -24,9 +24,7 @@ func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (un
 		t.Fatal(err)
 	}
 	for _, sql := range []string{`SET LOCAL idle_in_transaction_session_timeout = 0`, `SELECT FROM ` + table + ` WHERE id = ANY('{` + join(ids) + `}') FOR NO KEY UPDATE`} {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, tx, sql)
 	}
 	return func() {
 		if err := tx.Rollback(t.Context()); err != nil {

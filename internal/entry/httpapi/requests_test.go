@@ -172,50 +172,6 @@ func TestBadCampaignsAreRefusedWithEveryFieldAtFault(t *testing.T) {
 	}
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	id := s.Campaign(4)
-	path := "/v1/campaigns/" + id.String()
-	for _, c := range []struct {
-		method, path string
-		app          int // the status an app gets; an operator gets any other than 401 and 403
-	}{
-		{http.MethodPost, "/v1/campaigns", 403}, {http.MethodPatch, path, 403}, {http.MethodPost, path + "/publish", 403},
-		{http.MethodPost, path + "/pause", 403}, {http.MethodPost, path + "/resume", 403}, {http.MethodPost, path + "/draw", 403},
-		{http.MethodGet, "/v1/campaigns", 200}, {http.MethodGet, path, 200}, {http.MethodGet, path + "/draw", 200},
-		{http.MethodGet, path + "/positions", 200}, {http.MethodGet, path + "/positions/1/1", 200},
-		{http.MethodPost, path + "/purchases", 415}, {http.MethodGet, "/v1/purchases/" + id.String(), 404},
-		{http.MethodPost, "/v1/purchases/" + id.String() + "/cancel", 404},
-		{http.MethodGet, "/v1/users/a/purchases", 200}, {http.MethodGet, "/v1/jobs/" + id.String(), 404},
-	} {
-		header := map[string]string{"Idempotency-Key": uuid.NewString()}
-		if a := s.Do(0, s.App, c.method, c.path, header, nil); a.Status != c.app {
-			t.Errorf("%s %s: an app got %v", c.method, c.path, a)
-		}
-		if a := s.Do(0, s.Operator, c.method, c.path, header, nil); a.Status == 401 || a.Status == 403 {
-			t.Errorf("%s %s: an operator got %v", c.method, c.path, a)
-		}
-		for name, key := range map[string]string{"nobody": "", "a stranger": "tp_000000000000_" + strings.Repeat("0", 64), "half a key": s.App[:20]} {
-			a := s.Do(0, key, c.method, c.path, header, nil)
-			if key == "" && c.method == http.MethodGet && c.path == path+"/draw" { // for everybody, but a key that is wrong
-				if a.Status != http.StatusOK {
-					t.Errorf("%s %s: nobody got %v", c.method, c.path, a)
-				}
-				continue
-			}
-			if a.Status != 401 || a.Refusal() != "unauthenticated" || a.Header.Get("WWW-Authenticate") == "" {
-				t.Errorf("%s %s: %s got %v", c.method, c.path, name, a)
-			}
-		}
-	}
-	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
-	another := s.NewKey("another-shop")
-	if a := s.Do(0, another, http.MethodGet, "/v1/jobs/"+bought.ID.String(), nil, nil); a.Status != 404 {
-		t.Errorf("another client's job: %v", a)
-	}
-}
-
 // The apis wait for Postgres as long as the test for them: only api.request_timeout
 // can bring the answer.
 func TestARequestThatPostgresHoldsUpIsAnsweredAtItsTimeout(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/maintenance/verify"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // row is a layer of a draft with a label.
@@ -307,10 +308,8 @@ func TestResultsOfBeforePositionsHadNamesHaveThemNow(t *testing.T) {
 		t.Fatalf("%v %s", a, a.Body)
 	}
 	bought := buySelection(s, path, "bought", "otto", numbered(6))
-	if _, err := s.DB.Exec(t.Context(), `UPDATE jobs SET result = regexp_replace(regexp_replace(result::text, '"number": ?[0-9]+,?', '', 'g'), '"label": ?"[^"]*",?', '', 'g')::json
-		WHERE result IS NOT NULL AND client = $1`, s.Client("shop")); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, s.DB, `UPDATE jobs SET result = regexp_replace(regexp_replace(result::text, '"number": ?[0-9]+,?', '', 'g'), '"label": ?"[^"]*",?', '', 'g')::json
+		WHERE result IS NOT NULL AND client = $1`, s.Client("shop"))
 	wantSeats(t, "the hold, once more", held().Body, "positions", seat{3, 2, 5, "5"}, seat{4, 1, 7, "7"})
 	wantSeats(t, "the job", s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+bought.ID.String(), nil, nil).Body, "result.positions", seat{3, 3, 6, "6"})
 }

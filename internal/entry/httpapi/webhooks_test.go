@@ -96,9 +96,7 @@ func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`)
 	answers := make(chan fleet.Answer, many)
 	for i := range many {
 		go func() {
@@ -134,9 +132,7 @@ func TestAnEventThatCannotBeStoredIsToComeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`)
 	a := webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
 	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "unavailable" || a.Header.Get("Retry-After") == "" {
 		t.Errorf("%v %s", a, a.Body)

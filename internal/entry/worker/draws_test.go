@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // ask accepts a draw job as an operator would.
@@ -110,9 +111,7 @@ func TestADrawThatFailsDelaysNoOther(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		broken, good := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 		jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, good)}
-		if _, err := w.db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, w.db, `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken)
 		if err := w.settleDraws(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
@@ -137,9 +136,7 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, ref.ID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, ref.ID)
 	if err := w.settleDraws(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
 		t.Errorf("a transient fault counts as a failure of the task: %v", err)
 	}
@@ -152,9 +149,7 @@ func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	w := newWorker(t)
 	broken, busy := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 	jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, busy)}
-	if _, err := w.db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken)
 	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, time.Hour); err != nil || !ok {
 		t.Fatal(ok, err)
 	}

@@ -193,9 +193,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	unlock()
 	awaitForgotten(t, w, id)
 	again := paymentOf(t, w, ref)
-	if _, err := w.db.Exec(t.Context(), `UPDATE payments SET lease_until = NULL WHERE purchase_id = $1`, ref.PurchaseID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE payments SET lease_until = NULL WHERE purchase_id = $1`, ref.PurchaseID)
 	if err := w.settlePayment(t.Context(), taskOf(t, again.Ref()), false); err != nil {
 		t.Fatal(err)
 	}

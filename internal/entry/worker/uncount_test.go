@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -14,24 +13,6 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/servers"
 )
-
-// journal keeps what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) has(words string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), words)
-}
 
 // lockJob locks a job: nobody can count its attempts until it is unlocked.
 func lockJob(t *testing.T, w *Worker, id uuid.UUID) (unlock func()) {
@@ -42,9 +23,7 @@ func lockJob(t *testing.T, w *Worker, id uuid.UUID) (unlock func()) {
 	}
 	unlock = func() { _ = tx.Rollback(context.Background()) }
 	t.Cleanup(unlock)
-	if _, err := tx.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, id)
 	return unlock
 }
 
@@ -53,7 +32,7 @@ func lockJob(t *testing.T, w *Worker, id uuid.UUID) (unlock func()) {
 func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, impatient)
-	log := &journal{}
+	log := &servers.Journal{}
 	w.logger = slog.New(slog.NewTextHandler(log, nil))
 	jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 	deliveredBefore(t, w, 2, jobs[0].ID)
@@ -66,7 +45,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 		})
 	}()
 	unlock := <-unlocked
-	servers.Eventually(t, "it cannot be uncounted", func() bool { return log.has("not uncounted yet") })
+	servers.Eventually(t, "it cannot be uncounted", func() bool { return strings.Contains(log.String(), "not uncounted yet") })
 	if heldBack(w) {
 		t.Error("others are held back meanwhile")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // Where cards are switched off, operators see what waits for them all the same.
@@ -18,16 +19,12 @@ func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	for _, reason := range []string{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
 		bought, _ := fixture.Reserve(t, w.db, id, "mina", 1, time.Hour)
-		if _, err := w.db.Exec(t.Context(), `UPDATE payments SET waiting_for = $2 WHERE purchase_id = $1`, bought, reason); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, w.db, `UPDATE payments SET waiting_for = $2 WHERE purchase_id = $1`, bought, reason)
 	}
 	for _, state := range []string{"failed", "requires_action"} { // what needs an action waits for its buyer
 		returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
-		if _, err := w.db.Exec(t.Context(), `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
-			SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
+			SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state)
 	}
 	families, err := registry.Gather()
 	if err != nil {

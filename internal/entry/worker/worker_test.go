@@ -112,17 +112,13 @@ func lock(t *testing.T, w *Worker, campaignID uuid.UUID) (unlock func()) {
 // deliveredBefore makes jobs look as if they had been delivered n times.
 func deliveredBefore(t *testing.T, w *Worker, n int, ids ...uuid.UUID) {
 	t.Helper()
-	if _, err := w.db.Exec(t.Context(), `UPDATE jobs SET attempts = $2 WHERE id = ANY($1)`, ids, n); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE jobs SET attempts = $2 WHERE id = ANY($1)`, ids, n)
 }
 
 // spoil makes a purchase job one that fails by itself, every time.
 func spoil(t *testing.T, w *Worker, id uuid.UUID) {
 	t.Helper()
-	if _, err := w.db.Exec(t.Context(), `UPDATE jobs SET payload = '"no order"' WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE jobs SET payload = '"no order"' WHERE id = $1`, id)
 }
 
 // expect checks the state of a job and how often it was delivered.

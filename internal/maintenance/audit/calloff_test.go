@@ -26,9 +26,7 @@ func TestWhatBreaksACancelledCampaignIsFound(t *testing.T) {
 		db := servers.DB(t)
 		calledOff(t, db)
 		fixture.Sound(t, db)
-		if _, err := db.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, sql)
 		found, err := audit.Check(t.Context(), db, 5)
 		if err != nil {
 			t.Fatal(err)

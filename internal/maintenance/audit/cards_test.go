@@ -122,9 +122,7 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	for _, buyer := range []string{"late", "returned"} {
 		fixture.Advance(t, db, bought[buyer], payment.Processing)
 		fixture.Advance(t, db, bought[buyer], payment.Expiring)
-		if _, err := db.Exec(t.Context(), `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[buyer]); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[buyer])
 		fixture.Conclude(t, db, jobs[buyer])
 	}
 	fixture.Advance(t, db, bought["returned"], payment.Captured)

@@ -131,9 +131,7 @@ func (l *ledgers) compare() audit.PaymentsReport {
 
 func (l *ledgers) sql(statement string) {
 	l.t.Helper()
-	if _, err := l.db.Exec(l.t.Context(), statement); err != nil {
-		l.t.Fatal(err)
-	}
+	servers.Exec(l.t, l.db, statement)
 }
 
 func TestEqualBooksHaveNoDifference(t *testing.T) {

@@ -54,10 +54,7 @@ func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 	if report, err := seller.Sell(t.Context(), refs, sale.WaitForCampaign); err != nil || report.Sold != 3 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	var bought uuid.UUID
-	if err := db.QueryRow(t.Context(), `SELECT id FROM purchases WHERE user_id = 'bob'`).Scan(&bought); err != nil {
-		t.Fatal(err)
-	}
+	bought := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE user_id = 'bob'`)
 	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought)), sale.WaitForCampaign); err != nil || len(report.Settled) != 1 || report.Settled[0].Problem != nil {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -75,9 +72,7 @@ func damagePaid(t *testing.T, db *pgxpool.Pool, sql string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `ALTER TABLE ledger_entries DISABLE TRIGGER USER`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `ALTER TABLE ledger_entries DISABLE TRIGGER USER`)
 	if tag, err := tx.Exec(t.Context(), sql); err != nil || tag.RowsAffected() == 0 {
 		t.Fatalf("%d rows, %v", tag.RowsAffected(), err)
 	}

@@ -35,9 +35,7 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), c.sql, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, tx, c.sql, id)
 		violations, err := audit.CheckFreezesAndDraws(t.Context(), tx)
 		if err != nil || !slices.ContainsFunc(violations, func(v audit.Violation) bool { return strings.Contains(v.Invariant, c.invariant) }) {
 			t.Errorf("%s: %+v, %v", c.sql, violations, err)

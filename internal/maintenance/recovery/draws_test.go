@@ -29,9 +29,7 @@ func (p *setup) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {
 // stuck makes a campaign look as if it had been sold out two hours ago.
 func (p *setup) stuck(id uuid.UUID) {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
 }
 
 func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {

@@ -69,9 +69,7 @@ func TestASaleThatEndsUnsoldIsCancelledOnceIfItsPolicySaysSo(t *testing.T) {
 	fixture.SellOut(t, p.db, drawing)
 	p.endSale(drawing, true)
 	old := p.sale(campaign.UnsoldStay, true)
-	if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old)
 	if got := p.sweep("ended-sales"); got["found"] != 1 || got["enqueued"] != 1 {
 		t.Errorf("got %v", got)
 	}
@@ -142,9 +140,7 @@ func TestASaleThatIsDrawnAtItsEndIsDrawnOnceByTheSweep(t *testing.T) {
 	empty, some, waits := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long))
 	later := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, 10*long))
 	old := p.sale(campaign.UnsoldStay, true) // an earlier release has published it: the rules say nothing of an end
-	if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE campaigns SET policies = policies::jsonb || '{"unsold": "draw"}' WHERE id = $1`, old)
 	fixture.Sell(t, p.db, some, 2)
 	fixture.Reserve(t, p.db, waits, "a", 1, 3*long)
 	if got := p.sweep("ended-sales"); got["draws_due"] != 0 {

@@ -145,9 +145,7 @@ func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 	}
 	p.batchesOf(2, 2)
 	age := p.settings.Retention.Holds + time.Minute
-	if _, err := p.db.Exec(t.Context(), `UPDATE holds SET created_at = created_at - $1 * interval '1 s', ended_at = ended_at - $1 * interval '1 s'`, age.Seconds()); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE holds SET created_at = created_at - $1 * interval '1 s', ended_at = ended_at - $1 * interval '1 s'`, age.Seconds())
 	for _, want := range []int{5, 0} {
 		if got := p.sweep("old-records"); got["holds_deleted"] != want {
 			t.Errorf("old ones: %v, want %d", got, want)

@@ -9,22 +9,19 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // jobsOver moves the end of the retention of all jobs into the past.
 func (p *setup) jobsOver() {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`)
 }
 
 // refusedLongAgo moves all refusals back, by as long as refused jobs are kept.
 func (p *setup) refusedLongAgo() {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE refused_jobs SET refused_at = refused_at - $1 * interval '1 second'`, p.settings.Retention.Refused.Seconds()); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, `UPDATE refused_jobs SET refused_at = refused_at - $1 * interval '1 second'`, p.settings.Retention.Refused.Seconds())
 }
 
 func (p *setup) left(ids ...uuid.UUID) int {
@@ -85,9 +82,7 @@ func TestOfListedJobsOnlyRefusedOnesGo(t *testing.T) {
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	sold := fixture.Settle(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
 	queued := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 1))[0]
-	if _, err := p.db.Exec(t.Context(), `INSERT INTO refused_jobs (jobs) VALUES ($1)`, []uuid.UUID{sold.ID, queued.ID}); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `INSERT INTO refused_jobs (jobs) VALUES ($1)`, []uuid.UUID{sold.ID, queued.ID})
 	p.refusedLongAgo()
 	if got := p.sweep("old-records"); got["refused_deleted"] != 0 || p.left(sold.ID, queued.ID) != 2 {
 		t.Errorf("got %v", got)
@@ -102,9 +97,7 @@ func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
 	fixture.EndAs(t, p.db, purchase, payment.Expired)
 	fixture.Conclude(t, p.db, ref)
 	refund := func(state string) {
-		if _, err := p.db.Exec(t.Context(), `UPDATE purchases SET state = $2, failure = NULL WHERE id = $1`, purchase, state); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, p.db, `UPDATE purchases SET state = $2, failure = NULL WHERE id = $1`, purchase, state)
 	}
 	refund("refunding") // the payment came too late
 	p.refusedLongAgo()
@@ -136,10 +129,7 @@ func (p *setup) records(n int, fresh bool) {
 	}
 }
 
-func (p *setup) count(query string, args ...any) (n int) {
+func (p *setup) count(query string, args ...any) int {
 	p.t.Helper()
-	if err := p.db.QueryRow(p.t.Context(), query, args...).Scan(&n); err != nil {
-		p.t.Fatal(err)
-	}
-	return n
+	return servers.Value[int](p.t, p.db, query, args...)
 }

@@ -24,9 +24,7 @@ func TestOneRunDeletesAllThatIsOldInBatchesAndNothingElse(t *testing.T) {
 	p.records(old, false)
 	p.records(fresh, true)
 	p.accept(open, open, false)
-	if _, err := p.db.Exec(t.Context(), `UPDATE jobs SET expires_at = clock_timestamp() - interval '2 days' WHERE state = 'queued'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE jobs SET expires_at = clock_timestamp() - interval '2 days' WHERE state = 'queued'`)
 	report, err := p.run("old-records")
 	if err != nil || report.More || report.Counts["jobs_deleted"] != old || report.Counts["batches"] < old/10 {
 		t.Errorf("%+v, %v", report, err)
@@ -97,9 +95,7 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 	const fresh = 20_000
 	p.records(fresh, true)
 	p.records(30, false)
-	if _, err := p.db.Exec(t.Context(), `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`)
 	pool := servers.Pool(t, p.settings)
 	p.sweeper = recovery.New(p.settings, pool, p.rdb, nil, servers.Logger(t))
 	const read = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'jobs'`

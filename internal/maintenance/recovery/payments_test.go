@@ -43,9 +43,7 @@ func (p *setup) dueCards(n int) (jobs []job.Ref) {
 
 func (p *setup) exec(sql string) {
 	p.t.Helper()
-	if _, err := p.db.Exec(context.Background(), sql); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, sql)
 }
 
 func (p *setup) queued(kind job.Kind) int64 {

@@ -114,9 +114,7 @@ func (p *setup) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 // age makes every message look as if it had been seen two hours ago.
 func (p *setup) age() {
 	p.t.Helper()
-	if _, err := p.db.Exec(p.t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '2 hours'`); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '2 hours'`)
 }
 
 func (p *setup) pending() int {

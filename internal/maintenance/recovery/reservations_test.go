@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // The sweep gives the payment up. What the provider then says frees what it held.
@@ -90,9 +91,7 @@ func TestTheSweepLeavesPaymentsAloneThatAreLookedAt(t *testing.T) {
 	if got := p.sweep("expired-reservations"); got["expired"] != 0 {
 		t.Errorf("got %v", got)
 	}
-	if _, err := p.db.Exec(t.Context(), `UPDATE payments SET lease_until = clock_timestamp() WHERE purchase_id = $1`, claimed); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE payments SET lease_until = clock_timestamp() WHERE purchase_id = $1`, claimed)
 	if got := p.sweep("expired-reservations"); got["expired"] != 1 || fixture.Payment(t, p.db, claimed).Phase != payment.Expiring {
 		t.Errorf("after its lease: %v", got)
 	}

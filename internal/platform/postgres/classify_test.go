@@ -66,9 +66,7 @@ func begin(t *testing.T, db *pgxpool.Pool, sql string) pgx.Tx {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, sql)
 	return tx
 }
 
@@ -147,12 +145,8 @@ func TestALostRaceOfSerializableTransactionsIsTransient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = late.Rollback(context.Background()) }()
-	if _, err := late.Exec(t.Context(), `SELECT FROM marks`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.Exec(t.Context(), `UPDATE marks SET note = 'c' WHERE n = 1`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, late, `SELECT FROM marks`)
+	servers.Exec(t, other, `UPDATE marks SET note = 'c' WHERE n = 1`)
 	_, err = late.Exec(t.Context(), `UPDATE marks SET note = 'd' WHERE n = 1`)
 	expect(t, err, "40001", true)
 }

@@ -30,10 +30,7 @@ func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
 func awaitGone(t *testing.T, db *pgxpool.Pool, pid uint32) {
 	t.Helper()
 	servers.Eventually(t, "the session has ended", func() bool {
-		var there bool
-		if err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&there); err != nil {
-			t.Fatal(err)
-		}
+		there := servers.Value[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
 		return !there
 	})
 }

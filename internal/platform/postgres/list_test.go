@@ -24,18 +24,14 @@ type thing struct {
 func things(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := servers.DB(t)
-	if _, err := db.Exec(t.Context(), `CREATE TABLE things (id uuid PRIMARY KEY, owner text NOT NULL, good boolean NOT NULL); CREATE INDEX ON things (owner, id)`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `CREATE TABLE things (id uuid PRIMARY KEY, owner text NOT NULL, good boolean NOT NULL); CREATE INDEX ON things (owner, id)`)
 	return db
 }
 
 func insertThings(t *testing.T, db *pgxpool.Pool, list ...thing) {
 	t.Helper()
 	for _, one := range list {
-		if _, err := db.Exec(t.Context(), `INSERT INTO things VALUES ($1, $2, $3)`, one.ID, one.Owner, one.Good); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `INSERT INTO things VALUES ($1, $2, $3)`, one.ID, one.Owner, one.Good)
 	}
 }
 

@@ -39,10 +39,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 		"tcp_user_timeout": "13000", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2",
 		"TimeZone": "UTC", "application_name": "triprize-settings", "transaction_isolation": "read committed",
 	} {
-		var got string
-		if err := db.QueryRow(t.Context(), `SHOW `+name).Scan(&got); err != nil {
-			t.Fatal(err)
-		}
+		got := servers.Value[string](t, db, `SHOW `+name)
 		if got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
@@ -185,9 +182,7 @@ func rows(t *testing.T, db postgres.DB) (n int) {
 func TestATransactionIsCommittedOrLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	if _, err := db.Exec(t.Context(), `CREATE TABLE marks (n int)`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
 	mark := func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO marks VALUES (1)`)
 		return err

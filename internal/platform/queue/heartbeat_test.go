@@ -84,7 +84,7 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
-		rdb, counted, log := servers.Redis(t, settings), &beats{}, &journal{}
+		rdb, counted, log := servers.Redis(t, settings), &beats{}, &servers.Journal{}
 		rdb.AddHook(counted)
 		ctx, end := context.WithCancel(t.Context())
 		go queue.NewHeartbeat(rdb, "ns", "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))

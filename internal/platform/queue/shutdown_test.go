@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,24 +45,6 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	}
 }
 
-// journal keeps what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -71,7 +52,7 @@ func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
 	held, finish := make(chan struct{}), make(chan struct{})
 	settings := workerSettings
 	settings.ShutdownTimeout = servers.Patience
-	log := &journal{}
+	log := &servers.Journal{}
 	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), share(purchase,
 		func(context.Context, queue.Task, bool) error {
 			close(held)
@@ -107,7 +88,7 @@ func TestShutdownWaitsForTheTasksOfEveryKind(t *testing.T) {
 		<-finish
 		return nil
 	}
-	log := &journal{}
+	log := &servers.Journal{}
 	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, slog.New(slog.NewTextHandler(log, nil)), share(purchase, handle), share(draw, handle)))
 	receive(t, held)
 	receive(t, held)

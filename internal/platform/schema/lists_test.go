@@ -23,12 +23,8 @@ func TestIndexesOfListsAreBuiltAfterATransactionThatLastsLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = dump.Rollback(t.Context()) }()
-	if _, err := dump.Exec(t.Context(), `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := dump.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, dump, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
+	servers.Exec(t, dump, `SELECT count(*) FROM jobs`)
 	m, done := migrator(t, hasty), make(chan error, 1)
 	go func() { _, err := m.Up(t.Context()); done <- err }()
 	for late := false; !late; { // until it has waited longer than it may wait for other locks

@@ -46,19 +46,15 @@ func TestWhatIsLostIsCountedFromTheStatementsOfAMigration(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	m := migrator(t, db)
-	if _, err := db.Exec(t.Context(), `
-		INSERT INTO wallets (id, owner_id, currency) SELECT gen_random_uuid(), n::text, 'JPY' FROM generate_series(1, 3) AS n`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `
+		INSERT INTO wallets (id, owner_id, currency) SELECT gen_random_uuid(), n::text, 'JPY' FROM generate_series(1, 3) AS n`)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	lost := make(map[string][]string)
 	for range files(t) {
 		name, lines := told(t, m)
 		lost[name] = lines
 		if strings.Contains(name, "00018") { // which is refused while campaigns with such rules are on sale
-			if _, err := db.Exec(t.Context(), `UPDATE positions SET board_version = 7 WHERE campaign_id = $1 AND layer = 3`, id); err != nil {
-				t.Fatal(err)
-			}
+			servers.Exec(t, db, `UPDATE positions SET board_version = 7 WHERE campaign_id = $1 AND layer = 3`, id)
 		}
 		if _, err := m.Down(t.Context()); err != nil {
 			t.Fatal(err)
@@ -119,9 +115,7 @@ func TestAMigrationOfALaterProgramIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest+1); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest+1)
 	if _, _, err := migrator(t, db).Losses(t.Context()); err == nil || !strings.Contains(err.Error(), "use the program that applied it") {
 		t.Errorf("got %v", err)
 	}

@@ -32,9 +32,7 @@ func files(t *testing.T) []string {
 func emptyDB(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := servers.DB(t)
-	if _, err := db.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 	return db
 }
 
@@ -154,11 +152,9 @@ func TestKindsOfStoredCommandsAreRenamedAndBack(t *testing.T) {
 	db := servers.DB(t)
 	m := migrator(t, db)
 	const jobs = 2500 // more than one transaction renames
-	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
+	servers.Exec(t, db, `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
 		SELECT gen_random_uuid(), 'shop', n::text, sha256('a'), (ARRAY['hold-create', 'transfer-create', 'purchase'])[n % 3 + 1], '{}', clock_timestamp() + interval '1 day'
-		FROM generate_series(1, $1) AS n`, jobs); err != nil {
-		t.Fatal(err)
-	}
+		FROM generate_series(1, $1) AS n`, jobs)
 	kinds := func() (list string) {
 		t.Helper()
 		if err := db.QueryRow(t.Context(), `SELECT string_agg(kind || ' ' || n, ', ' ORDER BY kind) FROM (SELECT kind, count(*) AS n FROM jobs GROUP BY kind) k`).Scan(&list); err != nil {
@@ -270,9 +266,7 @@ func TestAnUpgradeKeepsKeysOfClientsWithTwoRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET revoked_at = now() WHERE prefix = 'old1'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE api_keys SET revoked_at = now() WHERE prefix = 'old1'`)
 	up(t, m)
 	var keys int
 	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM api_keys`).Scan(&keys); err != nil || keys != 5 {

@@ -1,7 +1,6 @@
 package stripe_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -96,14 +95,14 @@ func (s *stripeServer) requests() []request {
 // client is a client of a server, with what it logs and counts.
 type client struct {
 	*stripe.Client
-	log      *lockedBuffer
+	log      *servers.Journal
 	registry *prometheus.Registry
 }
 
 func connect(t *testing.T, settings config.Stripe) client {
 	t.Helper()
 	all := servers.RedisSettings(t)
-	log, registry := &lockedBuffer{}, prometheus.NewRegistry()
+	log, registry := &servers.Journal{}, prometheus.NewRegistry()
 	c := stripe.New(settings, servers.Redis(t, all), all.Redis.Namespace, slog.New(slog.NewTextHandler(log, nil)), registry)
 	c.AskPatiently(servers.Patience)
 	t.Cleanup(c.Close)
@@ -125,23 +124,6 @@ func (c client) counted(t *testing.T, name, label string) (sum float64) {
 		}
 	}
 	return sum
-}
-
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // intent is the JSON of an intent of 1000 JPY, with some fields changed: name, value, …

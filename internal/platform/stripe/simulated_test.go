@@ -88,7 +88,7 @@ func offline(t testing.TB, with config.Stripe, hooks ...redis.Hook) client {
 	for _, hook := range hooks {
 		rdb.AddHook(hook)
 	}
-	log, registry := &lockedBuffer{}, prometheus.NewRegistry()
+	log, registry := &servers.Journal{}, prometheus.NewRegistry()
 	c := client{stripe.New(with, rdb, "ns", slog.New(slog.NewTextHandler(log, nil)), registry), log, registry}
 	t.Cleanup(func() { c.Close(); _ = rdb.Close() })
 	return c

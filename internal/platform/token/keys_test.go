@@ -74,7 +74,7 @@ func TestWhichKeysAreOfUse(t *testing.T) {
 			if c.usable {
 				want = 2
 			}
-			if logged := b.log.take(); !strings.Contains(logged, fmt.Sprintf(`"usable":%d`, want)) {
+			if logged := b.log.Take(); !strings.Contains(logged, fmt.Sprintf(`"usable":%d`, want)) {
 				t.Errorf("want %d usable keys, logged is %s", want, logged)
 			}
 			raw := b.byKey(t, c.method, "k", c.key)
@@ -228,17 +228,17 @@ func TestWithoutAnyKeyNobodyCanTell(t *testing.T) {
 	if n := p.asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
-	b.log.take()
+	b.log.Take()
 	b.clock.move(pause)
 	b.unavailable(t, "after a pause", raw)
-	if logged := b.log.take(); strings.Contains(logged, "could not be fetched") {
+	if logged := b.log.Take(); strings.Contains(logged, "could not be fetched") {
 		t.Errorf("the same failure is logged again: %s", logged)
 	}
 	b.refused(t, "an algorithm that is never allowed", b.hs256(t, nil), badSignature)
 	p.publish(t, jwk(t, "k", ed(), nil))
 	b.clock.move(pause)
 	b.believed(t, "when the server is back", raw)
-	if logged := b.log.take(); !strings.Contains(logged, "token keys fetched") {
+	if logged := b.log.Take(); !strings.Contains(logged, "token keys fetched") {
 		t.Errorf("nobody is told that it is back: %s", logged)
 	}
 }

@@ -1,7 +1,6 @@
 package token_test
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -58,38 +57,18 @@ func (c *clock) move(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// journal keeps what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-// take returns what was logged since it was called last.
-func (j *journal) take() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	defer j.text.Reset()
-	return j.text.String()
-}
-
 // bench is a verifier with all that surrounds it.
 type bench struct {
 	*token.Verifier
 	clock *clock
-	log   *journal
+	log   *servers.Journal
 }
 
 func newBench(t *testing.T, change func(*config.Tokens)) bench {
 	t.Helper()
 	settings := config.Tokens{Issuer: issuer, Audience: audience, RoleClaim: "role", Leeway: leeway, JWKSRefreshInterval: time.Hour, JWKSTimeout: servers.Patience}
 	change(&settings)
-	b := bench{clock: newClock(), log: &journal{}}
+	b := bench{clock: newClock(), log: &servers.Journal{}}
 	logger := slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	v, err := token.NewVerifier(settings, b.clock.now, logger)
 	if err != nil {
@@ -107,7 +86,7 @@ func (b bench) believed(t *testing.T, what, raw string) token.Claims {
 	t.Helper()
 	claims, err := b.Verify(t.Context(), raw)
 	if err != nil {
-		t.Errorf("%s: %v, %s", what, err, b.log.take())
+		t.Errorf("%s: %v, %s", what, err, b.log.Take())
 	}
 	return claims
 }
@@ -116,7 +95,7 @@ func (b bench) believed(t *testing.T, what, raw string) token.Claims {
 // only the log has, and nothing of the token is in the answer or the log.
 func (b bench) refused(t *testing.T, what, raw, reason string) {
 	t.Helper()
-	b.log.take()
+	b.log.Take()
 	claims, err := b.Verify(t.Context(), raw)
 	if err == nil {
 		t.Errorf("%s: believed", what)
@@ -129,7 +108,7 @@ func (b bench) refused(t *testing.T, what, raw, reason string) {
 	if fault.CodeOf(err) != fault.Unauthenticated || err.Error() != want || claims != (token.Claims{}) {
 		t.Errorf("%s: %+v, %q, want %q", what, claims, err, want)
 	}
-	logged := b.log.take()
+	logged := b.log.Take()
 	if !strings.Contains(logged, `"reason":"`+reason+`"`) {
 		t.Errorf("%s: want the reason %q, logged is %s", what, reason, logged)
 	}

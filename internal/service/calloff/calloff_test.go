@@ -81,12 +81,8 @@ func campaignOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Campaign 
 // succeedRefunds does at the provider what the runner of refunds would do.
 func succeedRefunds(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), due_at = NULL WHERE campaign_id = $1 AND state = 'open'`, campaignID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec(t.Context(), `UPDATE purchases SET state = 'refunded' WHERE campaign_id = $1 AND state = 'refunding'`, campaignID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), due_at = NULL WHERE campaign_id = $1 AND state = 'open'`, campaignID)
+	servers.Exec(t, db, `UPDATE purchases SET state = 'refunded' WHERE campaign_id = $1 AND state = 'refunding'`, campaignID)
 }
 
 func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T) {
@@ -102,9 +98,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 		t.Fatal(err)
 	}
 	hold(t, db, id, "emil")
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
 	ref := order(t, db, id, byOps)
 	var progress []uuid.UUID
 	var refunds []refund.Ref
@@ -199,9 +193,7 @@ func TestTheJobSucceedsWhenCardRefundsSucceededOrWaitForAPerson(t *testing.T) {
 		if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, calloff.ErrWaiting) {
 			t.Fatalf("got %v", err)
 		}
-		if _, err := db.Exec(t.Context(), `UPDATE refunds SET state = $1, stuck = $2`, strings.TrimSuffix(state, ", stuck"), strings.HasSuffix(state, ", stuck")); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE refunds SET state = $1, stuck = $2`, strings.TrimSuffix(state, ", stuck"), strings.HasSuffix(state, ", stuck"))
 		outcome, err := canceller(t, db).Run(t.Context(), ref)
 		if waiting < 0 {
 			if !errors.Is(err, calloff.ErrWaiting) {
@@ -238,15 +230,11 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 		t.Errorf("the progress is %+v", got.Progress.Refunds)
 	}
 	unlock()
-	if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
 	if err := run(); !errors.Is(err, calloff.ErrWaiting) {
 		t.Fatalf("broken: %v", err)
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
 	if err := run(); err != nil {
 		t.Fatal(err)
 	}

@@ -30,9 +30,7 @@ func endedCampaign(t *testing.T, db *pgxpool.Pool, policy string, ended bool) uu
 
 func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ended bool) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET sale_ends_at = clock_timestamp() + CASE WHEN $2 THEN interval '-1 s' ELSE '1 hour' END WHERE id = $1`, id, ended); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET sale_ends_at = clock_timestamp() + CASE WHEN $2 THEN interval '-1 s' ELSE '1 hour' END WHERE id = $1`, id, ended)
 }
 
 func TestASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
@@ -107,7 +105,5 @@ func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 
 func change(t *testing.T, db *pgxpool.Pool, sql string, id uuid.UUID) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, sql, id)
 }

@@ -198,11 +198,3 @@ func waits(t *testing.T, err error) *draw.Waiting {
 	}
 	return wait
 }
-
-func count(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (n int) {
-	t.Helper()
-	if err := db.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}

@@ -96,7 +96,7 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 		if want := max(newest, s.RoundAt(f.FrozenAt)) + fairdraw.RoundsAhead; *f.Round != want {
 			t.Errorf("%d rounds ahead: the round is %d, want %d", ahead, *f.Round, want)
 		}
-		if n := count(t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, newest); n != 1 {
+		if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, newest); n != 1 {
 			t.Error("the newest round is not stored")
 		}
 	}
@@ -134,7 +134,7 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	if _, err := drawerWith(t, db, draw.Options{}).Run(t.Context(), ref); err == nil {
 		t.Error("a worker without relays has drawn")
 	}
-	if n := count(t, db, `SELECT count(*) FROM beacon_rounds`); n != 0 {
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds`); n != 0 {
 		t.Errorf("%d rounds are stored", n)
 	}
 	lying.serve(func(n uint64) (beacon.Round, error) { // the truth, with false randomness beside it
@@ -175,9 +175,7 @@ func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id)
 	if _, err := newDrawer(t, db).Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
 		t.Errorf("it was frozen: %v", err)
 	}
@@ -302,7 +300,7 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 	}
 	for table, change := range map[string]string{"commitments": "commitment = sha256(commitment)", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
 		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1", "witness_tokens": "token = 'another'"} {
-		if n := count(t, db, `SELECT count(*) FROM `+table); n == 0 {
+		if n := servers.Value[int](t, db, `SELECT count(*) FROM `+table); n == 0 {
 			t.Errorf("%s is empty: the test does not test", table)
 		}
 		for _, sql := range []string{"UPDATE " + table + " SET " + change, "DELETE FROM " + table, "TRUNCATE " + table + " CASCADE"} {

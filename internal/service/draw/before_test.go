@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/store/purchase"
+	"triprize/internal/testkit/servers"
 )
 
 // freezeAsBefore stores a freeze with the statement of the release before this one.
@@ -23,9 +24,7 @@ func freezeAsBefore(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 		}
 	}
 	root := tree.Root()
-	if _, err := db.Exec(t.Context(), `INSERT INTO freezes (campaign_id, root, sold) VALUES ($1, $2, $3)`, id, root[:], tree.Count()); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `INSERT INTO freezes (campaign_id, root, sold) VALUES ($1, $2, $3)`, id, root[:], tree.Count())
 }
 
 // oldSealedSecret reads a secret where the release before looks for it.
@@ -52,9 +51,7 @@ func withCopy(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 		`ALTER TABLE commitments ENABLE TRIGGER commitments_are_kept`,
 		`INSERT INTO commitments (campaign_id, rules, commitment, sealed_secret) SELECT campaign_id, rules, commitment, sealed FROM kept`,
 	} {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, tx, sql)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -36,24 +35,12 @@ func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
 	return secret
 }
 
-// synced is a buffer for a log that many write.
-type synced struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (s *synced) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all.Write(p)
-}
-
 // Draws that succeed, wait and fail in many ways, with everything logged: the secret is in
 // no line and in no error.
 func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
-	var log synced
+	var log servers.Journal
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{}}, logger)
 	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s, first)}
@@ -65,9 +52,7 @@ func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	}
 	foreign := fixture.Key(t).Seal(secretOf(t, db, ids[0]), mixed[:]) // opens, and is another's
 	for id, sealed := range map[uuid.UUID][]byte{spoilt: []byte("\x01 no secret at all"), mixed: foreign} {
-		if _, err := db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = $2 WHERE campaign_id = $1`, id, sealed); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE draw_secrets SET sealed = $2 WHERE campaign_id = $1`, id, sealed)
 	}
 	failed := 0
 	for _, id := range ids {
@@ -79,13 +64,13 @@ func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 			}
 		}
 	}
-	if failed < 8 || log.all.Len() == 0 {
+	if failed < 8 || log.String() == "" {
 		t.Fatalf("%d failures: the test does not test", failed)
 	}
 	for _, secret := range secrets {
 		for _, form := range []string{string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)),
 			base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret), strings.Trim(strings.Join(strings.Fields(string(secret)), " "), " ")} {
-			if form != "" && strings.Contains(log.all.String(), form) {
+			if form != "" && strings.Contains(log.String(), form) {
 				t.Error("a secret is in the log")
 			}
 		}
@@ -113,9 +98,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := ids[4]
-	if _, err := db.Exec(t.Context(), `UPDATE draw_secrets SET sealed = 'nothing' WHERE campaign_id = $1`, lost); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE draw_secrets SET sealed = 'nothing' WHERE campaign_id = $1`, lost)
 	for run, want := range []draw.Rotation{{Checked: 5, Resealed: 4, Emptied: 1, Unopened: []uuid.UUID{lost}}, {Checked: 5, Unopened: []uuid.UUID{lost}}} {
 		got, err := draw.RotateSecrets(t.Context(), db, ring, 2)
 		if err != nil || got.Checked != want.Checked || got.Resealed != want.Resealed || got.Emptied != want.Emptied || len(got.Unopened) != 1 || got.Unopened[0] != lost {

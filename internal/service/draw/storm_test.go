@@ -158,7 +158,7 @@ func meeting(n int) func() {
 func expectOne(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	for _, table := range []string{"freezes", "freeze_subtrees", "draws"} {
-		if n := count(t, db, `SELECT count(*) FROM `+table+` WHERE campaign_id = $1`, id); n != 1 {
+		if n := servers.Value[int](t, db, `SELECT count(*) FROM `+table+` WHERE campaign_id = $1`, id); n != 1 {
 			t.Errorf("%d rows in %s", n, table)
 		}
 	}

@@ -112,9 +112,7 @@ func stall(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (letGo func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM holds WHERE id = $1 FOR UPDATE`, h.ID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SELECT FROM holds WHERE id = $1 FOR UPDATE`, h.ID)
 	return func() {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)
@@ -158,9 +156,7 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
-		if _, err := db.Exec(t.Context(), damage, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, damage, id)
 		if _, err := release(t, db, h.ID); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s, release: %v", name, err)
 		}
@@ -187,9 +183,7 @@ func TestAPositionThatMovesWhileItIsBeingHeldIsNotHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := faster.Exec(t.Context(), `UPDATE positions SET version = version + 1 WHERE campaign_id = $1 AND layer = 3`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, faster, `UPDATE positions SET version = version + 1 WHERE campaign_id = $1 AND layer = 3`, id)
 	refused := make(chan error, 1)
 	go func() {
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)))

@@ -173,9 +173,7 @@ func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 		over:      `sale_ends_at = clock_timestamp()`,
 		cancelled: `state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test'`,
 	} {
-		if _, err := db.Exec(t.Context(), `UPDATE campaigns SET `+change+` WHERE id = $1`, campaignID); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE campaigns SET `+change+` WHERE id = $1`, campaignID)
 	}
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPositionsPerUser = 11 })
 	// Those of two positions are over the limit of one as well, but that is not why they are refused.
@@ -213,9 +211,7 @@ func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	id, other, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.EndHold(t, db, h)
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1)))
 	expectCode(t, "hold", err, fault.CampaignNotActive)
 	jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(3, 1)), fixture.HeldRequest(t, id, "a", h.ID), fixture.ChosenRequest(t, other, "b", at(3, 1)))

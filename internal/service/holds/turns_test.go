@@ -31,9 +31,7 @@ func passes(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
 		`UPDATE positions SET expires_at = expires_at - $2 * interval '1 second' WHERE campaign_id = $1 AND state = 'held'`,
 		`UPDATE held_times SET ended_at = ended_at - $2 * interval '1 second' WHERE campaign_id = $1`,
 	} {
-		if _, err := db.Exec(t.Context(), sql, id, d.Seconds()); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, sql, id, d.Seconds())
 	}
 }
 

@@ -104,10 +104,7 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, pric
 		}
 		i++
 	}
-	var ranks []int
-	if err := db.QueryRow(t.Context(), `SELECT array_agg(rank ORDER BY layer, col) FROM positions WHERE campaign_id = $1`, id).Scan(&ranks); err != nil {
-		t.Fatal(err)
-	}
+	ranks := servers.Value[[]int](t, db, `SELECT array_agg(rank ORDER BY layer, col) FROM positions WHERE campaign_id = $1`, id)
 	if slices.IsSorted(ranks) {
 		t.Error("the ranks are in order")
 	}

@@ -31,10 +31,7 @@ func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 	plain.Policies.Beacon = true
 	for want, d := range map[int]campaign.Draft{2: witnessed, 0: plain} {
 		id := fixture.CampaignOn(t, db, d, terms)
-		var text []byte
-		if err := db.QueryRow(t.Context(), `SELECT rules FROM commitments WHERE campaign_id = $1`, id).Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+		text := servers.Value[[]byte](t, db, `SELECT rules FROM commitments WHERE campaign_id = $1`, id)
 		rules, err := fairdraw.ParseRules(text)
 		if err != nil || rules.Check(id) != nil || !slices.Equal(rules.Witness, terms.Witness[:want]) {
 			t.Errorf("the rules name %v, want %d: %v", rules.Witness, want, err)

@@ -98,9 +98,7 @@ func (b *bench) want(id uuid.UUID, outcome payments.Outcome, phase payment.Phase
 
 func (b *bench) exec(sql string, args ...any) {
 	b.t.Helper()
-	if _, err := b.db.Exec(context.Background(), sql, args...); err != nil {
-		b.t.Fatal(err)
-	}
+	servers.Exec(b.t, b.db, sql, args...)
 }
 
 // endLease makes the lease of a worker that has died be over.

@@ -39,10 +39,8 @@ func commands(db *pgxpool.Pool, due *[]payment.Ref) *payments.Service {
 // puzzling lets a payment wait for an operator.
 func puzzling(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE payments SET waiting_for = $2, faults = 3, due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`,
-		id, payment.WaitsForOperator); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE payments SET waiting_for = $2, faults = 3, due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`,
+		id, payment.WaitsForOperator)
 }
 
 // settles ends a payment by hand, and fails the test when it is refused.
@@ -70,9 +68,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	}
 	late := func(id, bought uuid.UUID, ref job.Ref) {
 		expiring(id, bought, ref)
-		if _, err := db.Exec(t.Context(), `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought)
 		fixture.Conclude(t, db, ref)
 	}
 	cancelled := func(id, bought uuid.UUID, ref job.Ref) {
@@ -207,9 +203,7 @@ func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, tx, `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id)
 		var batch pgx.Batch
 		payment.QueueSettle(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
 		if err := tx.SendBatch(t.Context(), &batch).Close(); fault.CodeOf(err) != fault.StateConflict {

@@ -59,12 +59,9 @@ func (b *bench) work(e *payments.Events) (woken []payment.Ref) {
 	}
 }
 
-func (b *bench) count(sql string, args ...any) (n int) {
+func (b *bench) count(sql string, args ...any) int {
 	b.t.Helper()
-	if err := b.db.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
-		b.t.Fatal(err)
-	}
-	return n
+	return servers.Value[int](b.t, b.db, sql, args...)
 }
 
 // Every event comes twice, in any order, from many senders at once; many workers work

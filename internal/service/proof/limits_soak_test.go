@@ -74,9 +74,7 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		}
 		return campaign.StartDraw(t.Context(), tx, id)
 	})
-	if _, err := db.Exec(t.Context(), `ANALYZE`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `ANALYZE`)
 	request := job.Request{ID: uuidv7.New(), Client: "ops", Kind: job.KindDraw, CampaignID: id, Keep: time.Hour}
 	request.Key = request.ID.String()
 	ref.ID = fixture.Accept(t, db, request)[0].ID

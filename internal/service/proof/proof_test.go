@@ -162,9 +162,7 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	drawn(t, db, fixture.SellOut(t, db, id))
 	victim := purchases(t, db, id)[3]
-	if _, err := db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, victim.ID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, victim.ID)
 	service := proof.NewService(db)
 	document, err := service.Document(t.Context(), id)
 	if err != nil {

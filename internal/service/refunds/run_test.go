@@ -116,9 +116,7 @@ func (w *world) expect(state refund.State, bought purchase.State, refundsThere i
 // sql changes what the passing of time would change.
 func (w *world) sql(statement string) {
 	w.t.Helper()
-	if _, err := w.db.Exec(w.t.Context(), statement, w.id); err != nil {
-		w.t.Fatal(err)
-	}
+	servers.Exec(w.t, w.db, statement, w.id)
 }
 
 // events returns the steps of the refund.

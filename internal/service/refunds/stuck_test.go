@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
+	"triprize/internal/testkit/servers"
 )
 
 // stuckWorld is a world whose refund may exist at the provider, which refuses to tell of it.
@@ -57,9 +58,7 @@ func TestAnOperatorSettlesARefundThatTheProviderRefusesToTellOf(t *testing.T) {
 	if waiting(w) != 1 {
 		t.Error("it does not wait for an operator")
 	}
-	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET reason = 'campaign-cancelled'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE refunds SET reason = 'campaign-cancelled'`)
 	r := w.refund()
 	if counts, err := refund.CountCancelled(t.Context(), w.db, r.CampaignID); err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
 		t.Errorf("a cancelled campaign counts %+v, %v", counts, err)
@@ -80,9 +79,7 @@ func TestAnOperatorSettlesARefundThatTheProviderRefusesToTellOf(t *testing.T) {
 func TestAStuckRefundThatAWorkerHasIsNotSettled(t *testing.T) {
 	t.Parallel()
 	w := stuckWorld(t)
-	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET lease_until = clock_timestamp() + interval '1 hour'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, w.db, `UPDATE refunds SET lease_until = clock_timestamp() + interval '1 hour'`)
 	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "r", false)
 	if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("%+v, %v", done.Job.Problem, err)
@@ -150,9 +147,7 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dispute := func(status string) {
-		if _, err := w.db.Exec(t.Context(), `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent')`, status); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, w.db, `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent')`, status)
 	}
 	dispute("needs_response")
 	again := func() refunds.Result {

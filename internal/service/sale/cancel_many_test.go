@@ -129,9 +129,7 @@ func TestABrokenWalletFailsItsOwnCancellationsOnly(t *testing.T) {
 	refs := fixture.Accept(t, db, fixture.CancelRequest(t, id, resultOf(t, jobs[0]).PurchaseID), fixture.CancelRequest(t, id, resultOf(t, jobs[1]).PurchaseID))
 	disagree := func(by int) {
 		t.Helper()
-		if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance + $2 WHERE id = $1`, mina, by); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE wallets SET balance = balance + $2 WHERE id = $1`, mina, by)
 	}
 	disagree(1)
 	report, err := fixture.Seller(db).Cancel(t.Context(), refs, sale.SkipLocked)

@@ -202,9 +202,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	db := servers.DB(t)
 	set := func(sql string, args ...any) {
 		t.Helper()
-		if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, sql, args...)
 	}
 	operators := func(id, bought uuid.UUID) job.Request {
 		return fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "operator:office", AnyTime: true})

@@ -148,9 +148,7 @@ func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec(t.Context(), `ANALYZE payments`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `ANALYZE payments`)
 	var read, after int
 	rows := `SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_xact_user_tables WHERE relname = 'payments'`
 	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {

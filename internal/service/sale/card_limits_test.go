@@ -83,9 +83,7 @@ func TestMoneyIsConcludedThoughAnOlderReleaseHasEndedItsJob(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.Advance(t, db, bought, payment.Captured)
-	if _, err := db.Exec(t.Context(), `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID)
 	if report := fixture.Conclude(t, db, ref); len(report.Broken) != 1 {
 		t.Errorf("it is not said loudly: %v", report.Broken)
 	}

@@ -182,9 +182,7 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	for _, closed := range []string{`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`,
 		`UPDATE campaigns SET sale_ends_at = clock_timestamp() WHERE id = $1`} {
-		if _, err := db.Exec(t.Context(), closed, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, closed, id)
 		late := fixture.Accept(t, db, fixture.CardRequest(t, id, "b", 0, 1))
 		if report, err := fixture.Seller(db).Sell(t.Context(), late, sale.WaitForCampaign); err != nil || len(report.Payments) != 0 || len(report.Settled) != 1 || report.Settled[0].Problem == nil {
 			t.Errorf("%+v, %v", report, err)

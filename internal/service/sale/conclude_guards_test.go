@@ -25,9 +25,7 @@ func lockPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (unlock func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM payments WHERE purchase_id = $1 FOR NO KEY UPDATE`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SELECT FROM payments WHERE purchase_id = $1 FOR NO KEY UPDATE`, id)
 	return func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
 }
 
@@ -151,9 +149,7 @@ func TestAPaymentThatDoesNotFitItsPurchaseIsNotConcluded(t *testing.T) {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Captured)
-		if _, err := db.Exec(t.Context(), damage, bought); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, damage, bought)
 		if _, err := fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref}, forAll); err == nil {
 			t.Errorf("%s: concluded", name)
 		}

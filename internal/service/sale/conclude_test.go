@@ -31,9 +31,7 @@ func endCampaign(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 // setPayment changes a payment by hand.
 func setPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID, set string) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id)
 }
 
 // takeBack asks to cancel a purchase that is being paid, which waits for the payment.
@@ -210,9 +208,7 @@ func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
 		t.Errorf("counted %+v", n)
 	}
 	late := fixture.CancelRequest(t, id, again)
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET policies = policies || jsonb_build_object('cancellation_until', clock_timestamp() - interval '1 hour') WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET policies = policies || jsonb_build_object('cancellation_until', clock_timestamp() - interval '1 hour') WHERE id = $1`, id)
 	refused(t, "after the deadline", cancel(t, db, late), "could be cancelled until")
 	open, _ := fixture.Reserve(t, db, id, "b", 1, time.Hour)
 	takeBack(t, db, id, open) // the deadline is for what is bought
@@ -242,9 +238,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 			t.Errorf("%s: nobody looks at it once more: %+v", name, p)
 		}
 		if name == "its job is deleted" {
-			if _, err := db.Exec(t.Context(), `DELETE FROM jobs WHERE id = $1`, ref.ID); err != nil {
-				t.Fatal(err)
-			}
+			servers.Exec(t, db, `DELETE FROM jobs WHERE id = $1`, ref.ID)
 		}
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)

@@ -137,9 +137,7 @@ func TestAHoldThatIsEndedWithoutTheLockStopsTheBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := faster.Exec(t.Context(), `UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1`, h.ID); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, faster, `UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = $1`, h.ID)
 		failed := make(chan error, 1)
 		go func() {
 			_, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)

@@ -75,9 +75,7 @@ func TestALockedPaymentKeepsNobodyFromBeingFoundOutOfTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Rollback(t.Context()) }()
-	if _, err := other.Exec(t.Context(), `SELECT FROM payments WHERE purchase_id = $1 FOR NO KEY UPDATE`, byLatest[0]); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, other, `SELECT FROM payments WHERE purchase_id = $1 FOR NO KEY UPDATE`, byLatest[0])
 	if one := find(1); len(one) != 1 || one[0].PurchaseID != byLatest[1] {
 		t.Errorf("with the first locked: %+v, want %s", one, byLatest[1])
 	}

@@ -126,9 +126,7 @@ func TestAPausedSaleEndsAsWell(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
 	clock.MoveOn(aLongSale)
 	if end := endSale(t, db, id); !end.Ended {
 		t.Errorf("%+v", end)
@@ -262,9 +260,7 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	if _, err := sale.ExpireReservations(t.Context(), db, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE payments SET phase = 'ended' WHERE phase = 'expiring'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE payments SET phase = 'ended' WHERE phase = 'expiring'`)
 	var open job.Ref
 	if err := db.QueryRow(t.Context(), `SELECT job_id, campaign_id FROM payments WHERE phase = 'ended'`).Scan(&open.ID, &open.CampaignID); err != nil {
 		t.Fatal(err)

@@ -100,9 +100,7 @@ func TestAHoldIsOfItsUserAndOfItsCampaign(t *testing.T) {
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("it is %+v", now)
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
 	expect(t, "in a pause", fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.CampaignPaused)
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("after a refusal it is %+v", now)
@@ -220,9 +218,7 @@ func TestAHoldWhosePositionsMovedStopsTheBatch(t *testing.T) {
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1), at(4, 1)))
-		if _, err := db.Exec(t.Context(), move, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, move, id)
 		refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "a", h.ID))
 		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !errors.Is(err, postgres.ErrRows) {
 			t.Errorf("%s: %v", name, err)

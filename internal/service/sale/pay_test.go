@@ -169,9 +169,7 @@ func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 	broken := fixture.Wallet(t, db, "mina", 1000)
 	fixture.Wallet(t, db, "otto", 1000)
 	disagree := func(by int) {
-		if _, err := db.Exec(t.Context(), `UPDATE wallets SET balance = balance + $2 WHERE id = $1`, broken, by); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE wallets SET balance = balance + $2 WHERE id = $1`, broken, by)
 	}
 	disagree(1)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1), fixture.WalletRequest(t, id, "otto", 1, 1))

@@ -134,7 +134,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 	at := newExecutor(db)
 	a, b, nobody := made(t, at, 100), made(t, at, 0), uuid.New()
 	broken := made(t, at, 5)
-	exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, broken)
+	servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, broken)
 	nine := int64(9)
 	commands := []struct {
 		action wallets.Action
@@ -164,7 +164,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 	if one(t, at, wallets.Credit{Wallet: a, Details: amount(500)}); codeOf(do(t, at, batch[0])[0]) != fault.InsufficientFunds {
 		t.Error("the refusal was forgotten")
 	}
-	exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, broken)
+	servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, broken)
 	fixture.Sound(t, db)
 }
 

@@ -146,16 +146,9 @@ func together(n int, do func(i int)) {
 	wg.Wait()
 }
 
-func exec(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // lapse makes the time of every active authorization of a wallet be over.
 func lapse(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID) {
 	t.Helper()
-	exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
+	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
 		WHERE wallet_id = $1 AND state = 'active'`, walletID)
 }

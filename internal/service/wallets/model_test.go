@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
+	"triprize/internal/testkit/servers"
 )
 
 // admit is what every movement must keep to.
@@ -145,7 +146,7 @@ func (w *world) lapse(rt *rapid.T) {
 	}
 	if h := rapid.SampledFrom(w.auth).Draw(rt, "lapses"); h.active && !h.over {
 		h.over = true
-		exec(w.t, w.db, `UPDATE authorizations SET created_at = created_at - $2::interval, expires_at = expires_at - $2::interval WHERE id = $1`, h.id, 2*time.Hour)
+		servers.Exec(w.t, w.db, `UPDATE authorizations SET created_at = created_at - $2::interval, expires_at = expires_at - $2::interval WHERE id = $1`, h.id, 2*time.Hour)
 	}
 }
 

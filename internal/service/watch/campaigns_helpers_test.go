@@ -135,7 +135,5 @@ func drafts(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 // setSold changes a counter as sales do; what the positions say does not matter here.
 func setSold(t *testing.T, db *pgxpool.Pool, sold int, ids ...uuid.UUID) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE campaigns SET positions_sold = $2 WHERE id = ANY($1)`, ids, sold); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = $2 WHERE id = ANY($1)`, ids, sold)
 }

@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/url"
@@ -210,24 +209,6 @@ func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
 	}
 }
 
-// records collects what is logged.
-type records struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (r *records) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.all.Write(p)
-}
-
-func (r *records) count(text string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Count(r.all.String(), text)
-}
-
 // shut closes a database to everybody, ends its sessions, and returns what opens it.
 func shut(t *testing.T, address string) (open func()) {
 	t.Helper()
@@ -261,7 +242,7 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 	settings := servers.Settings(t)
 	db := servers.Pool(t, settings)
 	ids := drafts(t, db, 2)
-	var log records
+	var log servers.Journal
 	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
 	s := w.Subscribe(ids[0], "")
 	take(t, s)
@@ -271,7 +252,7 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 		arrived := w.Subscribe(ids[1], "")
 		queries.more(t, 5)
 		nothing(t, s)
-		if n := log.count("level=WARN"); n != outage {
+		if n := strings.Count(log.String(), "level=WARN"); n != outage {
 			t.Errorf("%d warnings after %d outages", n, outage)
 		}
 		open()
@@ -281,7 +262,7 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 		if news := take(t, s); news.Counts.Sold != outage {
 			t.Errorf("told of %+v", news)
 		}
-		if n := log.count("level=INFO"); n != outage {
+		if n := strings.Count(log.String(), "level=INFO"); n != outage {
 			t.Errorf("%d ends of %d outages were logged", n, outage)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/service/webhooks"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAnEventArrivesOnceAndIsSignedByTheOldSecretToo(t *testing.T) {
@@ -166,10 +167,7 @@ func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 		}
 	})
 	e, _ := w.endpoint("shop", r.url)
-	var event uuid.UUID
-	if err := w.db.QueryRow(t.Context(), `SELECT id FROM webhook_events`).Scan(&event); err != nil {
-		t.Fatal(err)
-	}
+	event := servers.Value[uuid.UUID](t, w.db, `SELECT id FROM webhook_events`)
 	w.tx(func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, e, event) })
 	d := w.deliverer(2, unhurried)
 	for i := range len(webhooks.Schedule) + 1 {

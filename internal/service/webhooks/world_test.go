@@ -227,9 +227,7 @@ func (w *world) only(e webhook.Endpoint) (webhook.Delivery, []webhook.Attempt) {
 // leaseEnds ends the lease of an endpoint, as if its worker had died long ago.
 func (w *world) leaseEnds(e webhook.Endpoint) {
 	w.t.Helper()
-	if _, err := w.db.Exec(w.t.Context(), `UPDATE webhook_endpoints SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`, e.ID); err != nil {
-		w.t.Fatal(err)
-	}
+	servers.Exec(w.t, w.db, `UPDATE webhook_endpoints SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`, e.ID)
 }
 
 // webhooksFirstWait is longer than the first wait of the schedule.

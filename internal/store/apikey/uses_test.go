@@ -92,9 +92,7 @@ func TestAUseIsWrittenAtTheEndOfAProcessAndOnceForAMinuteByAll(t *testing.T) {
 	if again := lastUsed(t, db, prefix); !again.Equal(*ahead) {
 		t.Error("it is written twice for one minute")
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET last_used_at = clock_timestamp() - interval '2 minutes'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE api_keys SET last_used_at = clock_timestamp() - interval '2 minutes'`)
 	before := lastUsed(t, db, prefix)
 	use()
 	if again := lastUsed(t, db, prefix); !again.After(*before) {
@@ -112,9 +110,7 @@ func TestALockedKeyHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM api_keys WHERE prefix = $1 FOR UPDATE`, prefix); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, tx, `SELECT FROM api_keys WHERE prefix = $1 FOR UPDATE`, prefix)
 	v := apikey.NewVerifier(db, time.Hour)
 	for _, key := range []string{text, other} {
 		if _, err := v.Verify(t.Context(), key); err != nil {

@@ -39,9 +39,7 @@ func put(t *testing.T, db *pgxpool.Pool, state campaign.State) uuid.UUID {
 // exec runs a statement about one campaign that must not fail.
 func exec(t *testing.T, db postgres.DB, sql string, id uuid.UUID, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, append([]any{id}, args...)...); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, sql, append([]any{id}, args...)...)
 }
 
 // attempt does something in a transaction and commits whatever it left, even

@@ -25,9 +25,7 @@ func TestACancelledCampaignGivesBackAndSellsNothing(t *testing.T) {
 		drawing:   `positions_sold = 6, state = 'drawing'`,
 		pending:   `positions_reserved = 3`,
 	} {
-		if _, err := db.Exec(t.Context(), `UPDATE campaigns SET `+set+` WHERE id = $1`, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `UPDATE campaigns SET `+set+` WHERE id = $1`, id)
 	}
 	for name, c := range map[string]struct {
 		changes     campaign.Changes

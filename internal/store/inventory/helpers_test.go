@@ -177,14 +177,7 @@ func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID
 // setBack gives a position back the version that a transaction has read of it.
 func setBack(t *testing.T, db *pgxpool.Pool, f inventory.Free) {
 	t.Helper()
-	exec(t, db, `UPDATE positions SET version = $4 WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, f.Version)
-}
-
-func exec(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE positions SET version = $4 WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, f.Version)
 }
 
 func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {

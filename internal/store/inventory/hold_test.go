@@ -108,7 +108,7 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 	for _, h := range holds[1:4] {
 		change(t, db, func(b *pgx.Batch) { queueRelease(b, h) })
 	}
-	exec(t, db, `UPDATE holds SET ended_at = clock_timestamp() - interval '25 h' WHERE id = ANY($1)`, []uuid.UUID{holds[1].ID, holds[3].ID})
+	servers.Exec(t, db, `UPDATE holds SET ended_at = clock_timestamp() - interval '25 h' WHERE id = ANY($1)`, []uuid.UUID{holds[1].ID, holds[3].ID})
 	var from *time.Time
 	for _, want := range []int{1, 1, 0} {
 		n, next, err := inventory.DeleteEndedHolds(t.Context(), db, 24*time.Hour, from, 1)
@@ -133,7 +133,7 @@ func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 	kept(t, db, -time.Millisecond, free[0], free[1])
 	kept(t, db, time.Hour, free[2])
 	set(t, db, inventory.Reserved, uuid.New(), free[3])
-	exec(t, db, `UPDATE positions SET expires_at = now() - interval '1 s' WHERE campaign_id = $1 AND state = 'reserved'`, id) // may have been paid
+	servers.Exec(t, db, `UPDATE positions SET expires_at = now() - interval '1 s' WHERE campaign_id = $1 AND state = 'reserved'`, id) // may have been paid
 	for i, want := range []inventory.State{inventory.Available, inventory.Available, inventory.Held, inventory.Reserved, inventory.Available} {
 		p, err := inventory.Get(t.Context(), db, id, free[i].Position)
 		if err != nil || p.State != want || (p.UserID == nil) != (want == inventory.Available) || (p.ExpiresAt == nil) != (want == inventory.Available) {

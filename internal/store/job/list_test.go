@@ -30,9 +30,7 @@ func many(t *testing.T, db *pgxpool.Pool, n int, first, second uuid.UUID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec(t.Context(), `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`)
 }
 
 func TestAPageOfJobsReadsNoMoreThanItHas(t *testing.T) {
@@ -149,10 +147,7 @@ func TestOpenJobsAreFoundWhereverTheyAreLed(t *testing.T) {
 func TestEveryKindIsFoundByItsIndexOrIsFrequent(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	var definition string
-	if err := db.QueryRow(t.Context(), `SELECT indexdef FROM pg_indexes WHERE indexname = 'jobs_of_kind'`).Scan(&definition); err != nil {
-		t.Fatal(err)
-	}
+	definition := servers.Value[string](t, db, `SELECT indexdef FROM pg_indexes WHERE indexname = 'jobs_of_kind'`)
 	reads := servers.CountReads(t, db)
 	many(t, db, 5000, uuid.New(), uuid.New())
 	for _, kind := range []job.Kind{job.KindDraw, job.KindCampaignCancellation, job.KindCampaignCreate, job.KindCampaignPublish, job.KindCampaignResume,

@@ -20,10 +20,8 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 	db := servers.DB(t)
 	ids := []uuid.UUID{uuid.MustParse("01000000-0000-7000-8000-000000000001"), uuid.MustParse("01000000-0000-7000-8000-000000000002")}
 	for _, id := range []uuid.UUID{ids[1], ids[0]} { // as they lie in the table
-		if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
-			VALUES ($1::uuid, 'shop', $1::text, sha256('a'), 'purchase', '{}', clock_timestamp() + interval '1 day')`, id); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
+			VALUES ($1::uuid, 'shop', $1::text, sha256('a'), 'purchase', '{}', clock_timestamp() + interval '1 day')`, id)
 	}
 	for what, settle := range map[string]func(context.Context) error{
 		"settle": func(ctx context.Context) error {
@@ -44,9 +42,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := first.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, ids[0]); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, first, `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, ids[0])
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- settle(ctx) }()

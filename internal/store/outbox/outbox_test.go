@@ -47,9 +47,7 @@ func alone(t *testing.T, db *pgxpool.Pool, n int) {
 // age makes every message look as if it had been seen that long ago.
 func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, by.Seconds()); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, by.Seconds())
 }
 
 func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []outbox.Message) {
@@ -95,10 +93,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	db := servers.DB(t)
 	const n = 600
 	alone(t, db, n)
-	var done uuid.UUID
-	if err := db.QueryRow(t.Context(), `SELECT id FROM jobs LIMIT 1`).Scan(&done); err != nil {
-		t.Fatal(err)
-	}
+	done := servers.Value[uuid.UUID](t, db, `SELECT id FROM jobs LIMIT 1`)
 	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{done}, job.Problem{Code: "sold-out"}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +197,7 @@ func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
 	const n = 100
 	alone(t, db, n)
 	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
-	if _, err := db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`)
 	walk, err := outbox.FindOverdue(t.Context(), db, minute())
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 		"a gap":         `INSERT INTO wallet_events VALUES ($1, 3, gen_random_uuid(), 0, 0 + 1)`,
 	} {
 		broken, sound := made(t, db, 10), made(t, db, 10)
-		exec(t, db, damage, broken)
+		servers.Exec(t, db, damage, broken)
 		on(t, db, func(b *wallet.Book) {
 			if _, err := b.Debit(broken, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBroken) {
 				t.Errorf("%s: %v", name, err)
@@ -131,9 +131,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := middle.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, middle, sql)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := do(one, "a", "m", "z"); err != nil {

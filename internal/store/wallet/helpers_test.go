@@ -99,13 +99,6 @@ func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Am
 	}
 }
 
-func exec(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // authorized holds money in a wallet and returns the authorization.
 func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amount) (a wallet.Authorization) {
 	t.Helper()
@@ -121,7 +114,7 @@ func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amoun
 // letLapse makes the time of an authorization be over.
 func letLapse(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours' WHERE id = $1`, id)
+	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours' WHERE id = $1`, id)
 }
 
 // soundButForPurchases is fixture.Sound for wallets that paid for purchases which

@@ -112,9 +112,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 		*now.Description != text {
 		t.Errorf("got %+v", now)
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`); err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`)
 	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
 		t.Errorf("got %+v", now)
 	}
@@ -306,9 +304,7 @@ func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 		`UPDATE webhook_deliveries SET state = 'failed' WHERE event_id IN (SELECT event_id FROM webhook_deliveries ORDER BY event_id LIMIT 2)`, // the oldest
 		`ANALYZE webhook_deliveries, webhook_events`,
 	} {
-		if _, err := db.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, db, sql)
 	}
 	if err := inTx(t, db, func(tx pgx.Tx) error {
 		read := func() (n int) { // by this session: also before, as long as that was not summed up

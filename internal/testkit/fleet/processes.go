@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -24,26 +23,7 @@ type inside struct {
 	stop    context.CancelFunc
 	ended   chan error
 	stopped bool
-	log     logBuffer
-}
-
-// logBuffer is what a process has written so far.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) read() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.text.Bytes())
+	log     servers.Journal
 }
 
 // runInside starts a process inside the test, with settings from variables as a
@@ -99,7 +79,7 @@ func (s *System) StopAll(kind string) {
 func (s *System) log(name string) ([]byte, error) {
 	for _, p := range s.processes() {
 		if p.name == name {
-			return p.log.read(), nil
+			return []byte(p.log.String()), nil
 		}
 	}
 	if s.Fleet == nil {

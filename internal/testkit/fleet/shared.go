@@ -105,7 +105,7 @@ func (s *System) leave() {
 	s.showLogs()
 	for _, process := range s.shared.inside {
 		var own []byte
-		for line := range bytes.Lines(process.log.read()) {
+		for line := range bytes.Lines([]byte(process.log.String())) {
 			if s.isOf(line) {
 				own = append(own, line...)
 			}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"triprize/internal/testkit/servers"
 )
 
 var alone = Options{Workers: -1, Schedulers: -1}
@@ -24,12 +26,8 @@ func TestTheAuditAtTheEndNamesTheTest(t *testing.T) {
 			t.Fatal(a)
 		}
 		held := s.MustHold(HoldOrder{Campaign: made, User: "mina", Quantity: 1})
-		if _, err := s.DB.Exec(t.Context(), `DELETE FROM holds WHERE id = $1`, held.ID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.DB.Exec(t.Context(), `UPDATE campaigns SET positions_sold = 1 WHERE id = $1`, s.Campaign(3)); err != nil {
-			t.Fatal(err)
-		}
+		servers.Exec(t, s.DB, `DELETE FROM holds WHERE id = $1`, held.ID)
+		servers.Exec(t, s.DB, `UPDATE campaigns SET positions_sold = 1 WHERE id = $1`, s.Campaign(3))
 	})
 	if len(tests.systems) != 1 {
 		t.Errorf("%d systems were started for two tests with the same options", len(tests.systems))

@@ -127,9 +127,7 @@ func TestADatabaseThatWasChangedForGoodIsNotTakenAgain(t *testing.T) {
 			t.Parallel()
 			l := lease(t)
 			before := l.ask(identity)
-			if _, err := l.pool().Exec(t.Context(), strings.ReplaceAll(sql, "$", l.name)); err != nil {
-				t.Fatal(err)
-			}
+			Exec(t, l.pool(), strings.ReplaceAll(sql, "$", l.name))
 			l.next()
 			if l.ask(identity) == before {
 				t.Error("it is the same database")
