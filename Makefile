@@ -85,7 +85,7 @@ race: deps programs ## Run the tests of all that is concurrent with the race det
 .PHONY: web
 web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
 	@tools/deps.sh python
-	@$(WITH) tools/tagged.sh web
+	@$(WITH) tools/tagged.sh web -p 4
 
 .PHONY: soak
 soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some minutes
@@ -93,7 +93,7 @@ soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some m
 
 .PHONY: soak-long
 soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
-	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x $(WITH) tools/soak.sh
+	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
 
 .PHONY: lint
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)

@@ -168,7 +168,7 @@ func TestACancelledCampaignGivesEveryYenBack(t *testing.T) {
 
 func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 	t.Parallel()
-	s := cardSystem(t, fleet.Options{}, "TRIPRIZE_PAYMENTS_RESERVATION=2s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=0s")
+	s := cardSystem(t, fleet.Options{})
 	for name, policy := range map[string]struct {
 		campaign uuid.UUID
 		state    string
@@ -179,11 +179,12 @@ func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 		"reassign": {lenient(s, 3), "completed", "reassigned", ""},
 	} {
 		id := buyByCard(s, policy.campaign, "alice", "pm_sandbox_processing")
-		var purchase uuid.UUID
-		servers.Eventually(t, "the positions are free again", func() bool {
-			purchase = viewJob(s, id).PurchaseID
-			return purchase != uuid.Nil && viewPurchase(s, purchase).happened("released")
+		servers.Eventually(t, "the provider has it", func() bool {
+			return servers.Value[bool](t, s.DB, `SELECT EXISTS (SELECT FROM payments WHERE job_id = $1 AND phase = 'processing')`, id)
 		})
+		servers.Exec(t, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE job_id = $1`, id)
+		purchase := viewJob(s, id).PurchaseID
+		servers.Eventually(t, "the positions are free again", func() bool { return viewPurchase(s, purchase).happened("released") })
 		if state := viewJob(s, id).State; state.Final() {
 			t.Errorf("%s: the job is %s before the provider has decided", name, state)
 		}

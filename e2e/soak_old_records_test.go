@@ -12,6 +12,7 @@ import (
 // A million expired jobs are deleted while a sale goes on, and none of its own. The sweep
 // runs with its default settings.
 func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
+	t.Parallel()
 	const old, buyers, orders = 1_000_000, 10, 300
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: -1})
 	for range 200 {

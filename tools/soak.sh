@@ -6,7 +6,8 @@
 #   SOAK_ROUNDS    of the tests with the tag soak (1)
 #   SOAK_FLAGS     of these tests; without -short they take every moment, and 20 seeds (-short)
 #   SOAK_CASES     of each property (100; `make test` tries 10)
-#   SOAK_FUZZTIME  inputs for each fuzz target (5000x): a number, as at the end of a time Go may give up a slow input
+#   SOAK_FUZZTIME  inputs for each fuzz target (20000x): a number, as at the end of a time Go may give up a slow input
+#   SOAK_FUZZ      of the build of fuzz targets; with "-fuzz ." coverage guides them, and all is built again for that
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,7 @@ step() {
 step "crashes, attacks, crowds and guides: ${SOAK_ROUNDS:=1} round(s) ${SOAK_FLAGS=-short}"
 measured=$(mktemp)
 trap 'rm -f "$measured"' EXIT
-GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 2 -parallel 4 -timeout 120m $SOAK_FLAGS
+GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 2 -parallel 8 -timeout 120m $SOAK_FLAGS
 sed -n 's/.*"Output":"\(.* ms; .*\)\\n".*/\1/p' "$measured"
 
 if [ "$SOAK_ROUNDS" -gt 1 ]; then
@@ -38,12 +39,15 @@ properties "$SOAK_CASES" 'property\.(Check|Cases)'
 step "every flip of every byte"
 properties 1000000 'property\.Sample'
 
-step "fuzzing: ${SOAK_FUZZTIME:=5000x} for each target"
-files=$(grep -rl --include='*_test.go' '^func Fuzz' internal)
-for file in $files; do
-    for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
+step "fuzzing: ${SOAK_FUZZTIME:=20000x} for each target"
+built=$(mktemp -d)
+trap 'rm -rf "$measured" "$built"' EXIT
+corpus=$(go env GOCACHE)/fuzz
+for package in $(dirname $(grep -rl --include='*_test.go' '^func Fuzz' internal) | sort -u); do
+    go test -c -tags failpoint -vet=off ${SOAK_FUZZ:-} -o "$built/fuzz" "./$package"
+    for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$package"/*_test.go); do
         printf '%s: ' "$target"
-        go test -tags failpoint -vet=off -run '^$' -fuzz "^$target\$" -fuzztime "$SOAK_FUZZTIME" "./$(dirname "$file")" >"$measured" 2>&1 ||
+        (cd "$package" && "$built/fuzz" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$SOAK_FUZZTIME" -test.fuzzcachedir "$corpus/$package") >"$measured" 2>&1 ||
             { cat "$measured"; exit 1; }
         grep -E '^fuzz: elapsed.*execs' "$measured" | tail -n 1
     done

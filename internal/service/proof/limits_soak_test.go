@@ -58,8 +58,8 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 	t.Helper()
 	ref := job.Ref{CampaignID: id}
 	in(t, db, func(tx pgx.Tx) error {
+		servers.Exec(t, tx, `SET LOCAL statement_timeout = 0`) // before the batch: one timeout runs for a whole batch
 		var b pgx.Batch
-		b.Queue(`SET LOCAL statement_timeout = 0`)
 		b.Queue(`
 			INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, nonce, state, completed_at)
 			SELECT gen_random_uuid(), $1, 'buyer-' || layer || '-' || col, gen_random_uuid(), price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp()
