@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"triprize/internal/testkit/servers"
 )
@@ -23,12 +22,11 @@ func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 	ended := make(chan int, 1)
 	go func() { ended <- Run([]string{"sandbox", "--listen", "127.0.0.1:0", "--data", dir}, &stdout, &stderr) }()
 	said := regexp.MustCompile(`url +(\S+)\n +key +(\S+)\n +account +acct_`)
-	for deadline := time.Now().Add(time.Minute); said.FindString(stdout.String()) == ""; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not say that it runs\n%s%s", stdout.String(), stderr.String())
-		}
-	}
-	m := said.FindStringSubmatch(stdout.String())
+	var m []string
+	servers.Eventually(t, "it says that it runs", func() bool {
+		m = said.FindStringSubmatch(stdout.String())
+		return m != nil
+	})
 	ask := func(method, form string) (body struct{ Data []any }) {
 		request, err := http.NewRequestWithContext(context.Background(), method, m[1]+"/v1/payment_intents", strings.NewReader(form))
 		if err != nil {

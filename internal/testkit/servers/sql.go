@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Exec executes SQL, also in a cleanup, and fails the test when that fails. db is a pool, a
-// connection or a transaction.
+// Exec executes SQL and fails the test when that fails. db is a pool, a connection or a
+// transaction. Exec and Value work in a cleanup, too.
 func Exec(t testing.TB, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, sql string, args ...any) {
@@ -25,7 +25,7 @@ func Value[V any](t testing.TB, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, sql string, args ...any) (value V) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), sql, args...).Scan(&value); err != nil {
+	if err := db.QueryRow(context.WithoutCancel(t.Context()), sql, args...).Scan(&value); err != nil {
 		t.Fatal(err)
 	}
 	return value
