@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 # What --version says: the nearest tag, or the commit. Without git it is "devel".
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-LDFLAGS = -X triprize/internal/domain/release.version=$(VERSION)
+LDFLAGS = -X triprize/internal/domain/buildinfo.version=$(VERSION)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 # All modules: the program, its client, the tools and the benchmarks.

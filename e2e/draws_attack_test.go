@@ -19,7 +19,7 @@ import (
 	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
@@ -35,7 +35,7 @@ func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
 	ids := []uuid.UUID{drawable(s, false), drawable(s, true)}
 	secrets := make(map[uuid.UUID][]byte)
 	for _, id := range ids {
-		sealed, err := evidence.SecretOf(t.Context(), s.DB, id)
+		sealed, err := drawrecord.SecretOf(t.Context(), s.DB, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,11 +119,11 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 	id := drawable(s, true)
 	fixture.SellOut(t, s.DB, id)
 	servers.Eventually(t, "the draw waits for a round that is due", func() bool {
-		f, ok, err := evidence.FreezeOf(t.Context(), s.DB, id)
+		f, ok, err := drawrecord.FreezeOf(t.Context(), s.DB, id)
 		if err != nil || !ok {
 			return false
 		}
-		w, waits, err := evidence.WaitOf(t.Context(), s.DB, id)
+		w, waits, err := drawrecord.WaitOf(t.Context(), s.DB, id)
 		return err == nil && waits && w.RetryAt.After(s.Beacon.Chain().DueAt(*f.Round))
 	})
 	if n := s.Draws(); n != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"triprize/internal/domain/release"
+	"triprize/internal/domain/buildinfo"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
@@ -52,7 +52,7 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	version := flags.Bool("version", false, "print the version and exit")
 	_ = flags.Parse(os.Args[1:]) // exits by itself
 	if *version {
-		fmt.Fprintln(os.Stdout, release.Line(name))
+		fmt.Fprintln(os.Stdout, buildinfo.Line(name))
 		os.Exit(0)
 	}
 	if flags.NArg() > 0 {
@@ -70,7 +70,7 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	logger := telemetry.NewLogger(settings.Log, name, os.Stderr)
 	slog.SetDefault(logger) // for libraries
 	redisx.LogTo(logger)
-	logger.Info("starting", "version", release.Version())
+	logger.Info("starting", "version", buildinfo.Version())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
 	if err := Run(ctx, name, settings, logger, run); err != nil {

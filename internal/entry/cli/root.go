@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/release"
+	"triprize/internal/domain/buildinfo"
 )
 
 // Run runs the tool with the arguments of the command line and returns its exit status.
@@ -20,12 +20,12 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "triprize",
 		Short:         "Operate Triprize: migrate, create keys, try it out",
-		Version:       release.Version(),
+		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand(), withServersCommand())
-	root.SetVersionTemplate(release.Line("triprize") + "\n")
+	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

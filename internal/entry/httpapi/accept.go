@@ -17,7 +17,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/watch"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -175,7 +175,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		}
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
-	var waiter *watch.Waiter
+	var waiter *subscription.Waiter
 	if wait.longest > 0 { // registered before the job exists, so that its end cannot be missed
 		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
@@ -217,7 +217,7 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *Server) answerJob(ctx context.Context, j job.Job, wait preferredWait, waiter *watch.Waiter, replayed bool) (jobAnswer, error) {
+func (s *Server) answerJob(ctx context.Context, j job.Job, wait preferredWait, waiter *subscription.Waiter, replayed bool) (jobAnswer, error) {
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return jobAnswer{}, err
@@ -233,7 +233,7 @@ func (s *Server) answerJob(ctx context.Context, j job.Job, wait preferredWait, w
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
-func (s *Server) await(ctx context.Context, j job.Job, wait preferredWait, waiter *watch.Waiter) (job.Job, error) {
+func (s *Server) await(ctx context.Context, j job.Job, wait preferredWait, waiter *subscription.Waiter) (job.Job, error) {
 	if wait.longest <= 0 || wait.enough(j) {
 		return j, nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract/operations"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -48,7 +48,7 @@ func (s handlers) CancelCampaign(ctx context.Context, r operations.CancelCampaig
 	if err := s.known.require(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(calloff.Order{By: who.signature(), Reason: r.Body.Reason})
+	payload, err := json.Marshal(campaigncancel.Order{By: who.signature(), Reason: r.Body.Reason})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
-	announce "triprize/internal/service/watch"
+	announce "triprize/internal/service/subscription"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/slots"
 	"triprize/internal/service/proof"
 )
 
@@ -24,13 +24,13 @@ const forever = "public, max-age=31536000, immutable"
 // within a time.
 type proofs struct {
 	service *proof.Service
-	open    *slots.Slots
-	lane    *slots.Slots // of these, for strangers: they leave places to who has a key
+	open    *callerlimit.Slots
+	lane    *callerlimit.Slots // of these, for strangers: they leave places to who has a key
 	ended   *prometheus.CounterVec
 }
 
 func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
-	p := &proofs{service: service, open: slots.New("proofs", most), lane: slots.New("proofs without a key", max(1, most/2)),
+	p := &proofs{service: service, open: callerlimit.New("proofs", most), lane: callerlimit.New("proofs without a key", max(1, most/2)),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
 			Help: "Proof documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the sold list is not the frozen one."}, []string{"outcome"})}
 	registry.MustRegister(p.ended)

@@ -12,9 +12,9 @@ import (
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/slots"
 	"triprize/internal/store/purchase"
 )
 
@@ -27,12 +27,12 @@ const (
 // exports sends whole lists as CSV: a few at a time, each as slowly as its reader reads it,
 // within a time.
 type exports struct {
-	open  *slots.Slots
+	open  *callerlimit.Slots
 	ended *prometheus.CounterVec
 }
 
 func newExports(most int, registry prometheus.Registerer) *exports {
-	e := &exports{open: slots.New("exports", most), ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_exports_total",
+	e := &exports{open: callerlimit.New("exports", most), ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_exports_total",
 		Help: "Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres)."}, []string{"outcome"})}
 	registry.MustRegister(e.ended)
 	return e

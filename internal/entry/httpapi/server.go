@@ -17,6 +17,7 @@ import (
 
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/lock"
@@ -26,7 +27,6 @@ import (
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/seal"
-	"triprize/internal/platform/slots"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
@@ -37,8 +37,8 @@ import (
 	"triprize/internal/service/payments"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/refunds"
+	"triprize/internal/service/subscription"
 	"triprize/internal/service/wallets"
-	"triprize/internal/service/watch"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/outbox"
@@ -69,9 +69,9 @@ type Server struct {
 	exports    *exports
 	strangers  *strangers
 	backlog    *backlog
-	streams    *slots.Slots
-	waits      *slots.Slots
-	campaigns  *watch.Campaigns
+	streams    *callerlimit.Slots
+	waits      *callerlimit.Slots
+	campaigns  *subscription.Campaigns
 	sweeper    *recovery.Sweeper
 	lifecycle  *lifecycle.Service
 	holds      *holds.Service
@@ -85,7 +85,7 @@ type Server struct {
 	tasks      *payments.Dispatcher
 	acceptor   *acceptor
 	dispatcher *outbox.Dispatcher
-	jobs       *watch.Jobs
+	jobs       *subscription.Jobs
 	metrics    *httpMetrics
 	inFlight   atomic.Int64    // requests being served
 	draining   context.Context // ends at shutdown: waits and streams end with it
@@ -130,9 +130,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		known:     newKnownCampaigns(db),
 		offers:    newOffers(db),
 		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings, func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		streams:   slots.New("event streams", settings.Streams.MaxOpen),
-		waits:     slots.New("waiting requests", settings.API.MaxConnections),
-		campaigns: watch.NewCampaigns(db, settings.Streams.Interval, logger),
+		streams:   callerlimit.New("event streams", settings.Streams.MaxOpen),
+		waits:     callerlimit.New("waiting requests", settings.API.MaxConnections),
+		campaigns: subscription.NewCampaigns(db, settings.Streams.Interval, logger),
 		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(gate, key, campaignBounds(settings), terms,
 			func(c lifecycle.Details) any { return resource.Campaign(c, operator) }),
@@ -141,7 +141,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		refunds: refunds.NewService(gate.Patient(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
-		jobs:       watch.NewJobs(db, watch.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
+		jobs:       subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.openToStrangers(registry)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/slots"
+	"triprize/internal/platform/callerlimit"
 )
 
 // Bounds of requests without a credential in a process. However many come, those of
@@ -22,14 +22,14 @@ const (
 // strangers bounds how many requests without a credential are served at once. It has
 // nothing to do with how often they may come: that is a rate limit.
 type strangers struct {
-	waiting   *slots.Slots
+	waiting   *callerlimit.Slots
 	ofAddress int
 	served    *semaphore.Weighted
 }
 
 // newStrangers returns the bounds; rate is limits.address_rate.
 func newStrangers(rate int) *strangers {
-	s := &strangers{waiting: slots.New("requests without a key", strangersWaiting), ofAddress: strangersOfAddress, served: semaphore.NewWeighted(strangersServed)}
+	s := &strangers{waiting: callerlimit.New("requests without a key", strangersWaiting), ofAddress: strangersOfAddress, served: semaphore.NewWeighted(strangersServed)}
 	if rate == 0 {
 		s.ofAddress = strangersWaiting
 	}

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/stream"
-	"triprize/internal/service/watch"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -67,7 +67,7 @@ func (s handlers) StreamCampaign(ctx context.Context, r operations.StreamCampaig
 	if r.Params.LastEventID != nil {
 		seen, board = seenOf(*r.Params.LastEventID)
 	}
-	now, err := watch.ProgressOf(ctx, s.db, found)
+	now, err := subscription.ProgressOf(ctx, s.db, found)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (s handlers) StreamJob(ctx context.Context, r operations.StreamJobRequestOb
 		return nil, err
 	}
 	waiter.Has(now)
-	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == watch.VersionOf(now)
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == subscription.VersionOf(now)
 	if seen && now.State.Final() {
 		waiter.Stop()
 		return streamAnswer{over: true}, nil
@@ -135,5 +135,5 @@ func (s handlers) StreamJob(ctx context.Context, r operations.StreamJobRequestOb
 
 func jobEvent(j job.Job) stream.Event {
 	data, _ := json.Marshal(resource.Job(j)) // its result is valid JSON: it is from a json column
-	return stream.Event{ID: watch.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
+	return stream.Event{ID: subscription.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }

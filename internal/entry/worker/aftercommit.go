@@ -11,7 +11,7 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/watch"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -33,7 +33,7 @@ const (
 	deleteLinger = 50 * time.Millisecond // nothing waits for the deletion
 )
 
-func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *watch.Announcements, logger *slog.Logger) *afterCommit {
+func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
 	whole := func(error) bool { return true }
 	return &afterCommit{
 		announce: batch.New(

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/store/job"
 )
 
@@ -21,7 +21,7 @@ func (w *Worker) settleCalloffs(ctx context.Context, jobs []job.Ref, again bool)
 // slot.
 func (w *Worker) callOff(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
-	if errors.Is(err, calloff.ErrWaiting) {
+	if errors.Is(err, campaigncancel.ErrWaiting) {
 		return job.Outcome{}, queue.Later(err)
 	}
 	return outcome, err

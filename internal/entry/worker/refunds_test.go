@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -49,7 +49,7 @@ func (g *generous) RefundsOf(context.Context, string) ([]stripe.Refund, error) {
 
 func callOffMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
 	t.Helper()
-	payload, err := json.Marshal(calloff.Order{By: "operator:ops", Reason: "a test"})
+	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "a test"})
 	if err != nil {
 		t.Fatal(err)
 	}

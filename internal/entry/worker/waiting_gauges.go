@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
@@ -30,7 +30,7 @@ type waitingGauges struct {
 type waitingCounts struct {
 	paid     map[payment.Waiter]int // nil: nothing was counted
 	returned int
-	draws    evidence.Waits
+	draws    drawrecord.Waits
 }
 
 func newWaitingGauges(db postgres.DB, logger *slog.Logger) *waitingGauges {
@@ -81,7 +81,7 @@ func (g *waitingGauges) count() (now waitingCounts, ok bool) {
 		now.returned, err = refund.CountForOperator(ctx, g.db)
 	}
 	if err == nil {
-		now.draws, err = evidence.CountWaits(ctx, g.db)
+		now.draws, err = drawrecord.CountWaits(ctx, g.db)
 	}
 	if err != nil {
 		g.logger.Warn("what waits for people is not counted: its gauges are missing", "error", err)

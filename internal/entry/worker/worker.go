@@ -16,11 +16,11 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
-	"triprize/internal/service/watch"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -49,7 +49,7 @@ type Worker struct {
 	seller      *sale.Seller
 	drawer      *draw.Drawer
 	ender       *sale.Seller // ends sales for draw jobs
-	canceller   *calloff.Canceller
+	canceller   *campaigncancel.Canceller
 	gate        *postgres.Gate
 	webhooks    *teller   // nil: this worker tells apps nothing
 	refunds     *refunder // nil: this worker makes no refunds
@@ -83,13 +83,13 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.drawer = draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
-	w.afterCommit = newAfterCommit(rdb, db, w.claims, watch.NewAnnouncements(rdb, namespace), logger)
+	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = newSettler(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = newSettler(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
-	w.canceller = calloff.New(gate.Patient(calloff.RowWait), calloff.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
+	w.canceller = campaigncancel.New(gate.Patient(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
 	registry.MustRegister(telemetry.Bounded(newWaitingGauges(db, logger), gaugesPatience))
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},

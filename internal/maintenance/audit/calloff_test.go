@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -47,14 +47,14 @@ func calledOff(t *testing.T, db *pgxpool.Pool) {
 	campaignID := fixture.Campaign(t, db, fixture.Draft(4))
 	fixture.Buy(t, db, campaignID, "mina", 0, 2)
 	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(campaignID, "otto", 0, 1))
-	payload, err := json.Marshal(calloff.Order{By: "operator:ops"})
+	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := uuidv7.New()
 	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
-	if _, err := calloff.New(db, calloff.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
+	if _, err := campaigncancel.New(db, campaigncancel.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 }

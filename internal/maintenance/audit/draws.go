@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/purchase"
 )
 
@@ -48,8 +48,8 @@ type evidenceOf struct {
 	commitment fairdraw.Hash
 	rules      fairdraw.Rules
 	chain      beacon.Chain // with a beacon in the rules
-	frozen     evidence.Freeze
-	draw       *evidence.Draw // nil: not drawn yet
+	frozen     drawrecord.Freeze
+	draw       *drawrecord.Draw // nil: not drawn yet
 	sold       []fairdraw.SoldLine
 }
 
@@ -74,10 +74,10 @@ func (e *evidenceOf) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, e
 	if err := json.Unmarshal(e.bound.Rules, &e.rules); err != nil {
 		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
 	}
-	if e.frozen, ok, err = evidence.FreezeOf(ctx, tx, e.id); err != nil || !ok {
+	if e.frozen, ok, err = drawrecord.FreezeOf(ctx, tx, e.id); err != nil || !ok {
 		return "it is drawn and was never frozen", err
 	}
-	drawn, ok, err := evidence.DrawOf(ctx, tx, e.id)
+	drawn, ok, err := drawrecord.DrawOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +87,7 @@ func (e *evidenceOf) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, e
 	if e.rules.Beacon == nil {
 		return "", nil
 	}
-	if e.chain, ok, err = evidence.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
+	if e.chain, ok, err = drawrecord.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
 		return "", err
 	}
 	if !ok || e.chain.Hash() != e.rules.Beacon.ChainHash || e.chain.PeriodS != e.rules.Beacon.PeriodS {
@@ -114,7 +114,7 @@ func (e *evidenceOf) checkList(ctx context.Context, tx pgx.Tx) (wrong string, er
 	if e.frozen.Record == nil {
 		return "", nil // of a release that stored no subtrees
 	}
-	stored, err := evidence.SubtreesOf(ctx, tx, e.id)
+	stored, err := drawrecord.SubtreesOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +167,7 @@ func (e *evidenceOf) checkRecord(context.Context, pgx.Tx) (wrong string, err err
 // checkTokens checks that each token is of an authority that the rules name, and was made
 // before the round was due. The tokens themselves are for verifiers.
 func (e *evidenceOf) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	tokens, err := evidence.TokensOf(ctx, tx, e.id)
+	tokens, err := drawrecord.TokensOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -209,7 +209,7 @@ func (e *evidenceOf) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong stri
 		}
 		return "", nil
 	}
-	round, ok, err := evidence.RoundOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
+	round, ok, err := drawrecord.RoundOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
 	if err != nil {
 		return "", err
 	}

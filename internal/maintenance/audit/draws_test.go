@@ -17,7 +17,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -37,11 +37,11 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	if !wholly {
 		return id
 	}
-	f, _, err := evidence.FreezeOf(t.Context(), db, id)
+	f, _, err := drawrecord.FreezeOf(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := evidence.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
+	if err := drawrecord.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := drawer.Run(t.Context(), ref); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -60,7 +60,7 @@ func (s *Sweeper) cancelEnded(ctx context.Context, counts Counts, limit int) err
 		return err
 	}
 	counts["found"] = len(ended)
-	payload, err := json.Marshal(calloff.Order{By: job.System, Reason: "the sale has ended before everything was sold", IfUnsold: true})
+	payload, err := json.Marshal(campaigncancel.Order{By: job.System, Reason: "the sale has ended before everything was sold", IfUnsold: true})
 	if err != nil {
 		return err
 	}

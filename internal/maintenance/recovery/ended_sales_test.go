@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/maintenance/recovery"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -54,7 +54,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 
 func (p *setup) callOff(ref job.Ref) job.Outcome {
 	p.t.Helper()
-	outcome, err := calloff.New(p.db, calloff.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
+	outcome, err := campaigncancel.New(p.db, campaigncancel.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/release"
+	"triprize/internal/domain/buildinfo"
 )
 
 const (
@@ -101,7 +101,7 @@ func (r *relay) get(ctx context.Context, client *http.Client, chain beacon.Chain
 		return nil, outcomeAway, err
 	}
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("User-Agent", release.UserAgent())
+	request.Header.Set("User-Agent", buildinfo.UserAgent())
 	answer, err := client.Do(request)
 	if err != nil {
 		return nil, outcomeAway, err

@@ -12,7 +12,7 @@
 //
 // Nothing is queued here: a stream takes the next event when the one before is
 // written, so the source decides what a slow client misses. The source should be a
-// channel that holds only the newest value, as that of watch.Subscription does.
+// channel that holds only the newest value, as that of subscription.Subscription does.
 //
 // A client that stops reading but does not disconnect blocks its stream in a write.
 // Only a write deadline ends that, which the server must set on the connection.

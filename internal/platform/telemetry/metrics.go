@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"triprize/internal/domain/release"
+	"triprize/internal/domain/buildinfo"
 )
 
 // NewRegistry returns a registry with the metrics of the Go runtime and the process, and
@@ -16,7 +16,7 @@ func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_build_info", Help: "Always 1; the labels say which release runs.",
-		ConstLabels: prometheus.Labels{"version": release.Version(), "goversion": runtime.Version()}})
+		ConstLabels: prometheus.Labels{"version": buildinfo.Version(), "goversion": runtime.Version()}})
 	info.Set(1)
 	registry.MustRegister(info)
 	return registry

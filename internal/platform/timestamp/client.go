@@ -18,8 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/buildinfo"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/release"
 	"triprize/internal/platform/config"
 )
 
@@ -181,7 +181,7 @@ func (c *Client) send(ctx context.Context, a authority, der []byte) ([]byte, err
 	}
 	request.Header.Set("Content-Type", "application/timestamp-query")
 	request.Header.Set("Accept", "application/timestamp-reply")
-	request.Header.Set("User-Agent", release.UserAgent())
+	request.Header.Set("User-Agent", buildinfo.UserAgent())
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 )
 
@@ -22,7 +22,7 @@ type attempt struct {
 	ref       job.Ref
 	execution campaign.Execution
 
-	frozen evidence.Freeze
+	frozen drawrecord.Freeze
 	secret *fairdraw.Hash      // nil: not opened yet
 	sold   []fairdraw.SoldLine // the list under the frozen root; nil: not read yet
 }

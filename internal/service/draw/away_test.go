@@ -14,7 +14,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/drand"
 	"triprize/internal/service/draw"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -104,7 +104,7 @@ func dueDraws(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, n 
 // noted expects that everybody can read a wait.
 func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait *draw.Waiting) {
 	t.Helper()
-	shown, ok, err := evidence.WaitOf(t.Context(), db, id)
+	shown, ok, err := drawrecord.WaitOf(t.Context(), db, id)
 	if err != nil || !ok || shown.Reason != wait.Reason || !shown.RetryAt.Equal(wait.RetryAt.Truncate(time.Microsecond)) || wait.After <= 0 {
 		t.Errorf("shown is %+v, %v; want %+v", shown, err, wait)
 	}

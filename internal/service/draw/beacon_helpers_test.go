@@ -23,7 +23,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -60,7 +60,7 @@ func (s signer) sign(number uint64) beacon.Round {
 // come lets the time pass until a round is due.
 func come(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, number uint64) {
 	t.Helper()
-	now, err := evidence.Now(t.Context(), db)
+	now, err := drawrecord.Now(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		if err := campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}); err != nil {
 			return err
 		}
-		return evidence.InsertSecret(t.Context(), tx, id, fixture.Key(t).Seal(secret, id[:]))
+		return drawrecord.InsertSecret(t.Context(), tx, id, fixture.Key(t).Seal(secret, id[:]))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 // withBeacon publishes a campaign that is drawn with rounds of a chain.
 func withBeacon(t *testing.T, db *pgxpool.Pool, s signer, witnesses ...fairdraw.Hash) uuid.UUID {
 	t.Helper()
-	keep(t, db, func(tx pgx.Tx) error { return evidence.KeepChain(t.Context(), tx, s.Chain) })
+	keep(t, db, func(tx pgx.Tx) error { return drawrecord.KeepChain(t.Context(), tx, s.Chain) })
 	return bound(t, db, func(r *fairdraw.Rules) {
 		r.Beacon, r.Witness = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS}, witnesses
 	})
@@ -161,7 +161,7 @@ func keep(t *testing.T, db *pgxpool.Pool, do func(pgx.Tx) error) {
 // know stores a round as if it had come before its time.
 func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
 	t.Helper()
-	if err := evidence.KeepRound(t.Context(), db, s.Hash(), s.sign(number)); err != nil {
+	if err := drawrecord.KeepRound(t.Context(), db, s.Hash(), s.sign(number)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -171,9 +171,9 @@ func drawerWith(t *testing.T, db *pgxpool.Pool, options draw.Options) *draw.Draw
 }
 
 // frozen returns the freeze of a campaign.
-func frozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) evidence.Freeze {
+func frozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) drawrecord.Freeze {
 	t.Helper()
-	f, ok, err := evidence.FreezeOf(t.Context(), db, id)
+	f, ok, err := drawrecord.FreezeOf(t.Context(), db, id)
 	if err != nil || !ok {
 		t.Fatalf("it is not frozen: %v", err)
 	}
@@ -182,7 +182,7 @@ func frozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) evidence.Freeze {
 
 func isFrozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) bool {
 	t.Helper()
-	_, ok, err := evidence.FreezeOf(t.Context(), db, id)
+	_, ok, err := drawrecord.FreezeOf(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}

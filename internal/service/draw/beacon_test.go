@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -38,7 +38,7 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 		if due := s.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Second {
 			t.Errorf("frozen at %s, its round is due at %s; tried again at %s, in %s", f.FrozenAt, due, wait.RetryAt, wait.After)
 		}
-		if noted, ok, err := evidence.WaitOf(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
+		if noted, ok, err := drawrecord.WaitOf(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
 			t.Errorf("noted is %+v, %v", noted, err)
 		}
 		j := fixture.Job(t, db, ref.ID)
@@ -59,12 +59,12 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 	if _, err := drawer.Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	d, _, err := evidence.DrawOf(t.Context(), db, id)
+	d, _, err := drawrecord.DrawOf(t.Context(), db, id)
 	want := s.sign(*f.Round).Randomness
 	if err != nil || d.Trust != fairdraw.TrustBeacon || string(d.Randomness) != string(want[:]) || d.Secret != *record.Secret {
 		t.Errorf("drawn as %+v, %v", d, err)
 	}
-	if _, left, err := evidence.WaitOf(t.Context(), db, id); err != nil || left {
+	if _, left, err := drawrecord.WaitOf(t.Context(), db, id); err != nil || left {
 		t.Errorf("it still waits: %v", err)
 	}
 	fixture.Sound(t, db)
@@ -292,7 +292,7 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 	_ = waits(t, err)
 	f := frozen(t, db, id)
 	keep(t, db, func(tx pgx.Tx) error {
-		return evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{{Authority: fairdraw.Hash{1}, Token: []byte("token"), GenTime: f.FrozenAt}})
+		return drawrecord.InsertTokens(t.Context(), tx, id, []drawrecord.Token{{Authority: fairdraw.Hash{1}, Token: []byte("token"), GenTime: f.FrozenAt}})
 	})
 	s.know(t, db, *f.Round)
 	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, id)); err != nil {
@@ -310,13 +310,13 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 			}
 		}
 	}
-	late := evidence.Token{Authority: fairdraw.Hash{2}, Token: []byte("late"), GenTime: f.FrozenAt}
+	late := drawrecord.Token{Authority: fairdraw.Hash{2}, Token: []byte("late"), GenTime: f.FrozenAt}
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if err := evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{late}); err == nil {
+	if err := drawrecord.InsertTokens(t.Context(), tx, id, []drawrecord.Token{late}); err == nil {
 		t.Error("a token came after the draw")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -22,8 +22,8 @@ func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
 	id := withBeacon(t, db, s)
 	fixture.SellOut(t, db, id)
 	store := func(round uint64) error {
-		f := evidence.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
-		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return evidence.InsertFreeze(t.Context(), tx, f, nil) })
+		f := drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
+		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawrecord.InsertFreeze(t.Context(), tx, f, nil) })
 	}
 	err := store(s.RoundAt(time.Now()))
 	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" {

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/purchase"
 )
 
@@ -24,7 +24,7 @@ const latestPatience = 5 * time.Second
 // freeze computes and stores the freeze record, or reads the stored one. From its commit
 // on it is public what is drawn, from what, and which round decides.
 func (a *attempt) freeze(ctx context.Context) error {
-	frozen, ok, err := evidence.FreezeOf(ctx, a.db, a.ref.CampaignID)
+	frozen, ok, err := drawrecord.FreezeOf(ctx, a.db, a.ref.CampaignID)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (a *attempt) freeze(ctx context.Context) error {
 		if a.frozen, err = a.newFreeze(ctx, tx, tree); err != nil {
 			return err
 		}
-		return evidence.InsertFreeze(ctx, tx, a.frozen, tree.Subtrees())
+		return drawrecord.InsertFreeze(ctx, tx, a.frozen, tree.Subtrees())
 	})
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (a *attempt) freeze(ctx context.Context) error {
 
 // newFreeze is the freeze of a list at this moment of the database's clock. With a clock
 // that is too far behind the beacon there is none: verifiers would refuse its round.
-func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree) (f evidence.Freeze, err error) {
+func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree) (f drawrecord.Freeze, err error) {
 	id := a.ref.CampaignID
 	sold, now, err := campaign.SoldNow(ctx, tx, id)
 	if err != nil {
@@ -69,12 +69,12 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 	if sold != tree.Count() {
 		return f, fmt.Errorf("draw.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
 	}
-	f = evidence.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
+	f = drawrecord.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
 	if err := a.checkEnd(f, now); err != nil {
 		return f, err
 	}
 	if a.rules.Beacon != nil {
-		newest, _, err := evidence.NewestRound(ctx, tx, a.rules.Beacon.ChainHash)
+		newest, _, err := drawrecord.NewestRound(ctx, tx, a.rules.Beacon.ChainHash)
 		if err != nil {
 			return f, err
 		}
@@ -90,7 +90,7 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 }
 
 // recordOf returns the canonical record of a freeze. It has the secret if there is a round.
-func (a *attempt) recordOf(f evidence.Freeze) ([]byte, error) {
+func (a *attempt) recordOf(f drawrecord.Freeze) ([]byte, error) {
 	record := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: a.commitment,
 		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt), Round: f.Round}
 	if f.Round != nil {
@@ -137,7 +137,7 @@ func (a *attempt) open(ctx context.Context) error {
 		return nil
 	}
 	id := a.ref.CampaignID
-	sealed, err := evidence.SecretOf(ctx, a.db, id)
+	sealed, err := drawrecord.SecretOf(ctx, a.db, id)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (a *attempt) noteLatest(ctx context.Context) error {
 		return err
 	})
 	if no, ok := errors.AsType[*notNow](err); ok && !no.away {
-		now, err := evidence.Now(ctx, a.db)
+		now, err := drawrecord.Now(ctx, a.db)
 		if err != nil {
 			return err
 		}
@@ -207,5 +207,5 @@ func (a *attempt) keepRound(ctx context.Context, r beacon.Round) error {
 	if err != nil {
 		return err
 	}
-	return a.fenced(ctx, func(tx pgx.Tx) error { return evidence.KeepRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
+	return a.fenced(ctx, func(tx pgx.Tx) error { return drawrecord.KeepRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
 }

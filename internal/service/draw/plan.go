@@ -11,7 +11,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // plan is what a campaign has bound its draw to.
@@ -37,7 +37,7 @@ func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, err erro
 	if p.rules.Beacon == nil {
 		return p, nil
 	}
-	p.chain, ok, err = evidence.ChainOf(ctx, db, p.rules.Beacon.ChainHash)
+	p.chain, ok, err = drawrecord.ChainOf(ctx, db, p.rules.Beacon.ChainHash)
 	if err != nil {
 		return p, err
 	}

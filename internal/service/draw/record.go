@@ -10,7 +10,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 )
 
@@ -38,14 +38,14 @@ func (a *attempt) choose(ctx context.Context, randomness []byte) ([]fairdraw.Win
 // fails when the lock or its version is no longer ours, and nothing is written.
 func (a *attempt) record(ctx context.Context, randomness []byte, winners []fairdraw.Winner) (job.Outcome, error) {
 	id := a.ref.CampaignID
-	drawn := evidence.Draw{CampaignID: id, Trust: a.trust(), Root: a.frozen.Root, Secret: *a.secret, Randomness: randomness,
+	drawn := drawrecord.Draw{CampaignID: id, Trust: a.trust(), Root: a.frozen.Root, Secret: *a.secret, Randomness: randomness,
 		Winners: publish(winners), Version: a.execution.Version}
 	outcome := job.Outcome{ID: a.ref.ID}
 	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 		if err := a.execution.Complete(ctx, tx); err != nil {
 			return err
 		}
-		if err := evidence.InsertDraw(ctx, tx, &drawn); err != nil {
+		if err := drawrecord.InsertDraw(ctx, tx, &drawn); err != nil {
 			return err
 		}
 		var numbers, columns []int
@@ -57,7 +57,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		if err := campaign.AwardPrizes(ctx, tx, id, numbers, columns); err != nil {
 			return err
 		}
-		if err := evidence.EndWait(ctx, tx, id); err != nil {
+		if err := drawrecord.EndWait(ctx, tx, id); err != nil {
 			return err
 		}
 		result, err := json.Marshal(resultOf(drawn))

@@ -8,7 +8,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // Result is the published outcome of a draw.
@@ -22,18 +22,18 @@ type Result struct {
 }
 
 // Winner is the outcome of one prize.
-type Winner = evidence.Winner
+type Winner = drawrecord.Winner
 
 // Get returns the result of a campaign's draw, or false when there is none yet.
 func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Result, bool, error) {
-	drawn, ok, err := evidence.DrawOf(ctx, db, campaignID)
+	drawn, ok, err := drawrecord.DrawOf(ctx, db, campaignID)
 	if err != nil || !ok {
 		return Result{}, false, err
 	}
 	return resultOf(drawn), true, nil
 }
 
-func resultOf(d evidence.Draw) Result {
+func resultOf(d drawrecord.Draw) Result {
 	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: d.Winners, ExecutedAt: d.ExecutedAt}
 }
 

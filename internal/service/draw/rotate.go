@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // Rotation is what RotateSecrets has done.
@@ -25,7 +25,7 @@ type Rotation struct {
 // that has changed meanwhile is left for the next run.
 func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
-		page, err := evidence.SecretsAfter(ctx, db, after, batch)
+		page, err := drawrecord.SecretsAfter(ctx, db, after, batch)
 		if err != nil {
 			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
 		}
@@ -40,8 +40,8 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch 
 }
 
 // rotate seals one batch.
-func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring, page []evidence.Sealed) error {
-	var old []evidence.Sealed
+func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring, page []drawrecord.Sealed) error {
+	var old []drawrecord.Sealed
 	var anew [][]byte
 	var opened []uuid.UUID
 	for _, s := range page {
@@ -57,10 +57,10 @@ func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring,
 	}
 	var resealed, emptied int
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
-		if resealed, err = evidence.ReplaceSecrets(ctx, tx, old, anew); err != nil {
+		if resealed, err = drawrecord.ReplaceSecrets(ctx, tx, old, anew); err != nil {
 			return err
 		}
-		emptied, err = evidence.DropOldSecrets(ctx, tx, opened)
+		emptied, err = drawrecord.DropOldSecrets(ctx, tx, opened)
 		return err
 	})
 	if err != nil {

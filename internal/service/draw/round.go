@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // errNoBeacon is why there is no round where no relay is configured.
@@ -20,7 +20,7 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 		return nil, nil
 	}
 	number := *a.frozen.Round
-	round, ok, err := evidence.RoundOf(ctx, a.db, a.rules.Beacon.ChainHash, number)
+	round, ok, err := drawrecord.RoundOf(ctx, a.db, a.rules.Beacon.ChainHash, number)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 		}
 		return round.Randomness[:], nil
 	}
-	now, err := evidence.Now(ctx, a.db)
+	now, err := drawrecord.Now(ctx, a.db)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (a *attempt) notServed(ctx context.Context, number uint64, reason error) er
 	if err := ctx.Err(); err != nil { // the attempt ends, or its claim is lost
 		return context.Cause(ctx)
 	}
-	now, err := evidence.Now(ctx, a.db)
+	now, err := drawrecord.Now(ctx, a.db)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -24,7 +24,7 @@ import (
 // secretOf opens the sealed secret of a campaign.
 func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
 	t.Helper()
-	sealed, err := evidence.SecretOf(t.Context(), db, id)
+	sealed, err := drawrecord.SecretOf(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range ids[:4] {
-		sealed, err := evidence.SecretOf(t.Context(), db, id)
+		sealed, err := drawrecord.SecretOf(t.Context(), db, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
-	now, err := evidence.SecretOf(t.Context(), db, id)
+	now, err := drawrecord.SecretOf(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
 		want int
 	}{"what it was": {[]byte("what it was"), 0}, "what it is": {now, 1}} {
 		keep(t, db, func(tx pgx.Tx) error {
-			n, err := evidence.ReplaceSecrets(t.Context(), tx, []evidence.Sealed{{CampaignID: id, Sealed: c.old}}, [][]byte{now})
+			n, err := drawrecord.ReplaceSecrets(t.Context(), tx, []drawrecord.Sealed{{CampaignID: id, Sealed: c.old}}, [][]byte{now})
 			if n != c.want {
 				t.Errorf("%s: %d replaced", name, n)
 			}

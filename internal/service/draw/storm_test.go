@@ -17,7 +17,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -116,9 +116,9 @@ func drawUnlocked(t *testing.T, db *pgxpool.Pool, s signer, id uuid.UUID, ref jo
 	for {
 		_, err := drawerWith(t, db, draw.Options{}).Run(t.Context(), ref)
 		if _, waits := errors.AsType[*draw.Waiting](err); waits {
-			f, _, err := evidence.FreezeOf(t.Context(), db, id)
+			f, _, err := drawrecord.FreezeOf(t.Context(), db, id)
 			if err == nil {
-				err = evidence.KeepRound(t.Context(), db, s.Hash(), s.sign(*f.Round))
+				err = drawrecord.KeepRound(t.Context(), db, s.Hash(), s.sign(*f.Round))
 			}
 			if err != nil {
 				t.Error(err)

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // checkEnd returns an error unless a list that is not of all positions is frozen after the
 // end of the sale that the rules name: verifiers refuse any other. The sale was ended by
 // the same clock, so what is too early is frozen when the clock has gone on.
-func (a *attempt) checkEnd(f evidence.Freeze, now time.Time) error {
+func (a *attempt) checkEnd(f drawrecord.Freeze, now time.Time) error {
 	positions := 0
 	for _, layer := range a.rules.Layers {
 		positions += layer.Positions

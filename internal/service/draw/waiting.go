@@ -10,7 +10,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 )
 
@@ -48,7 +48,7 @@ func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least
 // not due and that no witness can be asked any more, or that the round is due and nobody
 // can be asked for it now. Then nothing is claimed for it.
 func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
-	frozen, ok, err := evidence.FreezeOf(ctx, d.db, id)
+	frozen, ok, err := drawrecord.FreezeOf(ctx, d.db, id)
 	if err != nil || !ok || frozen.Round == nil {
 		return nil, err
 	}
@@ -56,10 +56,10 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 	if err != nil || plan.rules.Beacon == nil {
 		return nil, err
 	}
-	if _, known, err := evidence.RoundOf(ctx, d.db, plan.rules.Beacon.ChainHash, *frozen.Round); err != nil || known {
+	if _, known, err := drawrecord.RoundOf(ctx, d.db, plan.rules.Beacon.ChainHash, *frozen.Round); err != nil || known {
 		return nil, err
 	}
-	now, err := evidence.Now(ctx, d.db)
+	now, err := drawrecord.Now(ctx, d.db)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 			if err != nil || !drawing {
 				return err
 			}
-			if err := evidence.NoteWait(ctx, tx, ref.CampaignID, evidence.Wait{Reason: wait.Reason, RetryAt: wait.RetryAt}); err != nil {
+			if err := drawrecord.NoteWait(ctx, tx, ref.CampaignID, drawrecord.Wait{Reason: wait.Reason, RetryAt: wait.RetryAt}); err != nil {
 				return err
 			}
 			var b pgx.Batch

@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // errNoWitness is why there are no tokens where no authority is configured.
@@ -24,7 +24,7 @@ func (a *attempt) witness(ctx context.Context) error {
 	if a.frozen.Round == nil || len(a.rules.Witness) == 0 {
 		return nil
 	}
-	now, err := evidence.Now(ctx, a.db)
+	now, err := drawrecord.Now(ctx, a.db)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *attempt) witness(ctx context.Context) error {
 		}
 	}
 	a.logger.Warn("the freeze record is not witnessed by all authorities yet", "campaign", a.ref.CampaignID, "missing", len(missing), "error", silent)
-	if now, err = evidence.Now(ctx, a.db); err != nil || !now.Before(last) {
+	if now, err = drawrecord.Now(ctx, a.db); err != nil || !now.Before(last) {
 		return err
 	}
 	after := min(retry(a.frozen.FrozenAt, now), last.Sub(now))
@@ -59,19 +59,19 @@ func (a *attempt) witness(ctx context.Context) error {
 // the authorities that are still missing.
 func (a *attempt) keepTokens(ctx context.Context, missing []fairdraw.Hash, stamped []Token) ([]fairdraw.Hash, error) {
 	due := a.chain.DueAt(*a.frozen.Round)
-	var tokens []evidence.Token
+	var tokens []drawrecord.Token
 	for _, t := range stamped {
 		if !slices.Contains(missing, t.Authority) || !t.GenTime.Add(t.Accuracy).Before(due) {
 			continue
 		}
-		tokens = append(tokens, evidence.Token{Authority: t.Authority, Token: t.DER, GenTime: t.GenTime})
+		tokens = append(tokens, drawrecord.Token{Authority: t.Authority, Token: t.DER, GenTime: t.GenTime})
 		missing = slices.DeleteFunc(missing, func(h fairdraw.Hash) bool { return h == t.Authority })
 	}
 	if len(tokens) == 0 {
 		return missing, nil
 	}
 	a.hit("draw.witness")
-	if err := a.fenced(ctx, func(tx pgx.Tx) error { return evidence.InsertTokens(ctx, tx, a.ref.CampaignID, tokens) }); err != nil {
+	if err := a.fenced(ctx, func(tx pgx.Tx) error { return drawrecord.InsertTokens(ctx, tx, a.ref.CampaignID, tokens) }); err != nil {
 		return nil, err
 	}
 	a.hit("draw.witnessed")
@@ -83,11 +83,11 @@ func missingTokens(ctx context.Context, db postgres.DB, id uuid.UUID, named []fa
 	if len(named) == 0 {
 		return nil, nil
 	}
-	have, err := evidence.TokensOf(ctx, db, id)
+	have, err := drawrecord.TokensOf(ctx, db, id)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(named), func(h fairdraw.Hash) bool {
-		return slices.ContainsFunc(have, func(t evidence.Token) bool { return t.Authority == h })
+		return slices.ContainsFunc(have, func(t drawrecord.Token) bool { return t.Authority == h })
 	}), nil
 }

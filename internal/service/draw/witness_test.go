@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/service/draw"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -60,7 +60,7 @@ func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	if wait := waits(t, err); !wait.RetryAt.Equal(s.DueAt(*f.Round)) {
 		t.Errorf("with all tokens it waits for %s", wait.Reason)
 	}
-	tokens, err := evidence.TokensOf(t.Context(), db, id)
+	tokens, err := drawrecord.TokensOf(t.Context(), db, id)
 	if err != nil || len(tokens) != 2 || string(tokens[0].Token) != "one" || string(tokens[1].Token) != "two" {
 		t.Errorf("the tokens are %s, %v", tokens, err)
 	}

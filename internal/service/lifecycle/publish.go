@@ -12,7 +12,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
 )
 
@@ -63,7 +63,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid
 	if err := campaign.Activate(ctx, tx, id, bound); err != nil {
 		return err
 	}
-	return evidence.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
+	return drawrecord.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
 // check returns a state-conflict Error when a campaign with these policies cannot bind
@@ -86,7 +86,7 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 	if !c.Policies.Beacon {
 		return nil, nil
 	}
-	if err := evidence.KeepChain(ctx, tx, *terms.Chain); err != nil {
+	if err := drawrecord.KeepChain(ctx, tx, *terms.Chain); err != nil {
 		return nil, err
 	}
 	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil

@@ -16,7 +16,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/purchase"
 )
 
@@ -48,7 +48,7 @@ func (s *Service) Document(ctx context.Context, id uuid.UUID) (*Document, error)
 	if err != nil {
 		return nil, err
 	}
-	drawn, isDrawn, err := evidence.DrawOf(ctx, s.db, id)
+	drawn, isDrawn, err := drawrecord.DrawOf(ctx, s.db, id)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Service) refusal(ctx context.Context, id uuid.UUID) error {
 
 // addFreeze adds what was frozen, the round and the tokens.
 func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
-	frozen, ok, err := evidence.FreezeOf(ctx, s.db, p.CampaignID)
+	frozen, ok, err := drawrecord.FreezeOf(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
 	}
 	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
 	p.FreezeHash = fairdraw.FreezeHash(record)
-	tokens, err := evidence.TokensOf(ctx, s.db, p.CampaignID)
+	tokens, err := drawrecord.TokensOf(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return err
 	}
@@ -113,11 +113,11 @@ func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64) (*fa
 	if rules.Beacon == nil {
 		return nil, errors.New("proof.Document: the freeze record names a round, and the rules no beacon")
 	}
-	chain, known, err := evidence.ChainOf(ctx, s.db, rules.Beacon.ChainHash)
+	chain, known, err := drawrecord.ChainOf(ctx, s.db, rules.Beacon.ChainHash)
 	if err != nil {
 		return nil, err
 	}
-	round, stored, err := evidence.RoundOf(ctx, s.db, rules.Beacon.ChainHash, number)
+	round, stored, err := drawrecord.RoundOf(ctx, s.db, rules.Beacon.ChainHash, number)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64) (*fa
 }
 
 // winnersOf returns the winners as the document has them.
-func winnersOf(d evidence.Draw) []fairdraw.ProofWinner {
+func winnersOf(d drawrecord.Draw) []fairdraw.ProofWinner {
 	winners := make([]fairdraw.ProofWinner, len(d.Winners))
 	for i, w := range d.Winners {
 		winners[i] = fairdraw.ProofWinner{Prize: w.Prize, Name: w.Name, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID}
@@ -143,7 +143,7 @@ func winnersOf(d evidence.Draw) []fairdraw.ProofWinner {
 
 // tagOf identifies the bytes of a document without its lines: the root stands for these,
 // and the commitment for the rules.
-func tagOf(p fairdraw.Proof, d evidence.Draw) string {
+func tagOf(p fairdraw.Proof, d drawrecord.Draw) string {
 	h := sha256.New()
 	write := func(part []byte) { fmt.Fprintf(h, "%d:%s", len(part), part) }
 	winners, _ := json.Marshal(p.Winners) // cannot fail

@@ -20,7 +20,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/proof"
-	"triprize/internal/service/watch"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -106,7 +106,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	ref := sellAll(t, db, id)
 	timed(t, "freeze and draw", func() error { drawn(t, db, ref); return nil })
 	timed(t, "a campaign with its counts, sold", func() error { _, err := lifecycle.Get(t.Context(), db, id); return err })
-	timed(t, "what a stream tells", func() error { _, err := watch.ReadProgress(t.Context(), db, []uuid.UUID{id}); return err })
+	timed(t, "what a stream tells", func() error { _, err := subscription.ReadProgress(t.Context(), db, []uuid.UUID{id}); return err })
 	timed(t, "the state of the draw", func() error { _, err := proof.StateOf(t.Context(), db, id); return err })
 	proofs := proof.NewService(db)
 	timed(t, "the proof", func() error {

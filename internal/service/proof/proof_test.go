@@ -25,7 +25,7 @@ import (
 	"triprize/internal/service/proof"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -238,7 +238,7 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 
 // bound makes a drawn campaign whose rules have a beacon and a witness, with evidence of
 // the test's own.
-func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round, token evidence.Token) {
+func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round, token drawrecord.Token) {
 	t.Helper()
 	id, chain = uuid.New(), beacon.Quicknet()
 	chain.GenesisTime = time.Now().Add(-time.Hour).Unix()
@@ -255,7 +255,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	in(t, db, func(tx pgx.Tx) error {
 		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
 			campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}),
-			evidence.InsertSecret(t.Context(), tx, id, []byte("sealed")), evidence.KeepChain(t.Context(), tx, chain))
+			drawrecord.InsertSecret(t.Context(), tx, id, []byte("sealed")), drawrecord.KeepChain(t.Context(), tx, chain))
 	})
 	fixture.SellOut(t, db, id)
 	var tree fairdraw.Tree
@@ -265,28 +265,28 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 		}
 	}
 	number := chain.RoundAt(time.Now()) + fairdraw.RoundsAhead
-	frozen := evidence.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(time.Now()).Time, Round: &number}
+	frozen := drawrecord.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(time.Now()).Time, Round: &number}
 	frozen.Record, err = fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: id, Commitment: commitment, Root: frozen.Root,
 		Count: frozen.Count, FrozenAt: fairdraw.At(frozen.FrozenAt), Round: &number, Secret: &secret}.Canonical()
 	if err != nil {
 		t.Fatal(err)
 	}
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(evidence.InsertFreeze(t.Context(), tx, frozen, tree.Subtrees()),
-			evidence.NoteWait(t.Context(), tx, id, evidence.Wait{Reason: "round due", RetryAt: chain.DueAt(number)}))
+		return errors.Join(drawrecord.InsertFreeze(t.Context(), tx, frozen, tree.Subtrees()),
+			drawrecord.NoteWait(t.Context(), tx, id, drawrecord.Wait{Reason: "round due", RetryAt: chain.DueAt(number)}))
 	})
 	now, err := proof.StateOf(t.Context(), db, id)
 	if err != nil || now.Draw != nil || now.Freeze == nil || *now.Freeze.Secret != secret || *now.Progress.Round != number ||
 		!now.Progress.RoundDueAt.Equal(chain.DueAt(number)) || now.Progress.Wait.Reason != "round due" || now.Trust != fairdraw.TrustBeacon {
 		t.Errorf("while it waits the draw shows %+v, %v", now.Progress, err)
 	}
-	token = evidence.Token{Authority: witness, Token: []byte("token"), GenTime: fairdraw.At(time.Now()).Time}
+	token = drawrecord.Token{Authority: witness, Token: []byte("token"), GenTime: fairdraw.At(time.Now()).Time}
 	signature := []byte("a signature") // verifying is not this package's business
 	round = beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(evidence.InsertTokens(t.Context(), tx, id, []evidence.Token{token}), evidence.KeepRound(t.Context(), tx, chain.Hash(), round),
-			evidence.InsertDraw(t.Context(), tx, &evidence.Draw{CampaignID: id, Trust: fairdraw.TrustBeacon, Root: frozen.Root, Secret: secret,
-				Randomness: round.Randomness[:], Winners: []evidence.Winner{{Prize: 1, Layer: 1, Name: "nobody's"}}, Version: 1}))
+		return errors.Join(drawrecord.InsertTokens(t.Context(), tx, id, []drawrecord.Token{token}), drawrecord.KeepRound(t.Context(), tx, chain.Hash(), round),
+			drawrecord.InsertDraw(t.Context(), tx, &drawrecord.Draw{CampaignID: id, Trust: fairdraw.TrustBeacon, Root: frozen.Root, Secret: secret,
+				Randomness: round.Randomness[:], Winners: []drawrecord.Winner{{Prize: 1, Layer: 1, Name: "nobody's"}}, Version: 1}))
 	})
 	return id, chain, round, token
 }

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/purchase"
 )
 
@@ -22,7 +22,7 @@ func (s *Service) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.P
 	if err := s.takesPart(ctx, p); err != nil {
 		return none, err
 	}
-	frozen, ok, err := evidence.FreezeOf(ctx, s.db, p.CampaignID)
+	frozen, ok, err := drawrecord.FreezeOf(ctx, s.db, p.CampaignID)
 	switch {
 	case err != nil:
 		return none, err
@@ -54,8 +54,8 @@ func (s *Service) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.P
 
 // subtreesOf returns the nodes of a frozen tree over fairdraw.SubtreeLeaves leaves each. A
 // freeze of a release that stored none is read as a whole.
-func (s *Service) subtreesOf(ctx context.Context, frozen evidence.Freeze) ([]fairdraw.Subtree, error) {
-	stored, err := evidence.SubtreesOf(ctx, s.db, frozen.CampaignID)
+func (s *Service) subtreesOf(ctx context.Context, frozen drawrecord.Freeze) ([]fairdraw.Subtree, error) {
+	stored, err := drawrecord.SubtreesOf(ctx, s.db, frozen.CampaignID)
 	if err != nil || len(stored) > 0 {
 		return stored, err
 	}

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/evidence"
+	"triprize/internal/store/drawrecord"
 )
 
 // State is what is public of the draw of a campaign.
@@ -20,11 +20,11 @@ type State struct {
 	Commitment *fairdraw.Hash // nil before publication
 	Rules      []byte         // canonical JSON; nil before publication
 	Trust      string         // that the rules allow; empty before publication
-	Progress   evidence.Progress
+	Progress   drawrecord.Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
-	Witnesses  []evidence.Token
-	Draw       *evidence.Draw // nil: not drawn yet
-	Shape      shape.Shape    // empty before publication
+	Witnesses  []drawrecord.Token
+	Draw       *drawrecord.Draw // nil: not drawn yet
+	Shape      shape.Shape      // empty before publication
 }
 
 // StateOf returns the state of a draw, or a not-found Error. Its parts are read one after
@@ -51,14 +51,14 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	if s.Shape, err = campaign.ShapeOf(ctx, db, id); err != nil {
 		return s, err
 	}
-	drawn, isDrawn, err := evidence.DrawOf(ctx, db, id)
+	drawn, isDrawn, err := drawrecord.DrawOf(ctx, db, id)
 	if err != nil {
 		return s, err
 	}
 	if isDrawn {
 		s.Draw, s.Campaign.State = &drawn, campaign.Completed
 	}
-	progress, err := evidence.ReadProgress(ctx, db, []uuid.UUID{id})
+	progress, err := drawrecord.ReadProgress(ctx, db, []uuid.UUID{id})
 	if err != nil {
 		return s, err
 	}
@@ -70,6 +70,6 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	if err := json.Unmarshal(s.Progress.Record, s.Freeze); err != nil {
 		return s, fmt.Errorf("proof.StateOf(%s): the freeze record: %w", id, err)
 	}
-	s.Witnesses, err = evidence.TokensOf(ctx, db, id)
+	s.Witnesses, err = drawrecord.TokensOf(ctx, db, id)
 	return s, err
 }

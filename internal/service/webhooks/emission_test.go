@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/calloff"
+	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -206,12 +206,12 @@ func (s *shop) any(condition string) (id, campaignID uuid.UUID, ok bool) {
 
 func (s *shop) callOff(t *testing.T, campaignID uuid.UUID) {
 	t.Helper()
-	payload, err := json.Marshal(calloff.Order{By: "operator:ops", Reason: "the organiser is ill"})
+	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "the organiser is ill"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := uuidv7.New()
 	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
-	_, _ = calloff.New(postgres.Pool(s.db), calloff.Observer{}, servers.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
+	_, _ = campaigncancel.New(postgres.Pool(s.db), campaigncancel.Observer{}, servers.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
 }

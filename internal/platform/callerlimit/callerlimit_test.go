@@ -1,0 +1,95 @@
+package callerlimit
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"triprize/internal/domain/fault"
+)
+
+func opened(t *testing.T, l *Slots, owner string, most int) (release func()) {
+	t.Helper()
+	release, err := l.Acquire(owner, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+func refused(t *testing.T, l *Slots, owner string, most int, want fault.Code) {
+	t.Helper()
+	if _, err := l.Acquire(owner, most); fault.CodeOf(err) != want {
+		t.Errorf("one more of %s: %v, want %s", owner, err, want)
+	}
+}
+
+func TestEachOwnerHasABoundAndAllTogether(t *testing.T) {
+	t.Parallel()
+	l := New("streams", 4)
+	release := opened(t, l, "a", 2)
+	opened(t, l, "a", 2)
+	refused(t, l, "a", 2, fault.RateLimited)
+	opened(t, l, "b", 1)
+	refused(t, l, "b", 1, fault.RateLimited) // another owner may have another bound
+	opened(t, l, "c", 2)
+	refused(t, l, "c", 2, fault.Overloaded)
+	refused(t, l, "a", 2, fault.RateLimited)
+	release()
+	release() // counts once
+	if l.Open() != 3 {
+		t.Errorf("%d are open", l.Open())
+	}
+	opened(t, l, "a", 2)
+	refused(t, l, "d", 2, fault.Overloaded)
+}
+
+func TestAnOwnerWithNothingOpenIsForgotten(t *testing.T) {
+	t.Parallel()
+	l := New("streams", 3)
+	first, second := opened(t, l, "a", 2), opened(t, l, "a", 2)
+	first()
+	if len(l.owners) != 1 {
+		t.Error("forgotten with one open")
+	}
+	second()
+	full := New("streams", 0)
+	refused(t, full, "b", 2, fault.Overloaded)
+	if len(l.owners) != 0 || len(full.owners) != 0 {
+		t.Errorf("remembered: %v, %v", l.owners, full.owners)
+	}
+}
+
+func TestOwnersThatComeTogetherNeverHaveMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	l := New("streams", 10)
+	var mu sync.Mutex
+	var open, most int
+	count := func(by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		open += by
+		most = max(most, open)
+	}
+	var all sync.WaitGroup
+	for i := range 40 {
+		owner := string(rune('a' + i%4))
+		all.Go(func() {
+			for range 100 {
+				release, err := l.Acquire(owner, 4)
+				if err != nil {
+					runtime.Gosched()
+					continue
+				}
+				count(1)
+				runtime.Gosched() // let others try
+				count(-1)
+				release()
+			}
+		})
+	}
+	all.Wait()
+	if most > 10 || most == 0 || l.Open() != 0 {
+		t.Errorf("at most %d at once, %d at the end", most, l.Open())
+	}
+}

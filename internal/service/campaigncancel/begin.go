@@ -1,0 +1,178 @@
+package campaigncancel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+)
+
+// begin cancels the campaign, unless this job has done so before. begun is false when the
+// job was refused, which is its outcome.
+func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
+	var given []payment.Ref
+	var resumed bool
+	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
+		given, begun = nil, false
+		resumed, err = c.admit(ctx, tx, ref)
+		if refusal, ok := errors.AsType[*fault.Error](err); ok {
+			outcome = job.Refused(ref.ID, refusal)
+			return job.Settle(ctx, tx, outcome)
+		}
+		if err != nil {
+			return err
+		}
+		begun = true
+		if resumed {
+			return nil
+		}
+		return c.cancel(ctx, tx, ref, &given)
+	})
+	if err != nil {
+		return job.Outcome{}, false, fmt.Errorf("campaigncancel.begin(%s): %w", ref.CampaignID, err)
+	}
+	if begun && !resumed {
+		c.observer.GivenUp(given)
+		c.observer.Advanced(ref.ID)
+	}
+	return outcome, begun, nil
+}
+
+// admit locks the campaign and tells whether the job has begun already. It returns an
+// Error when the campaign cannot be cancelled, and ErrWaiting when it cannot be yet.
+func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed bool, err error) {
+	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
+		return false, err
+	}
+	known, err := job.Get(ctx, tx, ref.ID)
+	if err != nil {
+		return false, err
+	}
+	if known.State.Final() {
+		return false, job.ErrSettled
+	}
+	if known.Progress != nil && known.Progress.Refunds != nil {
+		return true, nil
+	}
+	now, err := campaign.Get(ctx, tx, ref.CampaignID)
+	if err != nil {
+		return false, err
+	}
+	if now.State == campaign.Cancelled {
+		left, err := c.abandoned(ctx, tx, ref)
+		if err != nil || left {
+			return left, err
+		}
+	}
+	if err := refusal(now.State); err != nil {
+		return false, err
+	}
+	order, err := orderOf(ctx, tx, ref)
+	if err != nil || !order.IfUnsold {
+		return false, err
+	}
+	return false, checkUnsold(ctx, tx, ref)
+}
+
+// abandoned reports whether a cancelled campaign has something left to be given back and
+// no other job that does it: the one before was given up.
+func (c *Canceller) abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool, error) {
+	left, err := countLeft(ctx, tx, ref.CampaignID)
+	if err != nil || left == 0 {
+		return false, err
+	}
+	others, err := job.OthersQueued(ctx, tx, job.KindCampaignCancellation, ref.CampaignID, ref.ID)
+	return !others, err
+}
+
+// checkUnsold refuses a job of the sweep ended-sales when the sale has not ended, because
+// its end was put off. When every position is sold or being paid, the campaign may still
+// be sold out: that is ErrWaiting.
+func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
+	ended, mayBeSoldOut, err := campaign.IsEndedUnsold(ctx, tx, ref.CampaignID)
+	switch {
+	case err != nil:
+		return err
+	case !ended:
+		return fault.New(fault.StateConflict, "the end of the sale was put off")
+	case mayBeSoldOut:
+		return ErrWaiting
+	}
+	return nil
+}
+
+// cancel is what begin writes: payments, holds and their positions, counters and state,
+// the job.
+func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[]payment.Ref) error {
+	order, err := orderOf(ctx, tx, ref)
+	if err != nil {
+		return err
+	}
+	var held []*inventory.Hold
+	var find pgx.Batch
+	inventory.QueueFindActive(&find, ref.CampaignID, inventory.AllHolds, &held)
+	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
+		return err
+	}
+	left, err := countLeft(ctx, tx, ref.CampaignID)
+	if err != nil {
+		return err
+	}
+	var b pgx.Batch
+	payment.QueueGiveUpCampaign(&b, ref.CampaignID, given)
+	if len(held) > 0 {
+		changes := make(campaign.Changes)
+		for _, h := range held {
+			changes.Add(ref.CampaignID, campaign.Change{Reserved: -len(h.Positions)})
+		}
+		inventory.QueueRelease(&b, held)
+		changes.QueueBack(&b)
+	}
+	campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	return tellOfEnd(ctx, tx, ref, *given, left)
+}
+
+// tellOfEnd notes that nobody waits for the buyers of given-up payments any more, and the
+// progress of the job. It locks all these jobs at once, in their order.
+func tellOfEnd(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
+	purchases, jobs := make([]uuid.UUID, len(given)), make([]uuid.UUID, len(given))
+	for i, p := range given {
+		purchases[i], jobs[i] = p.PurchaseID, p.JobID
+	}
+	var b pgx.Batch
+	if len(given) > 0 {
+		purchase.QueueNotAwaiting(&b, purchases)
+	}
+	job.QueueLock(&b, append(jobs[:len(jobs):len(jobs)], ref.ID))
+	if len(given) > 0 {
+		job.QueueNotAwaiting(&b, jobs)
+	}
+	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: &job.Refunds{Total: left}})
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+// orderOf reads the payload of a job.
+func orderOf(ctx context.Context, tx pgx.Tx, ref job.Ref) (o Order, err error) {
+	payload, err := job.Payload(ctx, tx, ref.ID)
+	if err != nil {
+		return o, err
+	}
+	if err := json.Unmarshal(payload, &o); err != nil {
+		return o, fmt.Errorf("the payload of job %s: %w", ref.ID, err)
+	}
+	return o, nil
+}

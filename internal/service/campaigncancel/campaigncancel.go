@@ -1,0 +1,207 @@
+package campaigncancel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
+)
+
+// Order is the payload of a job.
+type Order struct {
+	By       string `json:"by"`               // role:client, and /user when one was signed in; system
+	Reason   string `json:"reason,omitempty"` // at most 500 characters
+	IfUnsold bool   `json:"if_unsold,omitempty"`
+}
+
+// Result is the result of a job that has succeeded. It counts purchases.
+type Result struct {
+	CampaignID uuid.UUID      `json:"campaign_id"`
+	State      campaign.State `json:"state"`
+	Refunded   Refunded       `json:"refunded"`
+	Waiting    int            `json:"waiting"` // card refunds that wait for a person
+}
+
+// Refunded is how many purchases were given back, by the way they were paid.
+type Refunded struct {
+	Wallet   int `json:"wallet"`
+	Card     int `json:"card"`     // refunds that were made; those that wait are in Result.Waiting
+	External int `json:"external"` // listed for the app to do
+}
+
+// ErrWaiting means that not all of the campaign's money is on its way yet: try again
+// later.
+var ErrWaiting = errors.New("calloff: purchases, payments or refunds of the campaign are not finished")
+
+// RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
+// before the job is put off.
+const RowWait = 250 * time.Millisecond
+
+// Chunk is how many purchases a transaction gives back at most.
+const Chunk = 100
+
+// Observer hears what was committed. Both functions must be quick, and what they do may
+// be lost.
+type Observer struct {
+	Advanced func(jobID uuid.UUID)        // the job has a new progress
+	GivenUp  func(payments []payment.Ref) // they are due
+	Refunds  func(refunds []refund.Ref)   // new ones by card; they are due
+}
+
+// Canceller cancels campaigns.
+type Canceller struct {
+	db       postgres.Pool
+	observer Observer
+	logger   *slog.Logger
+}
+
+// New returns a Canceller. db is a pool, or a view of it for transactions that may wait
+// for locks. Functions of the observer may be nil.
+func New(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
+	if observer.Advanced == nil {
+		observer.Advanced = func(uuid.UUID) {}
+	}
+	if observer.GivenUp == nil {
+		observer.GivenUp = func([]payment.Ref) {}
+	}
+	if observer.Refunds == nil {
+		observer.Refunds = func([]refund.Ref) {}
+	}
+	return &Canceller{db: db, observer: observer, logger: logger}
+}
+
+// Run does a job as far as it goes now, and settles it when that is the end. A campaign
+// that cannot be cancelled fails the job. ErrWaiting leaves it queued, and so does a fault
+// of the database; job.ErrSettled means that it is final already.
+func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, begun, err := c.begin(ctx, ref)
+	if err != nil || !begun {
+		return outcome, err
+	}
+	hit("campaigncancel.begun", ref)
+	for after := uuid.Nil; ; {
+		chunk, err := c.giveBack(ctx, ref, after)
+		if err != nil {
+			return job.Outcome{}, err
+		}
+		if len(chunk.cards) > 0 {
+			c.observer.Refunds(chunk.cards)
+		}
+		if len(chunk.purchases) > 0 {
+			c.observer.Advanced(ref.ID)
+		}
+		if chunk.found < Chunk {
+			break
+		}
+		after = chunk.last
+	}
+	return c.settle(ctx, ref)
+}
+
+func hit(name string, ref job.Ref) {
+	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
+}
+
+// settle settles the job if all is done; otherwise it notes the progress.
+func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcome, err error) {
+	var done, advanced bool
+	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
+		known, err := job.Get(ctx, tx, ref.ID)
+		if err != nil {
+			return err
+		}
+		open, err := payment.CountOpen(ctx, tx, ref.CampaignID) // before the refunds: a payment that ends makes one
+		if err != nil {
+			return err
+		}
+		now, counts, err := c.progress(ctx, tx, ref.CampaignID)
+		if err != nil {
+			return err
+		}
+		if done = open == 0 && now.Done+now.Waiting == now.Total; !done {
+			if advanced = known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now; !advanced {
+				return nil
+			}
+			return c.note(ctx, tx, ref, now)
+		}
+		hit("campaigncancel.settle", ref)
+		outcome, err = resultOf(ref, counts)
+		if err != nil {
+			return err
+		}
+		if err := c.note(ctx, tx, ref, now); err != nil { // it stays with the job
+			return err
+		}
+		return job.Settle(ctx, tx, outcome)
+	})
+	switch {
+	case err != nil:
+		return job.Outcome{}, fmt.Errorf("campaigncancel.settle(%s): %w", ref.CampaignID, err)
+	case !done && advanced:
+		c.observer.Advanced(ref.ID)
+		return job.Outcome{}, ErrWaiting
+	case !done:
+		return job.Outcome{}, ErrWaiting
+	}
+	return outcome, nil
+}
+
+func resultOf(ref job.Ref, counts refund.Counts) (job.Outcome, error) {
+	result, err := json.Marshal(Result{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
+		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
+	return job.Outcome{ID: ref.ID, Result: result}, err
+}
+
+// progress is how far the cancellation has come, in purchases.
+func (c *Canceller) progress(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (*job.Refunds, refund.Counts, error) {
+	counts, err := refund.CountCancelled(ctx, db, campaignID)
+	if err != nil {
+		return nil, counts, err
+	}
+	left, err := countLeft(ctx, db, campaignID)
+	if err != nil {
+		return nil, counts, err
+	}
+	total := counts.Total() + left
+	return &job.Refunds{Total: total, Done: total - left - counts.UnderWay - counts.ForPeople, Waiting: counts.ForPeople}, counts, nil
+}
+
+// note writes the progress of the job.
+func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Refunds) error {
+	var b pgx.Batch
+	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: now})
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+// countLeft counts the purchases that are still to be given back.
+func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT count(DISTINCT purchase_id) FROM positions WHERE campaign_id = $1 AND state = 'sold'`, campaignID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("campaigncancel.countLeft(%s): %w", campaignID, err)
+	}
+	return n, nil
+}
+
+// refusal returns why a campaign in this state cannot be cancelled, or nil.
+func refusal(state campaign.State) error {
+	switch state {
+	case campaign.Pending, campaign.Active:
+		return nil
+	case campaign.Cancelled:
+		return fault.New(fault.StateConflict, "the campaign is cancelled already")
+	}
+	return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and it can no longer be cancelled", state)
+}

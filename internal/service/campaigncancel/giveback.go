@@ -1,0 +1,175 @@
+package campaigncancel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/store/wallet"
+)
+
+// given is what a transaction has given back.
+type given struct {
+	found int          // purchases, with those that were left for later
+	last  uuid.UUID    // the last of them
+	cards []refund.Ref // new refunds
+
+	by, reason string // of the campaign's cancellation
+	payees     *wallet.Payees
+	purchases  []*purchase.Purchase
+}
+
+// giveBack gives the next purchases back, those after the given one.
+func (c *Canceller) giveBack(ctx context.Context, ref job.Ref, after uuid.UUID) (g given, err error) {
+	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
+		g = given{}
+		if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
+			return err
+		}
+		if err := c.find(ctx, tx, ref, after, &g); err != nil || len(g.purchases) == 0 {
+			return err
+		}
+		if err := g.write(ctx, tx, ref); err != nil {
+			return err
+		}
+		now, _, err := c.progress(ctx, tx, ref.CampaignID)
+		if err != nil {
+			return err
+		}
+		if err := c.note(ctx, tx, ref, now); err != nil {
+			return err
+		}
+		hit("campaigncancel.chunk", ref)
+		return nil
+	})
+	if err != nil {
+		return given{}, fmt.Errorf("campaigncancel.giveBack(%s): %w", ref.CampaignID, err)
+	}
+	if len(g.purchases) > 0 {
+		hit("campaigncancel.chunked", ref)
+	}
+	return g, nil
+}
+
+// find reads purchases under the campaign's lock, and decides which are given back now.
+func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid.UUID, g *given) error {
+	cancelled, ok, err := campaign.CancellationOf(ctx, tx, ref.CampaignID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("campaign %s is not cancelled, but job %s has begun to give its purchases back", ref.CampaignID, ref.ID)
+	}
+	g.by = cancelled.By
+	if cancelled.Reason != nil {
+		g.reason = *cancelled.Reason
+	}
+	var ids []uuid.UUID
+	var buyers pgx.Batch
+	inventory.QueueBuyers(&buyers, ref.CampaignID, after, Chunk, &ids)
+	if err := tx.SendBatch(ctx, &buyers).Close(); err != nil || len(ids) == 0 {
+		return err
+	}
+	g.found, g.last = len(ids), ids[len(ids)-1]
+	bought := make(map[uuid.UUID]*purchase.Purchase, len(ids))
+	var reads pgx.Batch
+	purchase.QueueGet(&reads, ids, bought)
+	if err := tx.SendBatch(ctx, &reads).Close(); err != nil {
+		return err
+	}
+	if g.payees, err = openPayees(ctx, tx, bought); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		p := bought[id]
+		if p == nil || p.State != purchase.Completed {
+			return fmt.Errorf("positions are sold to purchase %s, which is not completed", id)
+		}
+		if later := g.payBack(p); later != nil {
+			c.logger.Info("a purchase of a cancelled campaign waits for its wallet", "campaign", ref.CampaignID, "purchase", id, "error", later)
+			continue
+		}
+		g.purchases = append(g.purchases, p)
+	}
+	return nil
+}
+
+// openPayees locks the wallets that paid, without waiting for any.
+func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase) (*wallet.Payees, error) {
+	var want []wallet.PayBack
+	for _, p := range bought {
+		if p.PaymentMethod == purchase.Wallet {
+			want = append(want, payBackOf(p))
+		}
+	}
+	return wallet.OpenPayees(ctx, tx, want, postgres.SkipLocked)
+}
+
+func payBackOf(p *purchase.Purchase) wallet.PayBack {
+	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Amount}
+}
+
+// payBack credits the wallet that paid a purchase, if one did. An error means that the
+// wallet cannot take the money now.
+func (g *given) payBack(p *purchase.Purchase) error {
+	if p.PaymentMethod != purchase.Wallet {
+		return nil
+	}
+	back := payBackOf(p)
+	if g.payees.Busy(back.Owner) {
+		return wallet.ErrBusy
+	}
+	return g.payees.PayBack(back)
+}
+
+// write writes everything, in one round trip and in the order of locks. Each statement
+// fails when it does not change exactly its rows.
+func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
+	var refunds []refund.Refund
+	var positions []inventory.Return
+	var cancelled []uuid.UUID
+	var by, reasons []string
+	var refunding []purchase.End
+	var steps []payment.Step
+	for _, p := range g.purchases {
+		back := refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
+			Method: refund.Method(p.PaymentMethod), Amount: p.Amount, Currency: p.Currency, Reason: refund.CampaignCancelled}
+		refunds = append(refunds, back)
+		for _, item := range p.Items {
+			positions = append(positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
+		}
+		if p.PaymentMethod == purchase.Card {
+			g.cards = append(g.cards, back.Ref())
+			refunding = append(refunding, purchase.End{ID: p.ID, State: purchase.Refunding, By: g.by, Reason: g.reason})
+			steps = append(steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen})
+			continue
+		}
+		cancelled, by, reasons = append(cancelled, p.ID), append(by, g.by), append(reasons, g.reason)
+	}
+	var b pgx.Batch
+	refund.QueueInsert(&b, refunds)
+	campaign.Changes{ref.CampaignID: {Sold: -len(positions)}}.QueueBack(&b)
+	inventory.QueueTakeBack(&b, positions)
+	if len(cancelled) > 0 {
+		purchase.QueueCancel(&b, cancelled, by, reasons)
+	}
+	if len(refunding) > 0 {
+		purchase.QueueRefunding(&b, refunding)
+		payment.QueueSteps(&b, steps...)
+	}
+	g.payees.Queue(&b)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

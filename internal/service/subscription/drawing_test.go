@@ -1,0 +1,71 @@
+package subscription_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/subscription"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/drawrecord"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, id)
+	seen := make(map[string]string)
+	look := func(what string) campaign.Progress {
+		t.Helper()
+		list, err := subscription.ReadProgress(t.Context(), db, []uuid.UUID{id})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		if before, known := seen[list[0].Version]; known {
+			t.Errorf("%s is told as %s", what, before)
+		}
+		seen[list[0].Version] = what
+		return list[0]
+	}
+	if p := look("drawing"); p.Draw != nil {
+		t.Errorf("before the freeze: %+v", p.Draw)
+	}
+	until := time.Now().Add(time.Minute)
+	wait := func(reason string, at time.Time) {
+		t.Helper()
+		if err := drawrecord.NoteWait(t.Context(), db, id, drawrecord.Wait{Reason: reason, RetryAt: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait("the clock is behind", until)
+	if p := look("a freeze that waits"); p.Draw == nil || p.Draw.FreezeHash != "" || p.Draw.Reason != "the clock is behind" {
+		t.Errorf("a freeze that waits: %+v", p.Draw)
+	}
+	root := fairdraw.Hash{1}
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		return drawrecord.InsertFreeze(t.Context(), tx, drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: root, Count: 6, FrozenAt: time.Now()}, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := look("frozen"); p.Draw.FreezeHash != fairdraw.FreezeHash([]byte("{}")).String() {
+		t.Errorf("frozen: %+v", p.Draw)
+	}
+	wait("the round is not due", until)
+	look("waiting for the round")
+	wait("the round is not due", until.Add(time.Second))
+	look("waiting for longer")
+	if err := drawrecord.EndWait(t.Context(), db, id); err != nil {
+		t.Fatal(err)
+	}
+	if p := look("going on"); p.Draw.Reason != "" {
+		t.Errorf("after the wait: %+v", p.Draw)
+	}
+}

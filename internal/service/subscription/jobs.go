@@ -1,0 +1,258 @@
+package subscription
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
+)
+
+// Jobs lets any number of clients of one process follow jobs. It has one subscription
+// in Redis, and reads the announced jobs that have waiters. In case an announcement was
+// lost it also reads all jobs that have waiters: at every interval while Redis is down,
+// otherwise at every eighth.
+type Jobs struct {
+	db            postgres.DB
+	announcements *Announcements
+	interval      time.Duration
+	logger        *slog.Logger
+	listening     atomic.Bool
+
+	mu      sync.Mutex
+	waiters map[uuid.UUID][]*Waiter
+}
+
+// pollEvery is how many intervals pass between two polls while the subscription works.
+const pollEvery = 8
+
+// readTimeout bounds one read of jobs.
+const readTimeout = 5 * time.Second
+
+// listenTimeout is how long the subscription may be silent before it is checked.
+const listenTimeout = 5 * time.Second
+
+// Waiter follows one job. Call Stop when done.
+type Waiter struct {
+	watch   *Jobs
+	id      uuid.UUID
+	changes chan job.Job // has room for one: the newest, until the waiter takes it
+	known   string       // the version last put into changes, or that the waiter has; guarded by the lock of Jobs
+}
+
+// VersionOf is a short name for what clients see of a job that changes: its state, and
+// what it says of itself while it is not final.
+func VersionOf(j job.Job) string {
+	if j.State.Final() || j.Progress == nil || *j.Progress == (job.Progress{}) {
+		return string(j.State)
+	}
+	text, _ := json.Marshal(j.Progress) // cannot fail
+	sum := sha256.Sum256(text)
+	return string(j.State) + "." + base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// NewJobs returns a Jobs; Run must run for it to notice anything.
+func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duration, logger *slog.Logger) *Jobs {
+	return &Jobs{db: db, announcements: announcements, interval: interval, logger: logger, waiters: make(map[uuid.UUID][]*Waiter)}
+}
+
+// Waiter registers a waiter for a job. Call it before the job can change, or read
+// the job once after the call: then no announcement is missed. The waiter is told when the
+// job is anything but newly queued; see Has.
+func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
+	waiter := &Waiter{watch: w, id: id, changes: make(chan job.Job, 1), known: string(job.Queued)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiters[id] = append(w.waiters[id], waiter)
+	return waiter
+}
+
+// Changes delivers the job whenever it differs from what was delivered before, until it is
+// final. A newer one replaces one that is not taken yet.
+func (w *Waiter) Changes() <-chan job.Job { return w.changes }
+
+// Has says what the waiter has read by itself after it was registered: it is told of what
+// differs from that. What was put into Changes before may be older and is withdrawn,
+// unless it is final.
+func (w *Waiter) Has(j job.Job) {
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	select {
+	case earlier := <-w.changes:
+		if earlier.State.Final() {
+			w.changes <- earlier
+			return
+		}
+	default:
+	}
+	w.known = VersionOf(j)
+}
+
+// offer puts a job into changes, if that is news. It never blocks, because all that send
+// hold the lock of Jobs, and empty the channel first.
+func (w *Waiter) offer(j job.Job) {
+	version := VersionOf(j)
+	if version == w.known {
+		return
+	}
+	select {
+	case <-w.changes: // not taken
+	default:
+	}
+	w.known = version
+	w.changes <- j
+}
+
+// Stop removes the waiter.
+func (w *Waiter) Stop() {
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	others := w.watch.waiters[w.id]
+	for i, other := range others {
+		if other == w {
+			others = append(others[:i:i], others[i+1:]...)
+			break
+		}
+	}
+	if len(others) == 0 {
+		delete(w.watch.waiters, w.id)
+	} else {
+		w.watch.waiters[w.id] = others
+	}
+}
+
+// Waiting returns how many jobs have waiters.
+func (w *Jobs) Waiting() int { return len(w.all()) }
+
+// Run listens and polls until ctx ends.
+func (w *Jobs) Run(ctx context.Context) {
+	heard := make(chan []uuid.UUID, 256)
+	var listener sync.WaitGroup
+	listener.Go(func() { w.listen(ctx, heard) })
+	defer listener.Wait()
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for tick := 1; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case ids := <-heard:
+			w.deliver(ctx, w.wanted(drain(heard, ids)))
+		case <-ticker.C:
+			if tick++; tick%pollEvery == 0 || !w.listening.Load() {
+				w.deliver(ctx, w.all())
+			}
+		}
+	}
+}
+
+// drain adds to ids those of the announcements that have arrived in the meantime.
+func drain(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
+	for len(ids) < 1024 {
+		select {
+		case more := <-heard:
+			ids = append(ids, more...)
+		default:
+			return ids
+		}
+	}
+	return ids
+}
+
+// listen passes on announcements. The client library reconnects and subscribes again by
+// itself.
+func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
+	subscription := w.announcements.rdb.Subscribe(ctx, w.announcements.channel)
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with the context
+	defer func() { _ = subscription.Close() }()
+	for ctx.Err() == nil {
+		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
+		if isTimeout(err) { // silence: check the connection
+			err = subscription.Ping(ctx)
+			message = nil
+		}
+		if err != nil {
+			if w.listening.Swap(false) && ctx.Err() == nil {
+				w.logger.Warn("no subscription to announcements of final jobs; polling", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(w.interval):
+			}
+			continue
+		}
+		switch m := message.(type) {
+		case *redis.Subscription:
+			w.listening.Store(true)
+		case *redis.Message:
+			select {
+			case heard <- parseAnnouncement(m.Payload):
+			default: // a poll will find them
+			}
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	network, ok := errors.AsType[net.Error](err)
+	return ok && network.Timeout()
+}
+
+// wanted returns those of the ids that have waiters, each once.
+func (w *Jobs) wanted(ids []uuid.UUID) []uuid.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := make(map[uuid.UUID]bool, len(ids))
+	var mine []uuid.UUID
+	for _, id := range ids {
+		if len(w.waiters[id]) > 0 && !seen[id] {
+			seen[id] = true
+			mine = append(mine, id)
+		}
+	}
+	return mine
+}
+
+func (w *Jobs) all() []uuid.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]uuid.UUID, 0, len(w.waiters))
+	for id := range w.waiters {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// deliver reads jobs and tells their waiters what has changed.
+func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	jobs, err := job.GetAll(ctx, w.db, ids)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.logger.Warn("jobs that clients wait for could not be read", "error", err)
+		}
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, j := range jobs {
+		for _, waiter := range w.waiters[j.ID] {
+			waiter.offer(j)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package drawrecord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/postgres"
+)
+
+// Freeze is a stored freeze record.
+type Freeze struct {
+	CampaignID uuid.UUID
+	Record     []byte // canonical JSON; nil: frozen by a release that had no records
+	Root       fairdraw.Hash
+	Count      int
+	FrozenAt   time.Time // whole microseconds
+	Round      *uint64   // of the beacon; nil: none
+}
+
+// FreezeOf returns the freeze of a campaign, or false when it is not frozen.
+func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, error) {
+	f := Freeze{CampaignID: id}
+	var root []byte
+	err := db.QueryRow(ctx, `SELECT record, root, sold, frozen_at, round FROM freezes WHERE campaign_id = $1`, id).
+		Scan(&f.Record, &root, &f.Count, &f.FrozenAt, &f.Round)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Freeze{}, false, nil
+	}
+	if err != nil {
+		return Freeze{}, false, fmt.Errorf("drawrecord.FreezeOf(%s): %w", id, err)
+	}
+	f.Root = fairdraw.Hash(root)
+	return f, true, nil
+}
+
+// Subtree is a node of a frozen tree over fairdraw.SubtreeLeaves leaves, the last one over
+// the rest.
+type Subtree = fairdraw.Subtree
+
+// InsertFreeze stores a freeze and its subtrees, in order. The primary key refuses a second.
+func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) error {
+	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
+		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
+	if err != nil {
+		return fmt.Errorf("drawrecord.InsertFreeze(%s): %w", f.CampaignID, err)
+	}
+	rows := make([][]any, len(subtrees))
+	for i, s := range subtrees {
+		rows[i] = []any{f.CampaignID, i, s.First.Layer, s.First.Column, s.Hash[:]}
+	}
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "layer", "col", "hash"}, pgx.CopyFromRows(rows))
+	if err != nil {
+		return fmt.Errorf("drawrecord.InsertFreeze(%s): the subtrees: %w", f.CampaignID, err)
+	}
+	return nil
+}
+
+// RecordOf returns the freeze record, canonical JSON. That of a freeze without one follows
+// from its columns and the commitment.
+func (f Freeze) RecordOf(commitment fairdraw.Hash) ([]byte, error) {
+	if f.Record != nil {
+		return f.Record, nil
+	}
+	return fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: commitment,
+		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt)}.Canonical()
+}
+
+// SubtreesOf returns the stored nodes of a frozen tree in order; none, if the campaign was
+// frozen by a release that stored none.
+func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Subtree, error) {
+	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Subtree, err error) {
+		var hash []byte
+		if err = row.Scan(&s.First.Layer, &s.First.Column, &hash); err == nil {
+			s.Hash = fairdraw.Hash(hash)
+		}
+		return s, err
+	}, `SELECT layer, col, hash FROM freeze_subtrees WHERE campaign_id = $1 ORDER BY number`, id)
+	if err != nil {
+		return nil, fmt.Errorf("drawrecord.SubtreesOf(%s): %w", id, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,74 @@
+package drawrecord
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/beacon"
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/postgres"
+)
+
+// Progress is how far the draw of a campaign is, before its result.
+type Progress struct {
+	CampaignID uuid.UUID
+	Record     []byte         // the freeze record, canonical JSON; nil: not frozen yet
+	FreezeHash *fairdraw.Hash // of the record
+	Round      *uint64        // of the beacon; nil: none, or not frozen yet
+	RoundDueAt *time.Time
+	Wait       Wait // zero: it waits for nothing
+}
+
+// ReadProgress reads how far draws are, in one statement. It leaves out campaigns that are
+// neither frozen nor wait for anything.
+func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
+	list, err := postgres.Collect(ctx, db, scanProgress, `
+		SELECT i.id, c.commitment, f.record, f.root, f.sold, f.frozen_at, f.round, b.genesis_time, b.period_s, w.reason, w.retry_at
+		FROM unnest($1::uuid[]) AS i (id)
+		JOIN commitments c ON c.campaign_id = i.id
+		LEFT JOIN freezes f ON f.campaign_id = i.id
+		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')
+		LEFT JOIN draw_waits w ON w.campaign_id = i.id
+		WHERE f.campaign_id IS NOT NULL OR w.campaign_id IS NOT NULL`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("drawrecord.ReadProgress: %w", err)
+	}
+	known := make(map[uuid.UUID]Progress, len(list))
+	for _, p := range list {
+		known[p.CampaignID] = p
+	}
+	return known, nil
+}
+
+func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
+	var commitment, root []byte
+	var count, period *int
+	var frozenAt, retryAt *time.Time
+	var genesis *int64
+	var reason *string
+	err = row.Scan(&p.CampaignID, &commitment, &p.Record, &root, &count, &frozenAt, &p.Round, &genesis, &period, &reason, &retryAt)
+	if err != nil {
+		return p, err
+	}
+	if reason != nil {
+		p.Wait = Wait{Reason: *reason, RetryAt: *retryAt}
+	}
+	if root == nil {
+		return p, nil
+	}
+	frozen := Freeze{CampaignID: p.CampaignID, Record: p.Record, Root: fairdraw.Hash(root), Count: *count, FrozenAt: *frozenAt, Round: p.Round}
+	if p.Record, err = frozen.RecordOf(fairdraw.Hash(commitment)); err != nil {
+		return p, err
+	}
+	hash := fairdraw.FreezeHash(p.Record)
+	p.FreezeHash = &hash
+	if p.Round != nil && genesis != nil {
+		due := beacon.Chain{GenesisTime: *genesis, PeriodS: *period}.DueAt(*p.Round).UTC()
+		p.RoundDueAt = &due
+	}
+	return p, nil
+}

@@ -1,0 +1,78 @@
+package drawrecord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+)
+
+// Wait is what a draw under way waits for, and when it is tried again.
+type Wait struct {
+	Reason  string
+	RetryAt time.Time
+}
+
+// NoteWait stores what a draw waits for now. It replaces what it waited for before.
+func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
+		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at`, id, w.Reason, w.RetryAt)
+	if err != nil {
+		return fmt.Errorf("drawrecord.NoteWait(%s): %w", id, err)
+	}
+	return nil
+}
+
+// EndWait deletes the note.
+func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
+	if _, err := db.Exec(ctx, `DELETE FROM draw_waits WHERE campaign_id = $1`, id); err != nil {
+		return fmt.Errorf("drawrecord.EndWait(%s): %w", id, err)
+	}
+	return nil
+}
+
+// WaitOf returns what a draw waits for, or false.
+func WaitOf(ctx context.Context, db postgres.DB, id uuid.UUID) (w Wait, ok bool, err error) {
+	err = db.QueryRow(ctx, `SELECT reason, retry_at FROM draw_waits WHERE campaign_id = $1`, id).Scan(&w.Reason, &w.RetryAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Wait{}, false, nil
+	}
+	if err != nil {
+		return Wait{}, false, fmt.Errorf("drawrecord.WaitOf(%s): %w", id, err)
+	}
+	return w, true, nil
+}
+
+// Now returns the time of the database's clock, which decides what is due.
+func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
+	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("drawrecord.Now: %w", err)
+	}
+	return now, nil
+}
+
+// Waits is how many draws wait, and since when the first of their campaigns is drawing;
+// zero when none waits.
+type Waits struct {
+	Count int
+	Since time.Duration
+}
+
+// CountWaits counts the draws that wait for something now.
+func CountWaits(ctx context.Context, db postgres.DB) (w Waits, err error) {
+	var seconds float64
+	err = db.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)
+		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id`).Scan(&w.Count, &seconds)
+	if err != nil {
+		return Waits{}, fmt.Errorf("drawrecord.CountWaits: %w", err)
+	}
+	w.Since = time.Duration(seconds * float64(time.Second))
+	return w, nil
+}
