@@ -107,6 +107,7 @@ contract: go ## Check that the contract breaks no client of api/released.yaml, a
 generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
+	go test -count=1 -run TestTheMapOfThePackages ./internal -update
 
 .PHONY: client-path
 client-path: go ## Give the Go client another module path (MODULE=example.com/triprize/client)

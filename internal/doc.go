@@ -1,2 +1,2 @@
-// Package internal has no code. It only holds the checks of the whole source tree.
+// Package internal has no code: only the checks of the whole source tree.
 package internal

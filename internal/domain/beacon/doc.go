@@ -1,9 +1,9 @@
-// Package beacon is a chain of public randomness of drand, scheme
-// bls-unchained-g1-rfc9380, as arithmetic: which round is due when, what identifies a
-// chain, and whether a signature is that of a round. It asks no clock and no network.
+// Package beacon computes with drand's public randomness: when a round is due, and whether
+// a signature is its own.
 //
-// Nobody can know a round before it is due, and nobody can choose it: there is one valid
-// signature per round, and it takes most of the members of the network to make it.
+// The scheme is bls-unchained-g1-rfc9380. Nobody can know a round before it is due, and
+// nobody can choose it: a round has one valid signature, and most members of the network
+// must make it. The package asks no clock and no network.
 //
-// Source: drand's own sources and its documentation of the scheme; RFC 9380 (hash to curve).
+// Sources: drand's code and documentation; RFC 9380 (hash to curve).
 package beacon

@@ -1,5 +1,6 @@
-// Package buildinfo knows which release this program is. `make build` writes it into the
-// binaries, from git; without that it is what Go knows of the module. It is shown by
-// --version, in the log at the start of a process, in the metric triprize_build_info and
-// in the User-Agent of requests to others.
+// Package buildinfo knows the release of this program.
+//
+// `make build` writes it into the binaries, from git. Otherwise it is Go's own build
+// information. --version, the log at start, the metric triprize_build_info and the
+// User-Agent of our requests show it.
 package buildinfo

@@ -1,7 +1,7 @@
-// Package money has amounts in minor units ([Amount]: ¥500 is 500, $5.00 is 500)
-// and currencies ([Currency]). Which currencies exist and how many digits they
-// have comes from ISO 4217 through golang.org/x/text; nothing here assumes that a
-// minor unit is a hundredth.
+// Package money has amounts in minor units ([Amount]) and currencies ([Currency]).
+//
+// ¥500 is 500, $5.00 is 500. ISO 4217, through golang.org/x/text, says which
+// currencies exist and how many digits they have.
 package money
 
 import (

@@ -1,9 +1,8 @@
-// Package shape is what a campaign looks like: layers 1..n, and how many positions each of
-// them has. A triangle is one shape: layer k of it has k positions. A hall has rows, a raffle
-// is one layer.
+// Package shape computes with the layers of a campaign and the positions of each.
 //
-// A position is a layer and a column. Its number counts through the campaign, from 1, in the
-// order of layer and column. Its label is what people call it.
+// Layer k of a triangle has k positions. A hall has rows, a raffle is one layer. A position
+// is a layer and a column. Its number counts through the campaign, from 1, in the order of
+// layer and column. Its label is its name for people.
 package shape
 
 import (

@@ -1,5 +1,4 @@
-// Package uuidv7 creates the ids of all stored rows: UUIDs of version 7
-// (RFC 9562), which sort by their time of creation.
+// Package uuidv7 makes ids of stored rows, which sort by time (UUIDs of version 7, RFC 9562).
 package uuidv7
 
 import (

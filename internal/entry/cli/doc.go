@@ -1,5 +1,6 @@
-// Package cli is the command triprize, the operator's tool. It migrates the
-// database, creates API keys, audits the data, lists and ends the payments and refunds
-// that wait for an operator, and asks processes whether they are ready. It also runs the whole system on a developer's machine (dev) or for one
-// sale (demo), and test servers (with-servers). [Run] is its entry point.
+// Package cli is the command triprize, the operator's tool ([Run]).
+//
+// It migrates the database, manages API keys, audits the data, and lists and resolves
+// payments and refunds that wait for an operator. It also runs a whole system for
+// development (dev), one sale (demo), and test servers (with-servers).
 package cli

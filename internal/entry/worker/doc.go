@@ -1,5 +1,4 @@
-// Package worker is the entry point for tasks: asynq delivers a message of the
-// outbox, and the handler of its kind settles the message's jobs.
+// Package worker is the entry point for tasks: it finalizes the jobs of outbox messages.
 //
 //	task ─▶ claim in Redis ─┬─▶ lanes (batches of sales, of cancellations) ─┬─▶ announce ─▶ delete the message
 //	                        ├─▶ redelivery (tried before) ──────────────────┤

@@ -1,7 +1,7 @@
-// Package audit checks the invariants of the system: what must be true in the
-// database after every commit, also when processes crash. Each invariant is a query
-// that returns the rows that break it, so [Check] returns nothing for a sound
-// database. It also repeats every draw and compares the winners. It never writes.
+// Package audit checks the invariants that hold in the database after every commit.
+//
+// Each invariant is a query for the rows that break it, so [Check] returns nothing for a
+// sound database. It also repeats every draw and compares the winners. It never writes.
 package audit
 
 import (

@@ -1,4 +1,4 @@
-// Package callerlimit bounds what clients keep open for long: streams, and waits. Each needs
+// Package callerlimit bounds the streams and waits that clients keep open. Each needs
 // a connection and a goroutine for as long as the client wants. There is a bound for a
 // process in all, and one for each owner, which the caller knows ([Slots.Acquire]).
 package callerlimit

@@ -1,11 +1,11 @@
-// Package devstack runs what Triprize needs on a machine that has nothing
-// prepared: a private Postgres cluster and Redis in a folder of their own, on
-// free loopback ports ([Stack]), and the real binaries as supervised child
-// processes ([Fleet]). It is for `triprize dev`, `triprize demo` and the tests;
-// nothing in production imports it.
+// Package devstack runs private servers and the real binaries for `triprize dev`, demo and
+// tests.
 //
-// Only one Stack uses a folder at a time: it holds a file lock, which ends with
-// its process. Servers that a killed run left behind are found by their pid files
-// and stopped before new ones start. On Linux children also end when the process
-// that started them ends.
+// A [Stack] is a Postgres cluster and a Redis in one folder, on free loopback ports. A
+// [Fleet] is the binaries as supervised child processes. Nothing in production imports
+// this package.
+//
+// A folder has one Stack at a time, by a file lock that ends with its process. Servers
+// that a killed run left behind are found by their pid files and stopped. On Linux
+// children end with their parent.
 package devstack

@@ -1,15 +1,13 @@
-// Package drand asks relays for the rounds of a chain of public randomness (package
-// beacon), over drand's HTTP API.
+// Package drand asks relays for rounds of a chain (package beacon), and verifies each.
 //
-// A relay is not trusted. The signature of every round is verified here with the public
-// key of the chain, so a relay can keep a round from us and cannot make one up. What does
-// not verify is a lie: it is counted (triprize_beacon_answers_total{outcome="lie"}), logged
-// once in a while, and the next relay is asked. Nothing replaces a verified round.
+// A relay is not trusted. It can keep a round from us and cannot invent one. A round that
+// does not verify is counted (triprize_beacon_answers_total{outcome="lie"}) and logged,
+// and the next relay is asked.
 //
-// A question begins with a relay that is chosen at random. When it has no answer to give,
-// or none after a while, the next is asked beside it; the first verified round ends all.
-// Whoever asks for the same round at the same time shares one question.
+// A question begins with a random relay. If it fails, or is slow, the next one is asked
+// beside it; the first verified round ends the question. Callers of the same round share
+// one question.
 //
-// Bounds: the time of each relay (beacon.timeout), the bytes of an answer, and the questions
-// to one relay that are under way at once. Redirects are not followed.
+// Bounds: the time of each relay (beacon.timeout), the bytes of an answer, and the
+// questions to one relay. Redirects are not followed.
 package drand

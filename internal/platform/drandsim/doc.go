@@ -1,7 +1,6 @@
-// Package drandsim is a simulator of drand: a chain of test rounds with a private key of
-// its own, and relays that give the rounds out over drand's HTTP API, on loopback. It is
-// for development and tests, and never for production: who has the seed knows every round
-// before it is due.
+// Package drandsim is a simulator of drand, with its own chain and relays on loopback.
+//
+// It is for development and tests, never for production: its seed predicts every round.
 //
 //	GET /chains                        the hash of the chain
 //	GET /info, /{hash}/info            what verifies it

@@ -1,11 +1,12 @@
-// Package failpoint names the moments at which a crash is worst ([Hit]), so that
-// tests can stop a process exactly there, without sleeps. In ordinary builds Hit is
-// empty and inlined away; only binaries built with the tag failpoint read
-// TRIPRIZE_TEST_FAILPOINTS and have Set. A test can also take a guard away ([Off]), to
-// show what holds without it.
+// Package failpoint names the moments at which tests stop a process ([Hit]), without
+// sleeps.
+//
+// In ordinary builds Hit is empty. Only binaries with the tag failpoint read
+// TRIPRIZE_TEST_FAILPOINTS and have Set. A test can also remove a guard ([Off]), to show
+// what holds without it.
 //
 //	TRIPRIZE_TEST_FAILPOINTS="sale.commit@user-7=kill;draw.record=stop"
 //
-// means: kill this process with SIGKILL when it is about to commit a sale that
-// concerns user-7; stop it with SIGSTOP, once, when it is about to record a draw.
+// This kills the process with SIGKILL before it commits a sale of user-7, and stops it
+// with SIGSTOP, once, before it records a draw.
 package failpoint

@@ -1,8 +1,9 @@
-// Package lock keeps several processes from doing the same thing at once, with
-// redsync on one Redis or on a majority of several independent ones (Redlock).
-// A lock here proves nothing: its holder can be paused past the expiry, or servers
-// can lose it. SQL alone guards what must not happen twice;
-// docs/adr/0007-locks-are-crowd-control.md says what locks are for.
+// Package lock keeps processes from doing the same work at once, on one Redis or on a
+// quorum.
+//
+// A lock here proves nothing: its holder can be paused past the expiry, or servers can
+// lose it. SQL guards what must not happen twice;
+// docs/adr/0007-locks-are-crowd-control.md.
 //
 //	ns:lock:<name>  a random value of the holder, with an expiry
 //
@@ -14,7 +15,6 @@
 //	   ├─ a majority answered, and another holder has it ──▶ tried again, then ErrTaken
 //	   └─ no majority answered in time ──▶ ErrNoQuorum: the holder is unknown
 //
-// An expired lock is not extended or taken again; a lock that cannot be released
-// expires. After three failures in a row a server gets no requests for new locks
-// for a second, so that it does not slow all of them down.
+// An expired lock is not extended or taken again; a lock that cannot be released expires.
+// After three failures in a row a server gets no new locks for a second.
 package lock

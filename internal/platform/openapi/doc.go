@@ -1,15 +1,14 @@
-// Package openapi checks requests against an OpenAPI 3.1 document: parameters in
-// path, query and headers, and JSON bodies. Every fault comes with the place
-// (a JSON pointer, RFC 6901, or the name of a parameter) and a sentence that says
-// what is allowed there. It knows no web framework.
+// Package openapi checks requests against an OpenAPI 3.1 document.
+//
+// It checks parameters in path, query and headers, and JSON bodies. Every fault has its
+// place (a JSON pointer, or the name of a parameter) and a sentence about what is allowed.
+// It knows no web framework.
 //
 //	[Load] ─▶ [Document] ─▶ [Operation.CheckParameters], [Operation.ReadBody]
 //
-// A body is checked in two steps, so that none costs more than its length: first its
-// bounds (depth, counts, names, lengths, numbers), without making anything of it, then
-// its values, part by part, until there are 20 faults.
+// A body is checked in two steps, so that the cost is bounded by its length: first bounds
+// (depth, counts, names, lengths, numbers), then values, until there are 20 faults.
 //
-// The document also says what a server must check before its handlers run: who may
-// call an operation (x-roles), how long its body may be (x-max-body-bytes), and
-// whether it needs an Idempotency-Key.
+// The document also has the roles of an operation (x-roles), the length of its body
+// (x-max-body-bytes), and whether it needs an Idempotency-Key.
 package openapi

@@ -1,12 +1,9 @@
-// Package readcache lets a crowd share reads. A [Cache] keeps a copy of what was read
-// for a short time, and everybody who asks meanwhile gets that copy. Callers who find
-// no good copy wait for the same read.
+// Package readcache lets many callers share reads.
 //
-// A caller says what is good enough for it ([Cache.Get]). If the copy is not, it gets the
-// result of a read that began after it asked, good enough or not. Such reads of one key
-// are at least Settings.Pause apart, so a client that asks for what does not exist
-// makes few of them, however often it asks.
+// A [Cache] keeps a copy for a short time. Callers without a good copy wait for the same
+// read. A caller says which copy is good enough ([Cache.Get]); otherwise it gets a read
+// that began after its call. Such reads of one key are at least Settings.Pause apart.
 //
-// Errors are not kept. The cache is bounded by entries and by bytes; what nobody has
-// asked for the longest time goes first.
+// Errors are not kept. The cache is bounded by entries and by bytes; the least recently
+// used entry goes first.
 package readcache

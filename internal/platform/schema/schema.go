@@ -1,5 +1,4 @@
-// Package schema migrates the database to the version of this program, and lets
-// a process refuse to run on an older one. Migrations are goose SQL files; a
+// Package schema migrates the database, and lets a process refuse an older one. Migrations are goose SQL files; a
 // session lock lets one process migrate at a time.
 package schema
 

@@ -1,19 +1,12 @@
-// Package stream sends server-sent events: the text/event-stream format of the
-// WHATWG HTML standard, section 9.2 ([Serve], [Relay]). How many are open at once is
-// bounded elsewhere (package slots).
+// Package stream sends server-sent events ([Serve], [Relay]).
 //
-// A stream begins by telling the client when to connect again (retry). Then come
-// events, and a comment after each silence, so that dead clients are noticed and
-// proxies keep the connection. A stream ends after an event that is marked as the
-// last, when its source is closed, when it is too old, or when the server shuts
-// down; always between two events. It says why, in an event named end, so that the client
-// can tell an end from a cut. The client connects again with the id of the last event it got. Retry time and age are random within limits, so that clients
-// do not all come back at once.
+// The format is section 9.2 of the WHATWG HTML standard. A stream begins with the time of
+// a reconnect (retry). Then come events, and a comment after each silence. It ends after
+// the last event, when its source is closed, at its maximum age, or at shutdown, always
+// between two events. An event named end has the reason. Retry time and age are random
+// within limits, so clients do not reconnect all at once.
 //
-// Nothing is queued here: a stream takes the next event when the one before is
-// written, so the source decides what a slow client misses. The source should be a
-// channel that holds only the newest value, as that of subscription.Subscription does.
-//
-// A client that stops reading but does not disconnect blocks its stream in a write.
-// Only a write deadline ends that, which the server must set on the connection.
+// Nothing is queued here. The source should be a channel with only the newest value, as
+// that of subscription.Subscription. A client that does not read blocks its stream in a
+// write until the server's write deadline.
 package stream

@@ -1,4 +1,2 @@
-// Package telemetry sets up logs and metrics, and serves what operators and
-// orchestrators ask a process: /healthz (is it running), /readyz (can it do its
-// work) and /metrics.
+// Package telemetry sets up logs and metrics, and serves /healthz, /readyz and /metrics.
 package telemetry

@@ -1,10 +1,9 @@
-// Package webhookhttp sends signed messages to addresses that strangers have named.
+// Package webhookhttp sends signed messages to addresses that clients have named.
 //
-//   - A message is signed as Standard Webhooks 1.0 says, with every key that is valid.
-//   - A connection is made only to a public address, or to one that a setting allows. What
-//     counts is the address at the moment of the connection, not the name in the URL: a name
-//     that leads elsewhere the second time leads nowhere.
+//   - A message is signed as Standard Webhooks 1.0, with every valid key.
+//   - A connection is made only to a public address, or to one that a setting allows. The
+//     address is checked at the moment of the connection, so DNS rebinding has no effect.
 //   - http is for allowed addresses only, https for all.
-//   - It follows no redirect, uses no proxy, and keeps no cookie.
-//   - Whatever the other side does, a request ends in time and reads a bounded answer.
+//   - No redirect, no proxy, no cookie.
+//   - A request ends in time and reads a bounded answer.
 package webhookhttp

@@ -1,34 +1,28 @@
-// Package campaigncancel cancels campaigns: a [Canceller] ends the sale at once, and then gives
-// every purchase back by the way it was paid.
+// Package campaigncancel cancels campaigns, and takes back every purchase with its money.
 //
-//		begin ─▶ give back, a chunk of purchases in each transaction ─▶ wait ─▶ settle the job
+//		begin ─▶ take back, a chunk of purchases in each transaction ─▶ wait ─▶ finalize the job
 //
 //	  - begin, one transaction under the campaign's lock: pending or active becomes
-//	    cancelled, all active holds end, and payments that can still be given up are given
-//	    up. From its commit on nothing can be sold, held or reserved: whoever waits for the
-//	    lock finds the campaign cancelled.
-//	  - give back, at most [Chunk] purchases in a transaction under the lock: positions are
-//	    freed, counters go down, the purchase is cancelled, and a refund is written: a
-//	    wallet is credited in the same commit, the money of a card goes back at the
-//	    provider (service refunds), and for an external payment the refund is listed for
-//	    the app. A purchase whose wallet is locked, broken or full is left for later and
-//	    delays no other.
+//	    cancelled, active holds end, and payments before their capture are given up. After
+//	    its commit nothing can be sold, held or reserved.
+//	  - take back, at most [Chunk] purchases in a transaction under the lock: positions are
+//	    freed, counters go down, the purchase is cancelled, and a refund is written. A
+//	    wallet is credited in the same commit, card money goes back at the provider (service
+//	    refunds), and an external refund is listed for the app. A purchase whose wallet is
+//	    locked, broken or full is left for later.
 //	  - wait: until no payment of the campaign is under way, and every card refund has
-//	    succeeded or waits for a person. Money that comes later than that is refunded by
-//	    the transaction that concludes its payment.
+//	    succeeded or waits for a person. Later money is refunded by the transaction that
+//	    concludes its payment.
 //
-// The job is what resumes: its progress is written with begin, and in each transaction
-// that follows. A worker that dies at any point leaves whole transactions behind, and the
-// next one begins where it stopped: what was given back is not sold any more, and has its
-// refund. A purchase has one refund, by the schema.
-//
-// A job that advances is not given up. If one is given up that could not, a new request
-// to cancel the campaign goes on with what is left.
+// The job is written with each transaction. After a crash the next worker goes on where
+// the last one stopped. A purchase has one refund, by the schema. A job that advances is
+// not given up. After one that was given up, a new request to cancel goes on with the
+// rest.
 //
 // Failpoints, each with the campaign's id:
 //
-//	calloff.begun   the campaign is cancelled, and everything is still to be given back
+//	calloff.begun   the campaign is cancelled, and no purchase is taken back yet
 //	calloff.chunk   a chunk is written, and not committed
 //	calloff.chunked a chunk is committed
-//	calloff.settle  everything is given back, and the job is still queued
+//	calloff.settle  every purchase is taken back, and the job is still queued
 package campaigncancel

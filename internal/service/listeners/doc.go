@@ -1,8 +1,10 @@
-// Package listeners lets a developer hear of events where no address can be reached: a
-// listener is an endpoint without a URL, whose events are fetched by one connection at a time.
+// Package listeners serves events over a connection, to developers without a public
+// address.
 //
-//   - Each event has a position. A client that comes back with the position of the last one
-//     it has seen gets everything after it: what was fetched and perhaps not sent comes again.
-//   - Whoever comes back fences off the connection before.
-//   - A listener that nobody fetches for is over after a while; its events go with it.
+// A listener is an endpoint without a URL, with one connection at a time.
+//
+//   - Each event has a position. A client that reconnects with its last position gets
+//     everything after it.
+//   - A new connection fences off the one before.
+//   - A listener without a connection ends after a while, with its events.
 package listeners

@@ -1,5 +1,4 @@
-// Package payments leads payments through their phases, with calls of the provider, and
-// works off what the provider tells by itself.
+// Package payments leads payments through their phases, and handles events of the provider.
 //
 //	task ─▶ claim ─▶ next move (decide.go) ─┬─▶ store the phase ─▶ call ─▶ store what came of it ─┐
 //	             ▲                          ├─▶ give it back: due later, or when an event comes   │

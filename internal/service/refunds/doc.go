@@ -1,5 +1,4 @@
-// Package refunds gives the money of card purchases back at the provider, each once, and
-// lets people finish what the provider refuses.
+// Package refunds makes card refunds at the provider, each once; operators resolve the rest.
 //
 //	claim ─┬─ nothing was sent ───▶ store the key ──────────────────────────┬─▶ create ─┐
 //	       ├─ it may exist ───────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write

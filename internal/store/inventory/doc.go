@@ -1,5 +1,4 @@
-// Package inventory owns what a campaign sells: its positions, and the holds that
-// keep positions for a user for a short time.
+// Package inventory owns positions and holds, and the rules of selection.
 //
 // A position:
 //
@@ -16,28 +15,25 @@
 // A hold:
 //
 //	active ─┬─▶ used      a purchase bought all of it
-//	        ├─▶ released  its owner gave it back
+//	        ├─▶ released  its owner released it
 //	        └─▶ expired   its deadline passed
 //
-// A hold and its positions change together, so each change of both is one function
-// ([QueueHold], [QueueExtend], [QueueRelease], [QueueExpire], [QueueSell]). Each
-// needs the campaign's row locked (package campaign). Each names the state or the
-// version it expects and fails with postgres.ErrRows when other rows match: a
-// caller that forgets the lock fails instead of selling a position twice. The
-// caller changes the counters of the campaign in the same transaction.
+// A hold and its positions change together, by one function ([QueueHold], [QueueExtend],
+// [QueueRelease], [QueueExpire], [QueueSell]). Each needs the campaign's row locked
+// (package campaign), and names the state or version that it expects. It fails with
+// postgres.ErrRows when other rows match, so a caller without the lock cannot sell a
+// position twice. The caller changes the counters of the campaign in the same transaction.
 //
-// Each change of a position writes the campaign's board_version at that time into it, so
-// that [Since] can tell what has changed on a board that somebody has seen.
+// Each change of a position writes the campaign's board_version, so [Since] can tell what
+// has changed.
 //
-// A hold is over at its deadline by the database's clock, even before a sweep has
-// ended it: [GetHold] calls it expired, and its positions are shown as available.
-// Every transaction that gives positions away locks the campaign, reads once which
-// holds are over ([QueueFindOver]) and ends those. All its decisions use that one
-// reading, so a purchase from a hold in its last millisecond gets all of it or
-// nothing.
+// A hold is over at its deadline by the database's clock, also before a sweep: [GetHold]
+// calls it expired, and its positions are shown as available. Every transaction that gives
+// positions away locks the campaign, reads once which holds are over ([QueueFindOver]) and
+// ends those. So a purchase from a hold in its last millisecond gets all of it or nothing.
 //
-// The rank of a position is its place in a secret random order of the campaign. "A
-// random free position" is the first free one by rank: an index scan without a
-// sort, and nobody outside can predict it. [Selection] and [Stock] have the rules
-// by which a request gets positions, the same for holds and for purchases.
+// The rank of a position is its place in a secret random order of the campaign. "A random
+// free position" is the first free one by rank: an index scan that no outsider can
+// predict. [Selection] and [Stock] have the rules by which a request gets positions, for
+// holds and purchases.
 package inventory

@@ -1,5 +1,4 @@
-// Package payment owns payments at a provider, their dated steps, and the provider's
-// events: how far the payment of a purchase has come, and who may continue it.
+// Package payment owns payments at a provider, their dated steps, and the provider's events.
 //
 //		reserved ─▶ creating ─▶ confirming ─┬─▶ action ─────┐
 //		   │            │           │  ▲    ├─▶ processing ─┼─▶ capturing ─▶ captured ─┬─▶ settled

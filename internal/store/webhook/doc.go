@@ -1,5 +1,4 @@
-// Package webhook owns what apps are told by themselves: their endpoints, the events that
-// happen, and one delivery of an event for each endpoint that wants it.
+// Package webhook owns endpoints of apps, events, and a delivery of each event per endpoint.
 //
 //		pending ─▶ delivered
 //		   ▲  └──▶ failed      tried for the last time, or the endpoint was disabled

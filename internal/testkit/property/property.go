@@ -1,5 +1,6 @@
-// Package property tries what must hold in all cases on some of them: ten, or as many
-// as TRIPRIZE_TEST_CASES says. A test says by which seed it chose them, and
+// Package property tries a property on ten random cases, or on TRIPRIZE_TEST_CASES.
+//
+// A test says by which seed it chose them, and
 // -rapid.seed chooses them again. It is imported by tests only.
 package property
 

@@ -1,8 +1,8 @@
-// Package servers gives tests a migrated, empty database on a real Postgres, a
-// namespace of their own on a real Redis, and settings that lead to them. It is
-// imported by tests only, and knows nothing of campaigns: package fixture does.
+// Package servers gives tests an empty database, a namespace in Redis, and settings.
 //
-// The servers are those named in TRIPRIZE_TEST_POSTGRES_URL and
-// TRIPRIZE_TEST_REDIS_URL, or private ones that are started on first use and
-// stopped at the end: packages that use them call Main from TestMain.
+// The servers are those of TRIPRIZE_TEST_POSTGRES_URL and TRIPRIZE_TEST_REDIS_URL, or
+// private ones for the run: packages that use them call Main from TestMain. Private ones
+// run without fsync and, where there is room, in memory, so no test can show what survives
+// a power cut. A database is emptied for the next test, or dropped if its schema was
+// changed.
 package servers

@@ -1,4 +1,2 @@
-// Package tsa is a real RFC 3161 authority for tests: openssl makes its keys and
-// certificates and signs its tokens, behind a small HTTP server. What a real authority
-// would refuse to sign, tests must make themselves.
+// Package tsa is a real RFC 3161 authority for tests: openssl behind a small HTTP server.
 package tsa

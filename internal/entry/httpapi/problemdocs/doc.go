@@ -1,11 +1,8 @@
-// Package problemdocs renders the manual's pages about problems: one page for every
-// code, which the type of a problem document links to, and their index. Each page
-// comes as HTML and as plain text. catalogue.go has the text for each code.
+// Package problemdocs renders the pages about problems: one for every code, and their
+// index.
 //
-// The HTML loads nothing else: no script, no font, no picture. It is shown in full
-// under
+// The type of a problem document links to its page. Each page is HTML or plain text.
+// catalogue.go has the texts. The HTML loads nothing and works under
 //
 //	Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'
-//
-// The codes are in package fault; package httpapi decides the status of a code.
 package problemdocs

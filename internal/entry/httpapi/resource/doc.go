@@ -1,6 +1,5 @@
-// Package resource makes the documents of the API from what the stores have: what GET
-// shows of a campaign, a hold, a purchase, a job, a wallet. Whoever shows one of them, an
-// answer, a stream or a webhook, shows it as this package does, so all show the same.
+// Package resource makes the documents of the API: campaign, hold, purchase, job, wallet.
 //
-// What a document leaves out depends on who looks: see [Role].
+// Answers, streams and webhooks all use it, so they show the same. A document leaves out
+// some fields for some callers: see [Role].
 package resource

@@ -1,0 +1,85 @@
+package internal_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	mapPage = "README.md"
+	mapHead = "<!-- The rest of this page is generated from the packages' doc comments: make generate. -->\n"
+)
+
+var updateMap = flag.Bool("update", false, "write the map of the packages")
+
+// docLinks are the links in parentheses that a sentence can do without.
+var docLinks = regexp.MustCompile(` \(\[[^)]*\]\)|[\[\]]`)
+
+// The floors, from the top.
+var floors = []string{"entry", "maintenance", "service", "store", "simulator", "platform", "domain", "testkit"}
+
+// The map is the first sentence of each package's doc comment.
+func TestTheMapOfThePackagesIsCurrent(t *testing.T) {
+	t.Parallel()
+	s, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make(map[string][]string)
+	for _, p := range s.packages {
+		floor, name, found := strings.Cut(strings.TrimPrefix(p.dir, "internal/"), "/")
+		text := p.doc()
+		if !found || !strings.HasPrefix(p.dir, "internal/") || text == "" {
+			continue
+		}
+		_, sentence, _ := strings.Cut(new(doc.Package).Synopsis(text), "Package "+name[strings.LastIndex(name, "/")+1:]+" ")
+		if len(sentence) == 0 || len(sentence) > 100 {
+			t.Errorf("%s: the first sentence of the doc comment has %d characters after the package's name; the map takes 1 to 100", p.dir, len(sentence))
+		}
+		lines[floor] = append(lines[floor], fmt.Sprintf("- `%s` %s\n", name, docLinks.ReplaceAllString(sentence, "")))
+	}
+	var generated strings.Builder
+	for _, floor := range floors {
+		if len(lines[floor]) == 0 {
+			continue
+		}
+		slices.Sort(lines[floor])
+		fmt.Fprintf(&generated, "\n## %s\n\n%s", floor, strings.Join(slices.Compact(lines[floor]), ""))
+		delete(lines, floor)
+	}
+	for floor := range lines {
+		t.Errorf("%s is no floor", floor)
+	}
+	page, err := os.ReadFile(mapPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, tail, found := strings.Cut(string(page), mapHead)
+	if !found {
+		t.Fatalf("%s has no place for the map", mapPage)
+	}
+	if *updateMap {
+		if err := os.WriteFile(mapPage, []byte(head+mapHead+generated.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if tail != generated.String() {
+		t.Errorf("the map in internal/%s is old: make generate", mapPage)
+	}
+}
+
+// doc returns the doc comment of a package.
+func (p *sourcePackage) doc() string {
+	for _, file := range p.files {
+		if file.Doc != nil && !ast.IsGenerated(file) && !strings.HasSuffix(file.Name.Name, "_test") {
+			return file.Doc.Text()
+		}
+	}
+	return ""
+}
