@@ -157,8 +157,8 @@ func sellAllButOne(ctx context.Context, db *pgxpool.Pool) error {
 		var b pgx.Batch
 		b.Queue(`INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, state, result, attempts, accepted_at, finished_at, expires_at, purchase_id)
 			SELECT job, 'bench', job::text, sha256('bench'), 'purchase', campaign_id, 'buyer-' || id, '{}', 'succeeded', jsonb_build_object('purchase_id', id), 1, now(), now(), now() + interval '1 day', id FROM sold`)
-		b.Queue(`INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, nonce, state, completed_at)
-			SELECT id, campaign_id, 'buyer-' || id, job, price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp() FROM sold`)
+		b.Queue(`INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
+			SELECT id, campaign_id, 'buyer-' || id, 'bench', job, price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp() FROM sold`)
 		b.Queue(`INSERT INTO purchase_items (purchase_id, layer, col, price) SELECT id, layer, col, price FROM sold`)
 		b.Queue(`UPDATE positions p SET state = 'sold', user_id = 'buyer-' || s.id, purchase_id = s.id, sold_at = clock_timestamp(), version = 1
 			FROM sold s WHERE (p.campaign_id, p.layer, p.col) = (s.campaign_id, s.layer, s.col)`)

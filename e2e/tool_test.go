@@ -110,14 +110,14 @@ func TestMigrationsAndKeysByHand(t *testing.T) {
 	}
 	expect(newest, "migrate", "up")
 	db := servers.Pool(t, settings)
-	if _, err := db.Exec(t.Context(), `CREATE TABLE kept AS SELECT * FROM goose_db_version; DELETE FROM goose_db_version WHERE version_id > 8;
-		INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'alice', 'JPY')`); err != nil {
+	if _, err := db.Exec(t.Context(), `CREATE TABLE kept AS SELECT * FROM goose_db_version; DELETE FROM goose_db_version WHERE version_id > 107;
+		INSERT INTO wallets (id, owner_id, client, currency) VALUES (gen_random_uuid(), 'alice', 'shop', 'JPY')`); err != nil {
 		t.Fatal(err) // the migration with the wallets is the newest one
 	}
 	if _, stderr, status := run(t, env, "migrate", "down"); status != 1 || !strings.Contains(stderr, "wallets: 1 row") || !strings.Contains(stderr, "--destroy-data") {
 		t.Errorf("wallets with money in them: status %d, %s", status, stderr)
 	}
-	servers.Exec(t, db, `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 8`)
+	servers.Exec(t, db, `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 107`)
 	expect("", "audit")
 
 	key := strings.TrimSpace(expect("tp_", "key", "create", "--role", "app", "--client", "shop-1"))

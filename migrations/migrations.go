@@ -1,7 +1,8 @@
-// Package migrations embeds the schema as goose SQL files. A file that has been
-// released never does something else later; a change is a new file. In a Down section a
-// statement that changes rows and loses nothing has the note "-- keeps: why" above it:
-// triprize migrate down counts what every other statement would lose.
+// Package migrations embeds the schema as goose SQL files, one for each topic. Until
+// version 1.0.0 is declared they are edited in place; after that a change is a new file. They
+// begin at 101: a database with a lower version is from before 1.0 and is refused. In a Down
+// section a statement that changes rows and loses nothing has the note "-- keeps: why" above
+// it: triprize migrate down counts what every other statement would lose.
 package migrations
 
 import "embed"

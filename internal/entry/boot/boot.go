@@ -131,7 +131,7 @@ const waitNews = 10 * time.Second
 // for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
 	began, told, reason := time.Now(), time.Time{}, ""
-	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
+	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) }, schema.ErrBefore1,
 		func(err error) {
 			what := "postgres"
 			if errors.Is(err, schema.ErrOld) {

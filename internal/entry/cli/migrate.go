@@ -134,7 +134,7 @@ func migrate(ctx context.Context, settings config.Settings, out, news io.Writer,
 	waiting := sync.OnceFunc(func() {
 		say(news, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
 	})
-	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, func(error) { waiting() }); err != nil {
+	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, nil, func(error) { waiting() }); err != nil {
 		return err
 	}
 	m, err := schema.New(pool)

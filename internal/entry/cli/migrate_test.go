@@ -17,7 +17,7 @@ type aSchema struct {
 }
 
 func (s *aSchema) Losses(context.Context) (string, []schema.Loss, error) {
-	return "00008_wallets.sql", s.losses, nil
+	return "00107_wallets.sql", s.losses, nil
 }
 
 func (s *aSchema) Down(context.Context) ([]string, error) {

@@ -41,8 +41,8 @@ func rotateCommand() *cobra.Command {
 		}
 		defer pool.Close()
 		done, err := draw.RotateSecrets(cmd.Context(), pool, keys, rotateBatch)
-		say(cmd.OutOrStdout(), "%d secrets: %d sealed anew, %d copies beside commitments emptied, %d opened by no key",
-			done.Checked, done.Resealed, done.Emptied, len(done.Unopened))
+		say(cmd.OutOrStdout(), "%d secrets: %d sealed anew, %d opened by no key",
+			done.Checked, done.Resealed, len(done.Unopened))
 		for _, id := range done.Unopened {
 			say(cmd.ErrOrStderr(), "campaign %s: its secret is opened by no key of the settings", id)
 		}

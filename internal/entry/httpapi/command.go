@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/store/job"
 )
 
@@ -48,7 +47,7 @@ func (s *Server) commandDone(done job.Accepted, err error, path string) (command
 	case done.Job.Problem != nil:
 		return commandAnswer{}, done.Job.Problem.Err()
 	}
-	answer := commandAnswer{status: http.StatusOK, body: resource.Result(done.Job), replayed: done.Replayed}
+	answer := commandAnswer{status: http.StatusOK, body: done.Job.Result, replayed: done.Replayed}
 	if done.Job.HTTPStatus != nil {
 		answer.status = *done.Job.HTTPStatus
 	}

@@ -111,9 +111,6 @@ func (e *evidenceOf) checkList(ctx context.Context, tx pgx.Tx) (wrong string, er
 	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
 		return "the sold list is not the one that was frozen", nil
 	}
-	if e.frozen.Record == nil {
-		return "", nil // of a release that stored no subtrees
-	}
 	stored, err := drawrecord.SubtreesOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
@@ -129,12 +126,6 @@ func (e *evidenceOf) checkRecord(context.Context, pgx.Tx) (wrong string, err err
 	f := e.frozen
 	if (f.Round != nil) != (e.rules.Beacon != nil) {
 		return "its freeze and its rules do not agree on a beacon", nil
-	}
-	if f.Record == nil {
-		if e.rules.Unsold != nil || len(e.rules.Witness) > 0 {
-			return "its freeze has no record, and its rules need one", nil
-		}
-		return "", nil
 	}
 	var record fairdraw.FreezeRecord
 	if err := json.Unmarshal(f.Record, &record); err != nil {

@@ -78,7 +78,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{waiting, "the secret in its freeze record is not the one committed to",
 			`UPDATE freezes SET record = regexp_replace(record, '"secret":"[0-9a-f]{64}"', '"secret":"` + strings.Repeat("ab", 32) + `"') WHERE campaign_id = $1`},
 		{complete, "its freeze and its rules do not agree on a beacon", `UPDATE freezes SET round = NULL WHERE campaign_id = $1`},
-		{complete, "which its rules do not name", `INSERT INTO witness_tokens VALUES ($1, sha256('authority'), 'token', now())`},
+		{complete, "which its rules do not name", `INSERT INTO timestamp_tokens VALUES ($1, sha256('authority'), 'token', now())`},
 		{complete, "the chain that its rules name is not stored as they name it", `UPDATE beacon_chains SET beacon_id = 'another' WHERE $1::uuid IS NOT NULL`},
 		{complete, "its round is not stored", `DELETE FROM beacon_rounds WHERE $1::uuid IS NOT NULL`},
 		{complete, "the signature of its round is not the chain's", `UPDATE beacon_rounds SET signature = 'forged', randomness = sha256('forged') WHERE $1::uuid IS NOT NULL`},
@@ -115,7 +115,7 @@ func TestATokenThatCameTooLateIsFound(t *testing.T) {
 	authority := fairdraw.Hash{1}
 	for late, want := range map[string]bool{"1 second": false, "1 hour": true} {
 		found := foundAfter(t, db, `WITH named AS (UPDATE commitments SET rules = regexp_replace(rules, '}$', ',"witness":["`+authority.String()+`"]}') WHERE campaign_id = $1 RETURNING campaign_id)
-			INSERT INTO witness_tokens SELECT campaign_id, decode('`+authority.String()+`', 'hex'), 'token', now() + interval '`+late+`' FROM named`, id)
+			INSERT INTO timestamp_tokens SELECT campaign_id, decode('`+authority.String()+`', 'hex'), 'token', now() + interval '`+late+`' FROM named`, id)
 		if strings.Contains(found, "when its round was due") != want {
 			t.Errorf("made in %s: found %q", late, found)
 		}
@@ -128,7 +128,7 @@ func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (found 
 	t.Helper()
 	undo := errors.New("undone")
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "witness_tokens", "beacon_chains", "beacon_rounds", "draws"} {
+		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "timestamp_tokens", "beacon_chains", "beacon_rounds", "draws"} {
 			if _, err := tx.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER USER`); err != nil {
 				return err
 			}

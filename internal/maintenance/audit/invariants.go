@@ -16,14 +16,14 @@ var invariants = []invariant{
 		SELECT format('campaign %s has %s positions, its layers %s; layer %s begins with %s instead of %s', c.id, c.positions_total, l.total, l.layer, l.first, l.before + 1)
 		FROM campaigns c CROSS JOIN LATERAL (
 			SELECT layer, sum(n) OVER () AS total, first, n, sum(n) OVER (ORDER BY layer) - n AS before
-			FROM (SELECT layer, coalesce(positions, layer) AS n, position_number(first_number, layer, 1) AS first FROM layers WHERE campaign_id = c.id) s) l
+			FROM (SELECT layer, positions AS n, first_number AS first FROM layers WHERE campaign_id = c.id) s) l
 		WHERE l.total <> c.positions_total OR l.first <> l.before + 1`},
 	// The rules are read once: with a look into them for each layer, a campaign of 1,000 layers takes minutes.
 	{"a layer of a published campaign has its positions, in the columns 1 to their number, as the rules say", `
 		WITH r AS MATERIALIZED (
 			SELECT campaign_id, x.layer, x.positions FROM commitments, jsonb_to_recordset(rules::jsonb -> 'layers') AS x (layer int, positions int))
 		SELECT format('campaign %s, layer %s: %s positions, the rules say %s; it has %s, up to column %s', l.campaign_id, l.layer, l.n, r.positions, p.n, p.last)
-		FROM (SELECT campaign_id, layer, coalesce(positions, layer) AS n FROM layers) l JOIN campaigns c ON c.id = l.campaign_id
+		FROM (SELECT campaign_id, layer, positions AS n FROM layers) l JOIN campaigns c ON c.id = l.campaign_id
 		LEFT JOIN commitments m ON m.campaign_id = c.id
 		LEFT JOIN r ON r.campaign_id = l.campaign_id AND r.layer = l.layer
 		CROSS JOIN LATERAL (SELECT count(*) AS n, max(col) AS last FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer) p

@@ -19,9 +19,9 @@ const (
 
 // Await calls probe until it returns nil: a server may be starting, or recovering
 // from a crash. It calls notify after each failure. It gives up with the last error
-// after limit (0: after the first failure), at once when the server refuses the
-// user or the password, and when ctx ends.
-func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, notify func(error)) error {
+// after limit (0: after the first failure), and when ctx ends. It gives up at once when the
+// server refuses the user or the password, and with an error that is hopeless (nil: none).
+func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, hopeless error, notify func(error)) error {
 	if limit == 0 {
 		return probe(ctx)
 	}
@@ -35,7 +35,7 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 		switch {
 		case err == nil:
 			return struct{}{}, nil
-		case isRefused(err):
+		case isRefused(err, hopeless):
 			return struct{}{}, backoff.Permanent(err)
 		case bounded.Err() == nil || last == nil: // the error before says more than "the time is over"
 			last = err
@@ -48,15 +48,18 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case isRefused(err):
+	case isRefused(err, hopeless):
 		return err
 	}
 	return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
 }
 
-// isRefused tells whether the server refuses the user or the password: waiting
-// does not help.
-func isRefused(err error) bool {
+// isRefused tells whether waiting does not help: the server refuses the user or the
+// password, or err is hopeless.
+func isRefused(err, hopeless error) bool {
+	if hopeless != nil && errors.Is(err, hopeless) {
+		return true
+	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(pg.Code, "28")
 }

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/servers"
+	"triprize/migrations"
 )
 
 func TestCheckRefusesAnOlderDatabaseWithWhatToDo(t *testing.T) {
@@ -90,7 +91,7 @@ func TestAClosedMigratorLeavesThePoolOpen(t *testing.T) {
 		t.Errorf("%d connections are still in use", n)
 	}
 	handle := stdlib.OpenDBFromPool(db)
-	if m, err = schema.NewOn(handle); err != nil {
+	if m, err = schema.NewOn(handle, migrations.Files); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(); err != nil {

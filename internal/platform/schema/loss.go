@@ -9,8 +9,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-
-	"triprize/migrations"
 )
 
 // Loss is what taking back a migration would delete.
@@ -43,6 +41,9 @@ func (l Loss) String() string {
 // written after it is not counted.
 func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err error) {
 	version, err := m.provider.GetDBVersion(ctx)
+	if err == nil {
+		err = isBefore1(version)
+	}
 	if err != nil || version == 0 {
 		return "", nil, err
 	}
@@ -54,7 +55,7 @@ func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err 
 	if name == "" {
 		return "", nil, fmt.Errorf("schema.Losses: the database has version %d, which this program does not know: use the program that applied it", version)
 	}
-	text, err := fs.ReadFile(migrations.Files, name)
+	text, err := fs.ReadFile(m.files, name)
 	if err != nil {
 		return name, nil, fmt.Errorf("schema.Losses: %w", err)
 	}

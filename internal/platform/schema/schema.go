@@ -20,28 +20,35 @@ import (
 // ErrOld means that the database is older than the program.
 var ErrOld = errors.New("the database schema is older than this program; run: triprize migrate up")
 
+// ErrBefore1 means that the database has a schema from before version 1.0. There is no way from there.
+var ErrBefore1 = errors.New("the database is older than version 1.0 and cannot be upgraded: create a new, empty one")
+
+// lastBefore1 is the last version number that schemas before 1.0 could have. Migrations begin above it.
+const lastBefore1 = 100
+
 // Migrator migrates one database.
 type Migrator struct {
 	db       *sql.DB
+	files    fs.FS
 	provider *goose.Provider
 }
 
 // New returns a Migrator on pool. Close it; the pool stays open.
 func New(pool *pgxpool.Pool) (*Migrator, error) {
-	return NewOn(stdlib.OpenDBFromPool(pool))
+	return NewOn(stdlib.OpenDBFromPool(pool), migrations.Files)
 }
 
-// NewOn is New for a database/sql handle, which Close closes.
-func NewOn(db *sql.DB) (*Migrator, error) {
+// NewOn is New for a database/sql handle, which Close closes, and the migrations in files.
+func NewOn(db *sql.DB, files fs.FS) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
 		return nil, fmt.Errorf("schema.New: %w", err)
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.Files, goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker))
 	if err != nil {
 		return nil, fmt.Errorf("schema.New: %w", err)
 	}
-	return &Migrator{db: db, provider: provider}, nil
+	return &Migrator{db: db, files: files, provider: provider}, nil
 }
 
 // Close ends the Migrator's sessions.
@@ -49,12 +56,18 @@ func (m *Migrator) Close() error { return m.db.Close() }
 
 // Up applies the missing migrations and returns one line for each.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
+	if err := m.refuseBefore1(ctx); err != nil {
+		return nil, err
+	}
 	results, err := m.provider.Up(ctx)
 	return lines(results), err
 }
 
 // Down reverts the newest migration.
 func (m *Migrator) Down(ctx context.Context) ([]string, error) {
+	if err := m.refuseBefore1(ctx); err != nil {
+		return nil, err
+	}
 	result, err := m.provider.Down(ctx)
 	if errors.Is(err, goose.ErrNoNextVersion) {
 		return nil, nil
@@ -64,6 +77,9 @@ func (m *Migrator) Down(ctx context.Context) ([]string, error) {
 
 // Status returns one line for each migration: applied or pending.
 func (m *Migrator) Status(ctx context.Context) ([]string, error) {
+	if err := m.refuseBefore1(ctx); err != nil {
+		return nil, err
+	}
 	states, err := m.provider.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -79,8 +95,24 @@ func (m *Migrator) Status(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Check returns ErrOld when the newest migration of this program is not applied.
-// A newer database passes: in a rolling upgrade old processes meet it.
+// refuseBefore1 returns ErrBefore1 for a database from before version 1.0.
+func (m *Migrator) refuseBefore1(ctx context.Context) error {
+	version, err := m.provider.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("schema: %w", err)
+	}
+	return isBefore1(version)
+}
+
+func isBefore1(version int64) error {
+	if version >= 1 && version <= lastBefore1 {
+		return fmt.Errorf("%w (it has version %d)", ErrBefore1, version)
+	}
+	return nil
+}
+
+// Check returns ErrOld when the newest migration of this program is not applied, and
+// ErrBefore1 for a database from before version 1.0. A newer database passes: in a rolling upgrade old processes meet it.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	newest, err := Newest()
 	if err != nil {
@@ -98,6 +130,9 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&version)
 	if err != nil {
 		return fmt.Errorf("schema.Check: %w", err)
+	}
+	if err := isBefore1(version); err != nil {
+		return err
 	}
 	if version < newest {
 		return fmt.Errorf("%w (it has version %d, this program needs %d)", ErrOld, version, newest)

@@ -1,9 +1,12 @@
 package schema_test
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -147,40 +150,6 @@ func TestTwoThatMigrateAtOnceBothSucceedAndApplyEachMigrationOnce(t *testing.T) 
 	}
 }
 
-func TestKindsOfStoredCommandsAreRenamedAndBack(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	m := migrator(t, db)
-	const jobs = 2500 // more than one transaction renames
-	servers.Exec(t, db, `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
-		SELECT gen_random_uuid(), 'shop', n::text, sha256('a'), (ARRAY['hold-create', 'transfer-create', 'purchase'])[n % 3 + 1], '{}', clock_timestamp() + interval '1 day'
-		FROM generate_series(1, $1) AS n`, jobs)
-	kinds := func() (list string) {
-		t.Helper()
-		if err := db.QueryRow(t.Context(), `SELECT string_agg(kind || ' ' || n, ', ' ORDER BY kind) FROM (SELECT kind, count(*) AS n FROM jobs GROUP BY kind) k`).Scan(&list); err != nil {
-			t.Fatal(err)
-		}
-		return list
-	}
-	after := kinds()
-	for {
-		done, err := m.Down(t.Context())
-		if err != nil || len(done) != 1 {
-			t.Fatal(done, err)
-		}
-		if strings.Contains(done[0], "00010") {
-			break
-		}
-	}
-	if before := kinds(); before != "create-hold 833, purchase 833, transfer 834" {
-		t.Errorf("before: %s", before)
-	}
-	up(t, m)
-	if again := kinds(); again != after {
-		t.Errorf("%s became %s", after, again)
-	}
-}
-
 func TestEveryMigrationCanBeTakenBackAndAppliedAgain(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)
@@ -242,47 +211,42 @@ func TestStatusTellsWhatIsAppliedAndWhatIsPending(t *testing.T) {
 	expect(len(files(t)) - 1)
 }
 
-// A client that has keys of both roles from before keeps them; new ones have one role.
-func TestAnUpgradeKeepsKeysOfClientsWithTwoRoles(t *testing.T) {
+// The database of the commit before version 1.0, as pg_dump writes it.
+func TestADatabaseOfBefore1IsRefusedAndLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)
+	file, err := os.Open("testdata/before-1.0.sql.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump, err := io.ReadAll(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers.Exec(t, conn, string(dump))
+	servers.Exec(t, conn, `RESET ALL`)
+	conn.Release()
+	before := things(t, db)
 	m := migrator(t, db)
-	up(t, m)
-	for {
-		done, err := m.Down(t.Context())
-		if err != nil || len(done) != 1 {
-			t.Fatal(done, err)
-		}
-		if strings.Contains(done[0], "00013") {
-			break
-		}
-	}
-	insert := func(prefix, role, client string) error {
-		_, err := db.Exec(t.Context(), `INSERT INTO api_keys (prefix, secret_hash, role, client) VALUES ($1, decode(repeat('00', 32), 'hex'), $2, $3)`, prefix, role, client)
-		return err
-	}
-	for i, key := range [][2]string{{"app", "shop"}, {"operator", "shop"}, {"app", "till"}, {"operator", "mixed"}, {"app", "mixed"}} {
-		if err := insert(fmt.Sprint("old", i), key[0], key[1]); err != nil {
-			t.Fatal(err)
+	_, up := m.Up(t.Context())
+	_, down := m.Down(t.Context())
+	_, status := m.Status(t.Context())
+	_, _, losses := m.Losses(t.Context())
+	for name, err := range map[string]error{"up": up, "down": down, "status": status, "losses": losses, "check": schema.Check(t.Context(), db)} {
+		if !errors.Is(err, schema.ErrBefore1) || !strings.Contains(err.Error(), "version 23") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	servers.Exec(t, db, `UPDATE api_keys SET revoked_at = now() WHERE prefix = 'old1'`)
-	up(t, m)
-	var keys int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM api_keys`).Scan(&keys); err != nil || keys != 5 {
-		t.Errorf("%d keys are left, %v", keys, err)
-	}
-	for i, c := range []struct {
-		role, client string
-		allowed      bool
-	}{
-		{"app", "shop", true}, {"operator", "shop", false}, {"app", "till", true}, {"operator", "till", false}, {"app", "mixed", true}, {"operator", "mixed", false}, {"operator", "new", true}, {"app", "new", false},
-	} {
-		if err := insert(fmt.Sprint("new", i), c.role, c.client); (err == nil) != c.allowed {
-			t.Errorf("a key of %s as %s: %v", c.client, c.role, err)
-		}
-	}
-	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET revoked_at = now()`); err != nil { // of any key, old ones too
-		t.Error(err)
+	if after := things(t, db); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("%v became %v", before, after)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -205,40 +204,12 @@ func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A freeze of the release before has no record. It is enough where the rules ask for no
-// more; where they do, the table does not take it.
-func TestAFreezeOfTheReleaseBeforeIsAcceptedWhereItIsEnough(t *testing.T) {
-	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	plain, strict := fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)
-	for _, id := range []uuid.UUID{plain, strict} {
-		fixture.SellOut(t, db, id)
-		freezeAsBefore(t, db, id)
-	}
-	if isFrozen(t, db, strict) {
-		t.Error("the old freeze was stored for rules with a beacon")
-	}
-	if f := frozen(t, db, plain); f.Record != nil {
-		t.Errorf("the record is %s", f.Record)
-	}
-	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, plain)); err != nil {
-		t.Error(err)
-	}
-	_, err := newDrawer(t, db).Run(t.Context(), ask(t, db, strict))
-	_ = waits(t, err)
-	fixture.Sound(t, db)
-}
-
-// The release before knows no beacon. What its worker would write of such a campaign, with
-// its own statements, is refused.
+// A draw without the round that its freeze record names is refused by the table.
 func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
-	if key, err := oldSealedSecret(t, db, id); err != nil || key != nil {
-		t.Errorf("the release before finds a secret where it looks for one: %x, %v", key, err)
-	}
 	insert := func(trust string, randomness []byte) error {
 		tx, err := db.Begin(t.Context())
 		if err != nil {
@@ -299,7 +270,7 @@ func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for table, change := range map[string]string{"commitments": "commitment = sha256(commitment)", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
-		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1", "witness_tokens": "token = 'another'"} {
+		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1", "timestamp_tokens": "token = 'another'"} {
 		if n := servers.Value[int](t, db, `SELECT count(*) FROM `+table); n == 0 {
 			t.Errorf("%s is empty: the test does not test", table)
 		}

@@ -105,12 +105,6 @@ func (a *attempt) checkFrozen() error {
 	if (a.frozen.Round != nil) != (a.rules.Beacon != nil) {
 		return fmt.Errorf("draw.freeze(%s): the freeze record and the rules do not agree on a beacon", a.ref.CampaignID)
 	}
-	if a.frozen.Record == nil {
-		if a.rules.Unsold != nil || len(a.rules.Witness) > 0 {
-			return fmt.Errorf("draw.freeze(%s): the rules need a freeze record, and the freeze has none", a.ref.CampaignID)
-		}
-		return nil // of a release that had no records
-	}
 	if a.frozen.Round != nil {
 		var stored fairdraw.FreezeRecord
 		if err := json.Unmarshal(a.frozen.Record, &stored); err != nil || stored.Secret == nil {

@@ -85,6 +85,6 @@ func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}
-		return servers.Value[int](t, db, `SELECT count(*) FROM witness_tokens WHERE authority = $1`, first[:]) == 1
+		return servers.Value[int](t, db, `SELECT count(*) FROM timestamp_tokens WHERE authority = $1`, first[:]) == 1
 	})
 }

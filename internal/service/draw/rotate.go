@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
@@ -16,12 +15,11 @@ import (
 type Rotation struct {
 	Checked  int         // secrets
 	Resealed int         // sealed with the current key now, and with another one before
-	Emptied  int         // copies of the release before, which only its workers would read
 	Unopened []uuid.UUID // campaigns whose secret no key opens; they are left as they are
 }
 
-// RotateSecrets seals every secret with the current key of the ring, in transactions of at
-// most batch secrets. It may be repeated, and run beside others and beside draws: a secret
+// RotateSecrets seals every secret with the current key of the ring, at most batch
+// secrets at a time. It may be repeated, and run beside others and beside draws: a secret
 // that has changed meanwhile is left for the next run.
 func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
@@ -43,29 +41,20 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch 
 func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring, page []drawrecord.Sealed) error {
 	var old []drawrecord.Sealed
 	var anew [][]byte
-	var opened []uuid.UUID
 	for _, s := range page {
 		sealed, err := keys.Reseal(s.Sealed, s.CampaignID[:])
 		if err != nil {
 			r.Unopened = append(r.Unopened, s.CampaignID)
 			continue
 		}
-		opened = append(opened, s.CampaignID)
 		if string(sealed) != string(s.Sealed) {
 			old, anew = append(old, s), append(anew, sealed)
 		}
 	}
-	var resealed, emptied int
-	err := postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
-		if resealed, err = drawrecord.ReplaceSecrets(ctx, tx, old, anew); err != nil {
-			return err
-		}
-		emptied, err = drawrecord.DropOldSecrets(ctx, tx, opened)
-		return err
-	})
+	resealed, err := drawrecord.ReplaceSecrets(ctx, db, old, anew)
 	if err != nil {
 		return err
 	}
-	r.Checked, r.Resealed, r.Emptied = r.Checked+len(page), r.Resealed+resealed, r.Emptied+emptied
+	r.Checked, r.Resealed = r.Checked+len(page), r.Resealed+resealed
 	return nil
 }

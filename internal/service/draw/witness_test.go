@@ -108,7 +108,7 @@ func TestADrawWhoseWitnessesAreSilentGoesOnUnwitnessed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := servers.Value[int](t, db, `SELECT count(*) FROM witness_tokens`); n != 0 {
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM timestamp_tokens`); n != 0 {
 		t.Errorf("%d tokens", n)
 	}
 	fixture.Sound(t, db)

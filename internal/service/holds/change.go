@@ -63,9 +63,7 @@ func (s *Service) extended(f *facts, h *inventory.Hold, ttl time.Duration) (dead
 	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil {
 		within(*end, "what is sold by "+end.UTC().Format(millis)+" is drawn: no hold outlasts that")
 	}
-	if h.EndsBy != nil {
-		within(*h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millis))
-	}
+	within(h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millis))
 	return deadline, bound
 }
 

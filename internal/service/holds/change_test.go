@@ -262,7 +262,7 @@ func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
 	request := fixture.HoldRequest(id, "a", at(4, 1))
 	request.TTL = 25 * time.Hour
 	cut := fixture.Hold(t, service, request)
-	if !cut.ExpiresAt.Equal(*c.DrawsAt) || cut.EndsBy == nil || cut.EndsBy.After(*c.DrawsAt) {
+	if !cut.ExpiresAt.Equal(*c.DrawsAt) || cut.EndsBy.After(*c.DrawsAt) {
 		t.Errorf("it lasts until %s, or %s at most; the sale until %s", cut.ExpiresAt, cut.EndsBy, c.DrawsAt)
 	}
 	if _, err := extendAt(t, service, cut.ID, 26*time.Hour); fault.CodeOf(err) != fault.HoldLimitExceeded {

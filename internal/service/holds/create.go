@@ -21,7 +21,7 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
 		Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
-		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), new(earlier(*made.EndsBy, *end))
+		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
 	}
 	stock.Keep(picked, made.UserID, made.ID)
 	form := f.campaigns[r.Job.CampaignID].Shape

@@ -65,13 +65,12 @@ func (f *facts) avoided(r Request) (n int) {
 }
 
 // endsBy returns when a hold of positions that begins now must end.
-func (f *facts) endsBy(r Request, picked []*inventory.Free) *time.Time {
+func (f *facts) endsBy(r Request, picked []*inventory.Free) time.Time {
 	var times []inventory.HeldTime
 	for _, p := range picked {
 		if kept, ok := f.usages[r.user()].kept[p.Position]; ok {
 			times = append(times, kept)
 		}
 	}
-	by := f.turns.EndsBy(f.now, times...)
-	return &by
+	return f.turns.EndsBy(f.now, times...)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/schema"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -280,37 +278,6 @@ func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 	if err := publish(t.Context(), newService(t, db), id); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("published: %v", err)
 	}
-	fixture.Sound(t, db)
-}
-
-// The release before cannot go on with positions that are made in steps.
-func TestAPublicationThatWasCutOffSurvivesAMigrationDownAndUp(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := draft(t, db, large)
-	cutOff(t, db, id, 2)
-	m, err := schema.New(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = m.Close() }()
-	for taken := ""; !strings.Contains(taken, "00018"); {
-		done, err := m.Down(t.Context())
-		if err != nil || len(done) != 1 {
-			t.Fatal(done, err)
-		}
-		taken = done[0]
-	}
-	if n := rows(t, db, `SELECT count(*) FROM positions`); n != 0 {
-		t.Errorf("the release before finds %d positions of a draft", n)
-	}
-	if _, err := m.Up(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := publish(t.Context(), newService(t, db), id); err != nil {
-		t.Fatal(err)
-	}
-	complete(t, db, id, large, drafted)
 	fixture.Sound(t, db)
 }
 

@@ -53,8 +53,8 @@ func (b *bench) reserve(method string) uuid.UUID {
 	err := postgres.InTx(context.Background(), b.db, func(tx pgx.Tx) error {
 		var batch pgx.Batch
 		payment.QueueInsert(&batch, []payment.Payment{p}, time.Hour, 2*time.Hour, time.Hour)
-		batch.Queue(`INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, state, nonce)
-			VALUES ($1, $2, 'buyer', $3, 1200, 'JPY', 'card', 'pending', '\x00112233445566778899aabbccddeeff')`, id, campaignID, ref.ID)
+		batch.Queue(`INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, state, nonce)
+			VALUES ($1, $2, 'buyer', 'shop', $3, 1200, 'JPY', 'card', 'pending', '\x00112233445566778899aabbccddeeff')`, id, campaignID, ref.ID)
 		job.QueueBegun(&batch, []uuid.UUID{ref.ID}, []uuid.UUID{id})
 		return tx.SendBatch(context.Background(), &batch).Close()
 	})

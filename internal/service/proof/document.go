@@ -85,12 +85,8 @@ func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
 	if !ok {
 		return fmt.Errorf("proof.Document(%s): it is drawn and not frozen", p.CampaignID)
 	}
-	record, err := frozen.RecordOf(p.Commitment)
-	if err != nil {
-		return err
-	}
 	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
-	p.FreezeHash = fairdraw.FreezeHash(record)
+	p.FreezeHash = fairdraw.FreezeHash(frozen.Record)
 	tokens, err := drawrecord.TokensOf(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return err

@@ -128,34 +128,6 @@ func TestAProofHasAllThatRedoesTheDrawAndIsTheSameBytesForEver(t *testing.T) {
 	}
 }
 
-func TestADrawFrozenWithoutARecordHasAProofToo(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(50))
-	ref := fixture.SellOut(t, db, id)
-	var tree fairdraw.Tree
-	for line, err := range purchase.SoldLines(t.Context(), db, id) {
-		if err != nil || tree.Append(line) != nil {
-			t.Fatal(err)
-		}
-	}
-	root := tree.Root()
-	if _, err := db.Exec(t.Context(), `INSERT INTO freezes (campaign_id, root, sold) VALUES ($1, $2, $3)`, id, root[:], tree.Count()); err != nil { // as the release before does
-		t.Fatal(err)
-	}
-	drawn(t, db, ref)
-	_, text := written(t, db, id)
-	p, again := parsed(t, text)
-	record, err := p.Record().Canonical()
-	if err != nil || again.Root() != root || p.Root != root || fairdraw.FreezeHash(record) != p.FreezeHash {
-		t.Errorf("root %s, want %s; %v", p.Root, root, err)
-	}
-	own := purchases(t, db, id)[700]
-	if made, err := proof.NewService(db).Purchase(t.Context(), own); err != nil || made.CheckPaths() != nil || len(made.Leaves) != 1 {
-		t.Errorf("its purchase: %+v, %v", made, err)
-	}
-}
-
 func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

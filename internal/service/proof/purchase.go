@@ -29,7 +29,7 @@ func (s *Service) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.P
 	case !ok:
 		return none, fault.New(fault.StateConflict, "the list of buyers is not frozen yet")
 	}
-	subtrees, err := s.subtreesOf(ctx, frozen)
+	subtrees, err := drawrecord.SubtreesOf(ctx, s.db, frozen.CampaignID)
 	if err != nil {
 		return none, err
 	}
@@ -50,25 +50,6 @@ func (s *Service) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.P
 		return none, fmt.Errorf("proof.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
 	}
 	return made, nil
-}
-
-// subtreesOf returns the nodes of a frozen tree over fairdraw.SubtreeLeaves leaves each. A
-// freeze of a release that stored none is read as a whole.
-func (s *Service) subtreesOf(ctx context.Context, frozen drawrecord.Freeze) ([]fairdraw.Subtree, error) {
-	stored, err := drawrecord.SubtreesOf(ctx, s.db, frozen.CampaignID)
-	if err != nil || len(stored) > 0 {
-		return stored, err
-	}
-	var tree fairdraw.Tree
-	for line, err := range purchase.SoldLines(ctx, s.db, frozen.CampaignID) {
-		if err == nil {
-			err = tree.Append(line)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return tree.Subtrees(), nil
 }
 
 // byPage sorts the positions of a purchase by the subtree that they stand under. It

@@ -65,19 +65,19 @@ func TestCardsDoNotPayWhereTheProviderCountsAmountsInAnotherUnit(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfAnOlderReleaseCannotSellACardOrder(t *testing.T) {
+func TestACardPurchaseIsNotSoldBeforeItIsPaid(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, nonce, state, completed_at)
-		VALUES (gen_random_uuid(), $1, 'u', gen_random_uuid(), 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
+		INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
+		VALUES (gen_random_uuid(), $1, 'u', 'shop', gen_random_uuid(), 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
 	if broken, ok := err.(*pgconn.PgError); !ok || broken.ConstraintName != "card_purchases_begin_pending" { //nolint:errorlint // as it comes
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestMoneyIsConcludedThoughAnOlderReleaseHasEndedItsJob(t *testing.T) {
+func TestMoneyIsConcludedThoughItsJobWasFinalBefore(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))

@@ -245,9 +245,8 @@ func (o *conclusions) settle(c *conclusion, state purchase.State, problem error)
 	return nil
 }
 
-// leaveFinal leaves jobs alone that are final already. No process of this release makes
-// one final whose payment goes on, but one of an older release could. What becomes of the
-// money must not depend on it.
+// leaveFinal leaves jobs alone that are final already. None
+// is whose payment goes on; should one be, what becomes of the money does not depend on it.
 func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
 	ids := make([]uuid.UUID, len(o.report.Settled))
 	for i, outcome := range o.report.Settled {

@@ -125,7 +125,7 @@ func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 		var label string
 		var at shape.Position
 		rows, err := db.Query(t.Context(), `
-			SELECT p.layer, p.col, position_number(l.first_number, p.layer, p.col), position_label(l.label, l.first_number, p.layer, p.col)
+			SELECT p.layer, p.col, position_number(l.first_number, p.col), position_label(l.label, l.first_number, p.col)
 			FROM positions p JOIN layers l USING (campaign_id, layer) WHERE campaign_id = $1 ORDER BY layer, col`, id)
 		n := 0
 		if err == nil {
@@ -139,45 +139,6 @@ func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 		if err != nil || n != form.Count() {
 			t.Errorf("%d of %d positions, %v", n, form.Count(), err)
 		}
-	}
-}
-
-// The release before writes layers without positions, and knows triangles only.
-func TestLayersOfTheReleaseBeforeAreThoseOfATriangle(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := uuid.New()
-	exec(t, db, `INSERT INTO campaigns (id, name, base_length, currency, policies, positions_total) VALUES ($1, 'Old', 4, 'JPY', '{"late_payment": "refund", "unsold": "stay"}', 10)`, id)
-	exec(t, db, `INSERT INTO layers (campaign_id, layer, price) SELECT $1, * FROM unnest('{1,2,3,4}'::int[], '{100,200,300,400}'::bigint[])`, id)
-	form, err := campaign.ShapeOf(t.Context(), db, id)
-	if err != nil || !reflect.DeepEqual(form, shape.Triangle(4)) {
-		t.Errorf("%+v, %v", form, err)
-	}
-	layers, err := campaign.Layers(t.Context(), db, id)
-	if err != nil || len(layers) != 4 || layers[3].Positions != 4 || layers[3].Price != 400 || layers[3].Label != "" {
-		t.Errorf("%+v, %v", layers, err)
-	}
-	var number int
-	var label string
-	if err := db.QueryRow(t.Context(), `SELECT position_number(NULL, 4, 2), position_label(NULL, NULL, 4, 2)`).Scan(&number, &label); err != nil || number != 8 || label != "8" {
-		t.Errorf("%d %q, %v", number, label, err)
-	}
-}
-
-// What the release before reads a campaign with ends in an error when it is no triangle: it
-// decides nothing about it.
-func TestTheReleaseBeforeDecidesNothingAboutOtherShapes(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	read := func(id uuid.UUID) error {
-		var baseLength int // as the release before has it
-		return db.QueryRow(t.Context(), `SELECT base_length FROM campaigns WHERE id = $1`, id).Scan(&baseLength)
-	}
-	if err := read(create(t, db, fixture.Draft(3))); err != nil {
-		t.Errorf("a triangle: %v", err)
-	}
-	if err := read(create(t, db, shaped(0, layersOf(5)))); err == nil {
-		t.Error("it takes a raffle for a triangle")
 	}
 }
 

@@ -33,7 +33,7 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 	var labels []string
 	found := make(map[uuid.UUID]shape.Shape, len(ids))
 	rows, err := db.Query(ctx, `
-		SELECT campaign_id, array_agg(coalesce(positions, layer) ORDER BY layer), array_agg(coalesce(label, '') ORDER BY layer)
+		SELECT campaign_id, array_agg(positions ORDER BY layer), array_agg(coalesce(label, '') ORDER BY layer)
 		FROM layers WHERE campaign_id = ANY($1) GROUP BY campaign_id`, ids)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, []any{&id, &positions, &labels}, func() error {

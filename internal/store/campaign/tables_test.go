@@ -66,10 +66,10 @@ var forbidden = []struct {
 	{campaign.Active, `INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total)
 		SELECT gen_random_uuid(), name, base_length, currency, 'on sale', policies, positions_total FROM campaigns WHERE id = $1`, checkViolation},
 
-	{campaign.Pending, `INSERT INTO layers VALUES ($1, 1, 100)`, uniqueViolation},
-	{campaign.Pending, `INSERT INTO layers VALUES ($1, 0, 100)`, checkViolation},
-	{campaign.Pending, `INSERT INTO layers SELECT $1, 2, 0`, checkViolation},
-	{campaign.Pending, `INSERT INTO layers SELECT gen_random_uuid(), 2, 100 FROM campaigns WHERE id = $1`, foreignKeyViolation},
+	{campaign.Pending, `INSERT INTO layers VALUES ($1, 1, 100, 1, 1)`, uniqueViolation},
+	{campaign.Pending, `INSERT INTO layers VALUES ($1, 0, 100, 1, 1)`, checkViolation},
+	{campaign.Pending, `INSERT INTO layers SELECT $1, 2, 0, 1, 1`, checkViolation},
+	{campaign.Pending, `INSERT INTO layers SELECT gen_random_uuid(), 2, 100, 1, 1 FROM campaigns WHERE id = $1`, foreignKeyViolation},
 	{campaign.Pending, `INSERT INTO prizes VALUES ($1, 1, 1, 'P', NULL)`, uniqueViolation},
 	{campaign.Pending, `INSERT INTO prizes VALUES ($1, 0, 1, 'P', NULL)`, checkViolation},
 	{campaign.Pending, `INSERT INTO prizes VALUES ($1, 2, 4, 'P', NULL)`, foreignKeyViolation},
@@ -79,13 +79,13 @@ var forbidden = []struct {
 	{campaign.Pending, `INSERT INTO prizes VALUES ($1, 2, 1, 'P', 2)`, checkViolation},
 	{campaign.Pending, `INSERT INTO prizes VALUES ($1, 2, 1, 'P', 1), ($1, 3, 1, 'P', 1)`, uniqueViolation},
 
-	{campaign.Active, `INSERT INTO commitments SELECT gen_random_uuid(), '{}', sha256('c'), 's' FROM campaigns WHERE id = $1`, foreignKeyViolation},
-	{campaign.Active, `INSERT INTO commitments VALUES ($1, '{}', 'short', 's')`, checkViolation},
-	{campaign.Active, `INSERT INTO commitments VALUES ($1, '{}', sha256('c'), 's'), ($1, '{}', sha256('c'), 's')`, uniqueViolation},
-	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, 'short', 10)`, checkViolation},
-	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, sha256('r'), -1)`, checkViolation},
-	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, sha256('r'), 10), ($1, sha256('r'), 10)`, uniqueViolation},
-	{campaign.Drawing, `INSERT INTO freezes SELECT gen_random_uuid(), sha256('r'), 10 FROM campaigns WHERE id = $1`, foreignKeyViolation},
+	{campaign.Active, `INSERT INTO commitments SELECT gen_random_uuid(), '{}', sha256('c') FROM campaigns WHERE id = $1`, foreignKeyViolation},
+	{campaign.Active, `INSERT INTO commitments VALUES ($1, '{}', 'short')`, checkViolation},
+	{campaign.Active, `INSERT INTO commitments VALUES ($1, '{}', sha256('c')), ($1, '{}', sha256('c'))`, uniqueViolation},
+	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, 'short', 10, '{}')`, checkViolation},
+	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, sha256('r'), -1, '{}')`, checkViolation},
+	{campaign.Drawing, `INSERT INTO freezes VALUES ($1, sha256('r'), 10, '{}'), ($1, sha256('r'), 10, '{}')`, uniqueViolation},
+	{campaign.Drawing, `INSERT INTO freezes SELECT gen_random_uuid(), sha256('r'), 10, '{}' FROM campaigns WHERE id = $1`, foreignKeyViolation},
 	{campaign.Drawing, `INSERT INTO draws VALUES ($1, 'nobody', sha256('r'), sha256('s'), '', '[]', 1)`, checkViolation},
 	{campaign.Drawing, `INSERT INTO draws VALUES ($1, 'operator', 'short', sha256('s'), '', '[]', 1)`, checkViolation},
 	{campaign.Drawing, `INSERT INTO draws VALUES ($1, 'operator', sha256('r'), 'short', '', '[]', 1)`, checkViolation},
@@ -99,7 +99,7 @@ func TestTheTablesRefuseWhatCannotBe(t *testing.T) {
 	byState := make(map[campaign.State]uuid.UUID)
 	for _, state := range campaign.States {
 		id := put(t, db, state)
-		exec(t, db, `INSERT INTO layers VALUES ($1, 1, 100)`, id)
+		exec(t, db, `INSERT INTO layers VALUES ($1, 1, 100, 1, 1)`, id)
 		exec(t, db, `INSERT INTO prizes VALUES ($1, 1, 1, 'P', NULL)`, id)
 		byState[state] = id
 	}

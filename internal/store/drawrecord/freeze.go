@@ -16,7 +16,7 @@ import (
 // Freeze is a stored freeze record.
 type Freeze struct {
 	CampaignID uuid.UUID
-	Record     []byte // canonical JSON; nil: frozen by a release that had no records
+	Record     []byte // canonical JSON
 	Root       fairdraw.Hash
 	Count      int
 	FrozenAt   time.Time // whole microseconds
@@ -61,18 +61,7 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) 
 	return nil
 }
 
-// RecordOf returns the freeze record, canonical JSON. That of a freeze without one follows
-// from its columns and the commitment.
-func (f Freeze) RecordOf(commitment fairdraw.Hash) ([]byte, error) {
-	if f.Record != nil {
-		return f.Record, nil
-	}
-	return fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: commitment,
-		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt)}.Canonical()
-}
-
-// SubtreesOf returns the stored nodes of a frozen tree in order; none, if the campaign was
-// frozen by a release that stored none.
+// SubtreesOf returns the stored nodes of a frozen tree in order.
 func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Subtree, error) {
 	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Subtree, err error) {
 		var hash []byte

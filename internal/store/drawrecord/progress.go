@@ -27,7 +27,7 @@ type Progress struct {
 // neither frozen nor wait for anything.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
 	list, err := postgres.Collect(ctx, db, scanProgress, `
-		SELECT i.id, c.commitment, f.record, f.root, f.sold, f.frozen_at, f.round, b.genesis_time, b.period_s, w.reason, w.retry_at
+		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s, w.reason, w.retry_at
 		FROM unnest($1::uuid[]) AS i (id)
 		JOIN commitments c ON c.campaign_id = i.id
 		LEFT JOIN freezes f ON f.campaign_id = i.id
@@ -45,24 +45,19 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uui
 }
 
 func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
-	var commitment, root []byte
-	var count, period *int
-	var frozenAt, retryAt *time.Time
+	var period *int
+	var retryAt *time.Time
 	var genesis *int64
 	var reason *string
-	err = row.Scan(&p.CampaignID, &commitment, &p.Record, &root, &count, &frozenAt, &p.Round, &genesis, &period, &reason, &retryAt)
+	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period, &reason, &retryAt)
 	if err != nil {
 		return p, err
 	}
 	if reason != nil {
 		p.Wait = Wait{Reason: *reason, RetryAt: *retryAt}
 	}
-	if root == nil {
+	if p.Record == nil {
 		return p, nil
-	}
-	frozen := Freeze{CampaignID: p.CampaignID, Record: p.Record, Root: fairdraw.Hash(root), Count: *count, FrozenAt: *frozenAt, Round: p.Round}
-	if p.Record, err = frozen.RecordOf(fairdraw.Hash(commitment)); err != nil {
-		return p, err
 	}
 	hash := fairdraw.FreezeHash(p.Record)
 	p.FreezeHash = &hash

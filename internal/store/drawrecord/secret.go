@@ -45,27 +45,17 @@ func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit in
 
 // ReplaceSecrets replaces encrypted secrets: those that are still as in old get what
 // stands at their place in anew. It returns how many it has replaced.
-func ReplaceSecrets(ctx context.Context, tx pgx.Tx, old []Sealed, anew [][]byte) (int, error) {
+func ReplaceSecrets(ctx context.Context, db postgres.DB, old []Sealed, anew [][]byte) (int, error) {
 	ids, before := make([]uuid.UUID, len(old)), make([][]byte, len(old))
 	for i, s := range old {
 		ids[i], before[i] = s.CampaignID, s.Sealed
 	}
-	tag, err := tx.Exec(ctx, `
+	tag, err := db.Exec(ctx, `
 		UPDATE draw_secrets s SET sealed = r.sealed, sealed_at = clock_timestamp()
 		FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS r (id, old, sealed)
 		WHERE s.campaign_id = r.id AND s.sealed = r.old`, ids, before, anew)
 	if err != nil {
 		return 0, fmt.Errorf("drawrecord.ReplaceSecrets: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
-}
-
-// DropOldSecrets empties the copies of secrets that processes of the release before
-// draw_secrets have stored with their commitments. It returns how many there were.
-func DropOldSecrets(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID) (int, error) {
-	tag, err := tx.Exec(ctx, `UPDATE commitments SET sealed_secret = NULL WHERE campaign_id = ANY($1) AND sealed_secret IS NOT NULL`, campaigns)
-	if err != nil {
-		return 0, fmt.Errorf("drawrecord.DropOldSecrets: %w", err)
 	}
 	return int(tag.RowsAffected()), nil
 }

@@ -24,7 +24,7 @@ type Token struct {
 func InsertTokens(ctx context.Context, tx pgx.Tx, id uuid.UUID, tokens []Token) error {
 	var b pgx.Batch
 	for _, t := range tokens {
-		b.Queue(`INSERT INTO witness_tokens (campaign_id, authority, token, gen_time) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+		b.Queue(`INSERT INTO timestamp_tokens (campaign_id, authority, token, gen_time) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 			id, t.Authority[:], t.Token, t.GenTime)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -41,7 +41,7 @@ func TokensOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Token, error
 			t.Authority = fairdraw.Hash(authority)
 		}
 		return t, err
-	}, `SELECT authority, token, gen_time FROM witness_tokens WHERE campaign_id = $1 ORDER BY authority`, id)
+	}, `SELECT authority, token, gen_time FROM timestamp_tokens WHERE campaign_id = $1 ORDER BY authority`, id)
 	if err != nil {
 		return nil, fmt.Errorf("drawrecord.TokensOf(%s): %w", id, err)
 	}

@@ -57,8 +57,8 @@ func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
 func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	n := len(holds)
 	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
-	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]*time.Time, n)
-	clients, metadata := make([]*string, n), make([][]byte, n)
+	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]time.Time, n)
+	clients, metadata := make([]string, n), make([][]byte, n)
 	for i, h := range holds {
 		text, err := json.Marshal(h.Positions)
 		if err != nil {
@@ -66,7 +66,7 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 		}
 		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
 		positions[i], sizes[i], created[i], endsBy[i] = text, len(h.Positions), h.CreatedAt, h.EndsBy
-		clients[i], metadata[i] = postgres.Nullable(h.Client), h.Metadata.Text()
+		clients[i], metadata[i] = h.Client, h.Metadata.Text()
 	}
 	b.Queue(`
 		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at, ends_by, client, metadata)
@@ -89,7 +89,7 @@ func QueueExtend(b *pgx.Batch, holds []*Hold) {
 		UPDATE holds h SET expires_at = e.expires_at, extensions = e.extensions
 		FROM unnest($1::uuid[], $2::timestamptz[], $3::int[]) AS e (id, expires_at, extensions)
 		WHERE h.id = e.id AND h.state = 'active' AND h.extensions < e.extensions AND h.expires_at <= e.expires_at
-		  AND (h.ends_by IS NULL OR e.expires_at <= greatest(h.ends_by, h.expires_at))`, ids, deadlines, extensions).
+		  AND e.expires_at <= greatest(h.ends_by, h.expires_at)`, ids, deadlines, extensions).
 		Exec(postgres.Exactly(n, "active holds"))
 	b.Queue(`
 		UPDATE positions p SET version = p.version + 1, board_version = `+uncounted+`, expires_at = e.expires_at

@@ -162,8 +162,7 @@ func empty(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID) (deleted int, e
 	return int(tag.RowsAffected()), nil
 }
 
-// hash identifies a plan. That of a triangle is the one of the release before, which knows
-// no other shape.
+// hash identifies a plan.
 func (p Plan) hash() [sha256.Size]byte {
 	text := make([]byte, 0, 16*len(p.Prices))
 	for _, price := range p.Prices {

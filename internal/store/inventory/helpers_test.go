@@ -29,6 +29,12 @@ func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
 		prices[i] = money.Amount(100 * (i + 1))
 	}
 	if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `INSERT INTO campaigns (id, name, base_length, currency, policies, positions_total) VALUES ($1, 'Board', $2, 'JPY', '{}', $2 * ($2 + 1) / 2)`, id, max(baseLength, 3)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(t.Context(), `INSERT INTO layers SELECT $1, n, 100 * n, n, n * (n - 1) / 2 + 1 FROM generate_series(1, $2::int) AS n`, id, baseLength); err != nil {
+			return err
+		}
 		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(baseLength), Prices: prices})
 	}); err != nil {
 		t.Fatal(err)
@@ -113,7 +119,7 @@ func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Retur
 
 // newHold is a hold of free positions by the user "holder" that ends so much from now.
 func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
-	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder",
+	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder", EndsBy: time.Now().Add(24 * time.Hour),
 		State: inventory.HoldActive, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(in).Truncate(time.Microsecond)}}
 	for _, f := range free {
 		h.Positions = append(h.Positions, inventory.HoldPosition{Place: shape.OfTriangle(f.Position), Price: f.Price})

@@ -32,12 +32,12 @@ type Hold struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
 	UserID     string
-	Client     string         // that made it; empty: it is older than this column
+	Client     string         // that made it
 	Positions  []HoldPosition // by layer and column
 	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
 	ExpiresAt  time.Time
-	EndsBy     *time.Time // it cannot be extended beyond this; nil: it is older than this rule
+	EndsBy     time.Time  // it cannot be extended beyond this
 	PurchaseID *uuid.UUID // the purchase that used it
 	CreatedAt  time.Time
 	EndedAt    *time.Time // also nil for an expired hold that no sweep has ended yet
@@ -74,7 +74,7 @@ func UsedBy(purchaseID uuid.UUID) error {
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, coalesce(client, ''), metadata`
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata`
 
 var (
 	// now reads the state by the clock: an active hold is expired from its deadline on.
@@ -85,11 +85,6 @@ var (
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
 	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata)
-	for i, p := range h.Positions {
-		if p.Number == 0 { // made by the release before, which knows triangles without labels
-			h.Positions[i].Place = shape.OfTriangle(p.Position)
-		}
-	}
 	return h, err
 }
 

@@ -40,19 +40,19 @@ type Position struct {
 }
 
 // unversioned is the version of a change that no board_version tells of: a hold that is
-// over before a sweep has ended it, or a change from before versions were kept. It is
+// over before a sweep has ended it. It is
 // above every version, so the position always counts as changed.
 const unversioned = math.MaxInt64
 
 const (
 	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has ended it
 	// shown needs the campaign's id as $1, and named.
-	shown = `p.layer, col, position_number(first_number, p.layer, col), position_label(label, first_number, p.layer, col), p.price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
+	shown = `p.layer, col, position_number(first_number, col), position_label(label, first_number, col), p.price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
 		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
 		coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
 		CASE WHEN NOT ` + isOver + ` THEN board_version END`
-	// named is the positions with what names them. Without a layer they are of a triangle.
-	named = ` FROM positions p LEFT JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = p.layer `
+	// named is the positions with what names them.
+	named = ` FROM positions p JOIN layers l USING (campaign_id, layer) `
 	// made is true when the positions of campaign $1 are not still being made.
 	made = `NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1)`
 )

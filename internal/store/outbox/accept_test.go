@@ -157,29 +157,3 @@ func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
 		}
 	}
 }
-
-// A release is rolled out process by process, after its migrations: processes of
-// the one before still call messages rings.
-func TestTheOldNameOfTheOutboxCanBeUsed(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, jobs := uuid.New(), []uuid.UUID{uuid.New()}
-	for _, statement := range []struct {
-		sql  string
-		args []any
-	}{
-		{`INSERT INTO rings (id, kind, jobs) SELECT $1, 'purchase', $2`, []any{id, jobs}},
-		{`UPDATE rings SET seen_at = clock_timestamp() WHERE id = ANY($1)`, []any{[]uuid.UUID{id}}},
-		{`INSERT INTO rings (id, kind, number, jobs) VALUES ($1, 'purchase', 2, $2)`, []any{uuid.New(), jobs}},
-		{`DELETE FROM rings WHERE id = ANY($1) AND number = 1 RETURNING kind, number + 1, jobs`, []any{[]uuid.UUID{id}}},
-	} {
-		tag, err := db.Exec(t.Context(), statement.sql, statement.args...)
-		if err != nil || tag.RowsAffected() != 1 {
-			t.Errorf("%s: %s, %v", statement.sql, tag, err)
-		}
-	}
-	var left int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM outbox_messages WHERE delivery = 2`).Scan(&left); err != nil || left != 1 {
-		t.Errorf("%d messages are left, %v", left, err)
-	}
-}

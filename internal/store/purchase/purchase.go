@@ -45,7 +45,7 @@ type Purchase struct {
 	CampaignID       uuid.UUID
 	UserID           string
 	JobID            uuid.UUID
-	Client           string // that asked for it; empty: older than this column, and its job is gone
+	Client           string // that asked for it
 	Amount           money.Amount
 	Currency         string
 	PaymentMethod    PaymentMethod

@@ -20,7 +20,7 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
 	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
-	clients, metadata := make([]*string, n), make([][]byte, n)
+	clients, metadata := make([]string, n), make([][]byte, n)
 	var owners []uuid.UUID
 	var layers, cols []int
 	var prices []int64
@@ -28,7 +28,7 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
 		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
 		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
-		clients[i], metadata[i] = postgres.Nullable(p.Client), p.Metadata.Text()
+		clients[i], metadata[i] = p.Client, p.Metadata.Text()
 		for _, item := range p.Items {
 			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
 		}
@@ -49,11 +49,11 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 
 const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
 	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
-	coalesce(p.client, (SELECT client FROM jobs WHERE id = p.job_id), ''), p.metadata,
+	p.client, p.metadata,
 	(SELECT coalesce(json_agg(json_build_object('layer', i.layer, 'column', i.col, 'price', i.price,
-	                                            'number', position_number(l.first_number, i.layer, i.col),
-	                                            'label', position_label(l.label, l.first_number, i.layer, i.col)) ORDER BY i.layer, i.col), '[]')
-	 FROM purchase_items i LEFT JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = i.layer WHERE i.purchase_id = p.id)`
+	                                            'number', position_number(l.first_number, i.col),
+	                                            'label', position_label(l.label, l.first_number, i.col)) ORDER BY i.layer, i.col), '[]')
+	 FROM purchase_items i JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = i.layer WHERE i.purchase_id = p.id)`
 
 func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte

@@ -57,10 +57,10 @@ func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
 	n := len(openings)
 	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	clients, texts := make([]*string, n), make([][]byte, n)
+	clients, texts := make([]string, n), make([][]byte, n)
 	for i, o := range openings {
 		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
-		clients[i], texts[i] = postgres.Nullable(o.Client), o.Metadata.Text()
+		clients[i], texts[i] = o.Client, o.Metadata.Text()
 	}
 	rows, err := tx.Query(ctx, `
 		WITH wanted AS MATERIALIZED (

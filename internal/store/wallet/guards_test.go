@@ -122,7 +122,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 		return err
 	}
 	for sql, do := range map[string]func(uuid.UUID, ...string) error{
-		`INSERT INTO wallets (id, owner_id, currency) VALUES (gen_random_uuid(), 'm', 'JPY')`: create,
+		`INSERT INTO wallets (id, owner_id, client, currency) VALUES (gen_random_uuid(), 'm', 'shop', 'JPY')`: create,
 		`INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference)
 			VALUES (gen_random_uuid(), 'credit', 'funding', gen_random_uuid(), 1, 'JPY', 'shop', 'm')`: refer,
 	} {

@@ -31,7 +31,7 @@ const stateSQL = `
 	       coalesce(s.version, 0), e.events, e.last, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held,
 	       CASE WHEN w.held = 0 THEN 0
 	            ELSE (SELECT count(*) FROM authorizations a WHERE a.wallet_id = w.id AND a.state = 'active') END,
-	       coalesce(w.client, ''), (SELECT metadata FROM wallet_metadata WHERE wallet_id = w.id)
+	       w.client, (SELECT metadata FROM wallet_metadata WHERE wallet_id = w.id)
 	FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM wallets WHERE id = i.id) w
 	LEFT JOIN LATERAL (

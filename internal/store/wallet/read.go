@@ -12,7 +12,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-const walletColumns = `id, owner_id, currency, balance, held, version, created_at, coalesce(client, ''),
+const walletColumns = `id, owner_id, currency, balance, held, version, created_at, client,
 	(SELECT metadata FROM wallet_metadata WHERE wallet_id = wallets.id)`
 
 func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {

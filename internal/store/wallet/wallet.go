@@ -46,7 +46,7 @@ type Wallet struct {
 	Held      money.Amount // by active authorizations
 	Version   int64        // of its last event; 0: none yet
 	CreatedAt time.Time
-	Client    string // that opened it; empty: it is older than this column
+	Client    string // that opened it
 	Metadata  metadata.Map
 }
 

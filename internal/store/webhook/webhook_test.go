@@ -280,7 +280,7 @@ func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
 	var triggers int
 	var joins []string
 	if err := db.QueryRow(t.Context(), `
-		SELECT count(*), coalesce(array_agg(proname::text) FILTER (WHERE prosrc ~* '(join|,)\s+old_rows'), '{}') FROM pg_proc WHERE proname LIKE '%tell_webhooks'`).
+		SELECT count(*), coalesce(array_agg(proname::text) FILTER (WHERE prosrc ~* '(join|,)\s+old_rows'), '{}') FROM pg_proc WHERE proname LIKE '%\_emit\_webhooks'`).
 		Scan(&triggers, &joins); err != nil {
 		t.Fatal(err)
 	}

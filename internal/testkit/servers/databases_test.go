@@ -119,7 +119,7 @@ func TestADatabaseThatWasChangedForGoodIsNotTakenAgain(t *testing.T) {
 		"nothing":                       `DROP SCHEMA public CASCADE; CREATE SCHEMA public`,
 		"not even what notes it":        `DROP SCHEMA lease CASCADE`,
 		"a version":                     `INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)`,
-		"a version less":                `DELETE FROM goose_db_version WHERE version_id = 1`,
+		"a version less":                `DELETE FROM goose_db_version WHERE version_id = 101`,
 		"a setting":                     `ALTER DATABASE $ SET work_mem = '1MB'`,
 		"changed and then changed back": `ALTER TABLE ledger_entries DISABLE TRIGGER USER; ALTER TABLE ledger_entries ENABLE TRIGGER USER`,
 	} {

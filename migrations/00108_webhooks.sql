@@ -2,7 +2,6 @@
 
 -- What apps are told by themselves. No foreign keys: an event is written in crowds, and locks
 -- no row of an endpoint; audit checks what the keys would have.
-SET LOCAL lock_timeout = '3s';
 
 -- Where an app wants to be told, and of what. Whoever sends to it has its lease; every write
 -- about what was sent names lease_version.
@@ -123,7 +122,7 @@ $$;
 -- +goose StatementEnd
 
 -- The events of a table are written by a trigger, in the transaction of their effect, whoever
--- writes the table: also a process of the release before. Without endpoints it costs a look
+-- writes the table. Without endpoints it costs a look
 -- at an empty table.
 --
 -- Rows before and after are not joined: a session plans such a join once, for the rows of its
@@ -131,54 +130,51 @@ $$;
 -- is looked up in a hash table, whatever the plan was made for.
 
 -- +goose StatementBegin
-CREATE FUNCTION purchases_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION purchases_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.id), array_agg(NULL::bigint), array_agg(t.campaign_id))
-        FROM (SELECT coalesce(n.client, (SELECT j.client FROM jobs j WHERE j.id = n.job_id)) AS client, 'purchase.completed' AS type, n.id, n.campaign_id
-              FROM new_rows n WHERE n.completed_at IS NOT NULL) t
-        WHERE t.client IS NOT NULL HAVING count(*) > 0;
+        PERFORM emit_webhooks(array_agg(n.client), array_agg('purchase.completed'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
+        FROM new_rows n WHERE n.completed_at IS NOT NULL HAVING count(*) > 0;
         RETURN NULL;
     END IF;
-    PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.id), array_agg(NULL::bigint), array_agg(t.campaign_id))
-    FROM (SELECT coalesce(e.client, (SELECT j.client FROM jobs j WHERE j.id = e.job_id)) AS client, e.type, e.id, e.campaign_id
-          FROM (SELECT 'purchase.completed' AS type, n.* FROM new_rows n
-                WHERE n.completed_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE completed_at IS NOT NULL)
-                UNION ALL SELECT 'purchase.failed', n.* FROM new_rows n
-                WHERE n.failure IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE failure IS NOT NULL)
-                UNION ALL SELECT 'purchase.cancelled', n.* FROM new_rows n
-                WHERE n.cancelled_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE cancelled_at IS NOT NULL)
-                UNION ALL SELECT 'purchase.refunded', n.* FROM new_rows n
-                WHERE n.state = 'refunded' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'refunded')) e) t
-    WHERE t.client IS NOT NULL HAVING count(*) > 0;
+    PERFORM emit_webhooks(array_agg(e.client), array_agg(e.type), array_agg(e.id), array_agg(NULL::bigint), array_agg(e.campaign_id))
+    FROM (SELECT 'purchase.completed' AS type, n.* FROM new_rows n
+          WHERE n.completed_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE completed_at IS NOT NULL)
+          UNION ALL SELECT 'purchase.failed', n.* FROM new_rows n
+          WHERE n.failure IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE failure IS NOT NULL)
+          UNION ALL SELECT 'purchase.cancelled', n.* FROM new_rows n
+          WHERE n.cancelled_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE cancelled_at IS NOT NULL)
+          UNION ALL SELECT 'purchase.refunded', n.* FROM new_rows n
+          WHERE n.state = 'refunded' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'refunded')) e
+    HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
-CREATE FUNCTION holds_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION holds_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
         PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.created'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
-        FROM new_rows n WHERE n.client IS NOT NULL HAVING count(*) > 0;
+        FROM new_rows n HAVING count(*) > 0;
         RETURN NULL;
     END IF;
     PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.expired'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
     FROM new_rows n
-    WHERE n.client IS NOT NULL AND n.state = 'expired' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'expired') HAVING count(*) > 0;
+    WHERE n.state = 'expired' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'expired') HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 
 -- A draw at the end of the sale sells nothing out.
 -- +goose StatementBegin
-CREATE FUNCTION campaigns_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION campaigns_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     what text := CASE WHEN NEW.state = 'drawing' AND NEW.positions_sold = NEW.positions_total THEN 'campaign.sold_out'
                       WHEN NEW.state = 'completed' THEN 'campaign.drawn'
@@ -193,7 +189,7 @@ END $$;
 
 -- Who has sent a command has its answer: only the jobs of workers tell.
 -- +goose StatementBegin
-CREATE FUNCTION jobs_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION jobs_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
         RETURN NULL;
@@ -206,46 +202,43 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A wallet of which nobody knows who has opened it is of who moves its money.
 -- +goose StatementBegin
-CREATE FUNCTION wallets_tell_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION wallets_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM webhook_endpoints) THEN
         RETURN NULL;
     END IF;
-    PERFORM emit_webhooks(array_agg(t.client), array_agg(t.type), array_agg(t.wallet_id), array_agg(t.version), array_agg(NULL::uuid))
-    FROM (SELECT coalesce(w.client, nullif(e.scope, '')) AS client, 'wallet.' || e.kind AS type, n.wallet_id, n.version
-          FROM new_rows n JOIN ledger_entries e ON e.id = n.entry_id JOIN wallets w ON w.id = n.wallet_id) t
-    WHERE t.client IS NOT NULL HAVING count(*) > 0;
+    PERFORM emit_webhooks(array_agg(w.client), array_agg('wallet.' || e.kind), array_agg(n.wallet_id), array_agg(n.version), array_agg(NULL::uuid))
+    FROM new_rows n JOIN ledger_entries e ON e.id = n.entry_id JOIN wallets w ON w.id = n.wallet_id HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 
 -- In the order of locks.
-CREATE TRIGGER campaigns_tell_webhooks AFTER UPDATE OF state ON campaigns
-    FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION campaigns_tell_webhooks();
-CREATE TRIGGER holds_tell_webhooks AFTER INSERT ON holds
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_tell_webhooks();
-CREATE TRIGGER ended_holds_tell_webhooks AFTER UPDATE ON holds
-    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_tell_webhooks();
-CREATE TRIGGER purchases_tell_webhooks AFTER INSERT ON purchases
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_tell_webhooks();
-CREATE TRIGGER changed_purchases_tell_webhooks AFTER UPDATE ON purchases
-    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_tell_webhooks();
-CREATE TRIGGER wallets_tell_webhooks AFTER INSERT ON wallet_events
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION wallets_tell_webhooks();
-CREATE TRIGGER failed_jobs_tell_webhooks AFTER UPDATE ON jobs
-    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION jobs_tell_webhooks();
+CREATE TRIGGER campaigns_emit_webhooks AFTER UPDATE OF state ON campaigns
+    FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION campaigns_emit_webhooks();
+CREATE TRIGGER holds_emit_webhooks AFTER INSERT ON holds
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_emit_webhooks();
+CREATE TRIGGER ended_holds_emit_webhooks AFTER UPDATE ON holds
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_emit_webhooks();
+CREATE TRIGGER purchases_emit_webhooks AFTER INSERT ON purchases
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_emit_webhooks();
+CREATE TRIGGER changed_purchases_emit_webhooks AFTER UPDATE ON purchases
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION purchases_emit_webhooks();
+CREATE TRIGGER wallets_emit_webhooks AFTER INSERT ON wallet_events
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION wallets_emit_webhooks();
+CREATE TRIGGER failed_jobs_emit_webhooks AFTER UPDATE ON jobs
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION jobs_emit_webhooks();
 
 -- +goose Down
-DROP TRIGGER campaigns_tell_webhooks ON campaigns;
-DROP TRIGGER holds_tell_webhooks ON holds;
-DROP TRIGGER ended_holds_tell_webhooks ON holds;
-DROP TRIGGER purchases_tell_webhooks ON purchases;
-DROP TRIGGER changed_purchases_tell_webhooks ON purchases;
-DROP TRIGGER wallets_tell_webhooks ON wallet_events;
-DROP TRIGGER failed_jobs_tell_webhooks ON jobs;
-DROP FUNCTION campaigns_tell_webhooks, holds_tell_webhooks, purchases_tell_webhooks, wallets_tell_webhooks, jobs_tell_webhooks;
+DROP TRIGGER campaigns_emit_webhooks ON campaigns;
+DROP TRIGGER holds_emit_webhooks ON holds;
+DROP TRIGGER ended_holds_emit_webhooks ON holds;
+DROP TRIGGER purchases_emit_webhooks ON purchases;
+DROP TRIGGER changed_purchases_emit_webhooks ON purchases;
+DROP TRIGGER wallets_emit_webhooks ON wallet_events;
+DROP TRIGGER failed_jobs_emit_webhooks ON jobs;
+DROP FUNCTION campaigns_emit_webhooks, holds_emit_webhooks, purchases_emit_webhooks, wallets_emit_webhooks, jobs_emit_webhooks;
 DROP FUNCTION emit_webhooks;
 DROP FUNCTION webhook_wanted, webhook_event_id;
 DROP TABLE webhook_attempts, webhook_deliveries, webhook_events, webhook_secrets, webhook_endpoints;

@@ -8,6 +8,7 @@
 CREATE TABLE wallets (
     id         uuid        PRIMARY KEY,
     owner_id   text        NOT NULL CHECK (char_length(owner_id) BETWEEN 1 AND 128),
+    client     text        NOT NULL,                                       -- that opened it, and hears of it
     currency   text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     balance    bigint      NOT NULL DEFAULT 0 CHECK (balance BETWEEN 0 AND 9000000000000000), -- minor units
     held       bigint      NOT NULL DEFAULT 0 CHECK (held >= 0),           -- by active authorizations
@@ -16,6 +17,12 @@ CREATE TABLE wallets (
     UNIQUE (owner_id, currency),
     CHECK (held <= balance)                                                -- nobody spends what is held
 ) WITH (fillfactor = 50);
+
+-- What apps write on a wallet for themselves; no row: nothing. See campaign_metadata.
+CREATE TABLE wallet_metadata (
+    wallet_id uuid  PRIMARY KEY,                                           -- no foreign key: see wallets
+    metadata  jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
+);
 
 -- The ledger: one row per movement, with the side that gives (debit) and the
 -- side that gets (credit). A side is a wallet or an account of the system. Those
@@ -39,6 +46,7 @@ CREATE TABLE ledger_entries (
     reference        text        NOT NULL CHECK (char_length(reference) BETWEEN 1 AND 200),
     description      text        CHECK (char_length(description) BETWEEN 1 AND 500),
     authorization_id uuid,
+    metadata         jsonb       CONSTRAINT ledger_entries_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (scope, reference),                                             -- what was done under a name is done once
 
@@ -86,6 +94,7 @@ CREATE TABLE authorizations (
     state       text        NOT NULL DEFAULT 'active'
                             CHECK (state IN ('active', 'captured', 'voided', 'expired')),
     description text        CHECK (char_length(description) BETWEEN 1 AND 500),
+    metadata    jsonb       CONSTRAINT authorizations_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at  timestamptz NOT NULL,
     ended_at    timestamptz,
@@ -103,11 +112,10 @@ CREATE TRIGGER ledger_is_append_only BEFORE UPDATE OR DELETE ON ledger_entries
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER events_are_append_only BEFORE UPDATE OR DELETE ON wallet_events
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
--- A row trigger does not see a TRUNCATE.
 CREATE TRIGGER ledger_is_never_emptied BEFORE TRUNCATE ON ledger_entries
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER events_are_never_emptied BEFORE TRUNCATE ON wallet_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- +goose Down
-DROP TABLE authorizations, wallet_snapshots, wallet_events, ledger_entries, wallets;
+DROP TABLE authorizations, wallet_snapshots, wallet_events, ledger_entries, wallet_metadata, wallets;

@@ -1,10 +1,5 @@
 -- +goose Up
 
--- The purchase that a job has begun, from the reservation on: such a job is not tried
--- again and not given up, its payment goes on. And what a job that is not final says of
--- itself: {next_action, waiting, refunds}.
-ALTER TABLE jobs ADD COLUMN purchase_id uuid, ADD COLUMN progress json;
-
 -- A payment at a provider, of one purchase. It is its own agenda: due_at says when
 -- somebody must look at it next. Every write names the version that it has read, and
 -- counts it up, so a worker that was stopped and comes back writes nothing.
@@ -31,7 +26,7 @@ CREATE TABLE payments (
     intent_status  text,                                                   -- as last fetched
     received       bigint      NOT NULL DEFAULT 0 CHECK (received >= 0),   -- captured, as last fetched
     next_action    text,                                                   -- where the buyer authenticates
-    ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled')), -- why it is given up
+    ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled', 'unpaid')), -- why it is given up
     uncancellable  boolean     NOT NULL DEFAULT false,                     -- the provider would not cancel it: it may still be paid
     decline        json,                                                   -- {code, decline_code, advice, message}
     cancel_job     uuid,                                                   -- the cancellation job that ends with it
@@ -39,6 +34,10 @@ CREATE TABLE payments (
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
     faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
     waiting_for    text,                                                   -- why it waits, for people
+    trouble        text,                                                   -- what the provider said when it began to wait, for operators
+    settled_as     text        CHECK (settled_as IN ('paid', 'unpaid')),   -- by an operator, by hand
+    settled_by     text,
+    settle_reason  text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
     disputed_at    timestamptz,
     dispute        json,                                                   -- {id, status, reason}
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -49,13 +48,15 @@ CREATE TABLE payments (
     CHECK (phase NOT IN ('captured', 'settled', 'returned') OR received = amount),
     CHECK ((attempt = 0) = (attempt_at IS NULL)),
     CHECK ((phase IN ('settled', 'returned', 'cancelled')) = (finished_at IS NOT NULL)),
-    CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL))
+    CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL)),
+    CHECK ((settled_as IS NULL) = (settled_by IS NULL) AND (settled_as IS NULL) = (settle_reason IS NULL))
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX payments_deadline ON payments (deadline) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'processing');
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
 CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
+CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges
 
 -- What has happened to a payment, and to its refund: the dated steps of the timeline.
 CREATE TABLE payment_steps (
@@ -89,6 +90,7 @@ CREATE TABLE refunds (
     provider_id   text        UNIQUE,                                      -- re_… of the last attempt
     failure       text,                                                    -- why the provider has refused it
     faults        integer     NOT NULL DEFAULT 0,
+    stuck         boolean     NOT NULL DEFAULT false,                      -- the provider refuses to tell of it: time alone will not help
     settled_by    text,                                                    -- who settled it by hand
     settle_reason text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -104,6 +106,18 @@ CREATE TABLE refunds (
 
 CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
+CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
+    WHERE method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
+
+-- Refunds at the provider that we have not made, as its events have told of them.
+CREATE TABLE foreign_refunds (
+    provider_id text        PRIMARY KEY,                                   -- re_… of the provider
+    purchase_id uuid        NOT NULL,
+    amount      bigint      NOT NULL,                                      -- minor units
+    currency    text        NOT NULL,
+    status      text,                                                      -- as told last
+    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 
 -- What the provider has told us, each event once, in any order.
 CREATE TABLE payment_events (
@@ -133,55 +147,5 @@ CREATE TABLE payment_events_listed (
     until timestamptz NOT NULL
 );
 
--- A purchase that failed or was cancelled may have to be refunded later, and keeps why.
--- Migration 00016 validates these, without holding up sales.
-ALTER TABLE purchases
-    DROP CONSTRAINT purchases_check,
-    DROP CONSTRAINT purchases_check1,
-    ADD CONSTRAINT purchases_failed_with_failure CHECK (state <> 'failed' OR failure IS NOT NULL) NOT VALID,
-    ADD CONSTRAINT purchases_failure_of CHECK (failure IS NULL OR state IN ('failed', 'refunding', 'refunded')) NOT VALID,
-    ADD CONSTRAINT purchases_cancelled_at CHECK (state <> 'cancelled' OR cancelled_at IS NOT NULL) NOT VALID,
-    ADD CONSTRAINT purchases_cancellation_of CHECK (cancelled_at IS NULL OR state IN ('cancelled', 'refunding', 'refunded')) NOT VALID,
-    ADD CONSTRAINT purchases_completed_at CHECK (state <> 'completed' OR completed_at IS NOT NULL) NOT VALID,
-    ADD CONSTRAINT purchases_refunded_by_card CHECK (payment_method = 'card' OR state NOT IN ('refunding', 'refunded')) NOT VALID;
-
--- A card order is reserved first, and sold when it is paid. A worker of an older release
--- does not know that, and must not sell one.
--- +goose StatementBegin
-CREATE FUNCTION refuse_unpaid_card() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'purchase %: paid by card, and % from the start', NEW.id, NEW.state
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'card_purchases_begin_pending';
-END $$;
--- +goose StatementEnd
-
-CREATE TRIGGER card_purchases_begin_pending BEFORE INSERT ON purchases
-    FOR EACH ROW WHEN (NEW.payment_method = 'card' AND NEW.state <> 'pending') EXECUTE FUNCTION refuse_unpaid_card();
-
--- Who cancelled a campaign, when and why.
-ALTER TABLE campaigns
-    ADD COLUMN cancelled_at  timestamptz,
-    ADD COLUMN cancelled_by  text,
-    ADD COLUMN cancel_reason text CHECK (char_length(cancel_reason) BETWEEN 1 AND 500),
-    ADD CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL)),
-    ADD CHECK ((cancelled_at IS NULL) = (cancelled_by IS NULL));
-
--- Sales whose end was reached, for the policy about what is unsold.
-CREATE INDEX campaigns_ending ON campaigns (sale_ends_at) WHERE state = 'active' AND sale_ends_at IS NOT NULL;
-
 -- +goose Down
-DROP TRIGGER card_purchases_begin_pending ON purchases;
-DROP FUNCTION refuse_unpaid_card;
-DROP INDEX campaigns_ending;
-ALTER TABLE campaigns DROP COLUMN cancelled_at, DROP COLUMN cancelled_by, DROP COLUMN cancel_reason;
-ALTER TABLE purchases
-    DROP CONSTRAINT purchases_failed_with_failure,
-    DROP CONSTRAINT purchases_failure_of,
-    DROP CONSTRAINT purchases_cancelled_at,
-    DROP CONSTRAINT purchases_cancellation_of,
-    DROP CONSTRAINT purchases_completed_at,
-    DROP CONSTRAINT purchases_refunded_by_card,
-    ADD CONSTRAINT purchases_check CHECK ((state = 'failed') = (failure IS NOT NULL)),
-    ADD CONSTRAINT purchases_check1 CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL));
-DROP TABLE payment_events_listed, payment_events, refunds, payment_steps, payments;
-ALTER TABLE jobs DROP COLUMN purchase_id, DROP COLUMN progress;
+DROP TABLE payment_events_listed, payment_events, foreign_refunds, refunds, payment_steps, payments;

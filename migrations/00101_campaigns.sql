@@ -1,0 +1,141 @@
+-- +goose Up
+
+-- The hot row: every purchase updates its counters. It is kept narrow, half of
+-- each page stays free for HOT updates, no index names a counter, and no foreign
+-- key points at it from a table that is written in crowds (share locks on this
+-- row cost two thirds of the throughput; audit checks what the key would have).
+CREATE TABLE campaigns (
+    id                  uuid        PRIMARY KEY,
+    name                text        NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    base_length         integer     CHECK (base_length BETWEEN 3 AND 1000), -- of a triangle; null: another shape
+    currency            text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
+    purchase_limit      integer     CHECK (purchase_limit >= 1),           -- positions per user; null: none
+    state               text        NOT NULL DEFAULT 'pending'
+                                    CHECK (state IN ('pending', 'active', 'drawing', 'completed', 'cancelled')),
+    paused_at           timestamptz,                                       -- a flag on an active campaign
+    sale_starts_at      timestamptz,
+    sale_ends_at        timestamptz,
+    draws_at            timestamptz, -- sale_ends_at, if the campaign is drawn then, sold out or not; null: it is drawn when it is sold out
+    policies            jsonb       NOT NULL,
+    positions_total     integer     NOT NULL CHECK (positions_total BETWEEN 1 AND 500500),
+    positions_reserved  integer     NOT NULL DEFAULT 0 CHECK (positions_reserved >= 0), -- held or reserved
+    positions_sold      integer     NOT NULL DEFAULT 0 CHECK (positions_sold >= 0),
+    board_version       bigint      NOT NULL DEFAULT 0,                    -- grows with every change of a position
+    execution_lock_id   uuid,                                              -- the worker that draws
+    execution_locked_at timestamptz,                                       -- since when; renewed while at work
+    execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: grows with every claim
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    published_at        timestamptz,
+    draw_started_at     timestamptz,
+    draw_completed_at   timestamptz,
+    cancelled_at        timestamptz,
+    cancelled_by        text,
+    cancel_reason       text        CHECK (char_length(cancel_reason) BETWEEN 1 AND 500),
+
+    CHECK (positions_total = base_length * (base_length + 1) / 2),
+    CHECK (positions_reserved + positions_sold <= positions_total),
+    CHECK (sale_ends_at > sale_starts_at),
+    CHECK (paused_at IS NULL OR state = 'active'),
+    CHECK ((execution_lock_id IS NULL) = (execution_locked_at IS NULL)),
+    CHECK (execution_lock_id IS NULL OR state = 'drawing'),
+    CHECK ((state = 'completed') = (draw_completed_at IS NOT NULL)),
+    CHECK (state NOT IN ('active', 'drawing', 'completed') OR published_at IS NOT NULL),
+    CHECK ((state = 'cancelled') = (cancelled_at IS NOT NULL)),
+    CHECK ((cancelled_at IS NULL) = (cancelled_by IS NULL)),
+    CONSTRAINT campaigns_draw_at_their_end CHECK (draws_at IS NULL OR draws_at IS NOT DISTINCT FROM sale_ends_at)
+) WITH (fillfactor = 50);
+
+-- Sweeps look for these campaigns; there are few at a time.
+CREATE INDEX campaigns_drawing ON campaigns (draw_started_at) WHERE state = 'drawing';
+CREATE INDEX campaigns_ending ON campaigns (sale_ends_at) WHERE state = 'active' AND sale_ends_at IS NOT NULL;
+CREATE INDEX campaigns_to_draw ON campaigns (draws_at) WHERE state = 'active' AND draws_at IS NOT NULL;
+
+-- +goose StatementBegin
+CREATE FUNCTION campaign_state_moves() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.state = NEW.state
+       OR (OLD.state, NEW.state) IN (('pending', 'active'), ('pending', 'cancelled'),
+                                     ('active', 'drawing'), ('active', 'cancelled'),
+                                     ('drawing', 'completed')) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'campaign %: no way from % to %', OLD.id, OLD.state, NEW.state
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'campaign_state_moves';
+END $$;
+-- +goose StatementEnd
+
+-- OF state: an update of counters alone does not pay for it.
+CREATE TRIGGER campaign_state_moves BEFORE UPDATE OF state ON campaigns
+    FOR EACH ROW EXECUTE FUNCTION campaign_state_moves();
+
+-- +goose StatementBegin
+CREATE FUNCTION draws_at_is_bound() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'campaign % is published: when it is drawn does not change', NEW.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_at_is_bound';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER draws_at_is_bound BEFORE UPDATE OF draws_at ON campaigns
+    FOR EACH ROW WHEN (OLD.state <> 'pending' AND NEW.draws_at IS DISTINCT FROM OLD.draws_at) EXECUTE FUNCTION draws_at_is_bound();
+
+CREATE TABLE layers (
+    campaign_id  uuid    NOT NULL REFERENCES campaigns ON DELETE CASCADE,
+    layer        integer NOT NULL CHECK (layer BETWEEN 1 AND 1000),
+    price        bigint  NOT NULL CHECK (price > 0),                       -- minor units
+    positions    integer NOT NULL CHECK (positions BETWEEN 1 AND 500500),
+    first_number integer NOT NULL CHECK (first_number BETWEEN 1 AND 500500), -- of its first position
+    label        text    CHECK (char_length(label) BETWEEN 1 AND 100),
+    PRIMARY KEY (campaign_id, layer)
+);
+
+-- The number of a position, 1 … n over its campaign.
+CREATE FUNCTION position_number(first_number integer, col integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN first_number + col - 1;
+-- What people call it. Both are simple enough to be put into the query.
+CREATE FUNCTION position_label(label text, first_number integer, col integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(label || ' ' || col::text, position_number(first_number, col)::text);
+
+CREATE TABLE prizes (
+    campaign_id    uuid    NOT NULL,
+    number         integer NOT NULL CHECK (number >= 1),                   -- in layer order, then as given
+    layer          integer NOT NULL,
+    name           text    NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    winning_column integer CHECK (winning_column >= 1),                    -- null: not drawn, or not awarded
+    PRIMARY KEY (campaign_id, number),
+    UNIQUE (campaign_id, layer, winning_column),                           -- a position wins at most once
+    FOREIGN KEY (campaign_id, layer) REFERENCES layers ON DELETE CASCADE
+);
+
+-- +goose StatementBegin
+CREATE FUNCTION prizes_are_won_in_their_layer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM layers WHERE campaign_id = NEW.campaign_id AND layer = NEW.layer AND NEW.winning_column <= positions) THEN
+        RAISE EXCEPTION 'campaign %: layer % has no column %', NEW.campaign_id, NEW.layer, NEW.winning_column
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'prizes_are_won_in_their_layer';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER prizes_are_won_in_their_layer BEFORE INSERT OR UPDATE OF winning_column, layer ON prizes
+    FOR EACH ROW WHEN (NEW.winning_column IS NOT NULL) EXECUTE FUNCTION prizes_are_won_in_their_layer();
+
+-- What apps write on a campaign for themselves; no row: nothing. It stands beside the row of
+-- the campaign, which is written with every sale. The bound is wider than that of the API
+-- (2 KiB of keys and values): here each quotation mark counts twice, and punctuation counts.
+CREATE TABLE campaign_metadata (
+    campaign_id uuid  PRIMARY KEY REFERENCES campaigns,
+    metadata    jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
+);
+
+-- The trigger of append-only tables. A row trigger does not see a TRUNCATE: they have one for each.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+END $$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP TABLE campaign_metadata, prizes, layers, campaigns;
+DROP FUNCTION refuse_change, prizes_are_won_in_their_layer, position_label, position_number, draws_at_is_bound, campaign_state_moves;

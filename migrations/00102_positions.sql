@@ -1,0 +1,97 @@
+-- +goose Up
+
+CREATE TABLE positions (
+    campaign_id   uuid        NOT NULL,
+    layer         integer     NOT NULL,
+    col           integer     NOT NULL CHECK (col BETWEEN 1 AND 500500),
+    rank          integer     NOT NULL,                                    -- a secret random order over the campaign
+    price         bigint      NOT NULL CHECK (price > 0),                  -- the layer's, fixed at publication
+    state         text        NOT NULL DEFAULT 'available'
+                              CHECK (state IN ('available', 'held', 'reserved', 'sold')),
+    version       integer     NOT NULL DEFAULT 0,                          -- grows with every change
+    board_version bigint      NOT NULL DEFAULT 0, -- the campaign's at the last change. No index: it would be written with every sale.
+    user_id       text,
+    hold_id       uuid,
+    purchase_id   uuid,
+    expires_at    timestamptz,                                             -- of a hold or reservation
+    sold_at       timestamptz,
+    PRIMARY KEY (campaign_id, layer, col),
+
+    CHECK ((state = 'available') = (user_id IS NULL)),
+    CHECK ((state = 'held') = (hold_id IS NOT NULL)),
+    CHECK ((state IN ('held', 'reserved')) = (expires_at IS NOT NULL)),
+    CHECK ((state IN ('reserved', 'sold')) = (purchase_id IS NOT NULL)),
+    CHECK ((state = 'sold') = (sold_at IS NOT NULL))
+) WITH (fillfactor = 90);
+
+-- "A random free position", of the campaign or of a layer, is the first free one by rank.
+CREATE UNIQUE INDEX positions_free ON positions (campaign_id, rank) WHERE state = 'available';
+CREATE INDEX positions_free_in_layer ON positions (campaign_id, layer, rank) WHERE state = 'available';
+-- What a user has, for the purchase limit.
+CREATE INDEX positions_of_user ON positions (campaign_id, user_id) WHERE user_id IS NOT NULL;
+CREATE INDEX positions_of_hold ON positions (hold_id) WHERE hold_id IS NOT NULL;
+
+-- How far the positions of a large campaign are made before its publication: they are made
+-- in steps, and nobody is shown them while there is a row. It is deleted in the transaction
+-- that publishes the campaign.
+CREATE TABLE position_fills (
+    campaign_id uuid    PRIMARY KEY REFERENCES campaigns,
+    draft       bytea   CHECK (octet_length(draft) = 32),         -- SHA-256 of the prices; null: of another draft, being deleted
+    seed        bytea   NOT NULL CHECK (octet_length(seed) = 32), -- of the secret order of ranks
+    made        integer NOT NULL CHECK (made >= 0)                -- positions, by layer and column
+);
+
+-- A hold keeps positions for one user until it expires, by the database's clock.
+-- One whose time is over is over, whether a sweep has tidied it up or not.
+CREATE TABLE holds (
+    id          uuid        PRIMARY KEY,
+    campaign_id uuid        NOT NULL,                                      -- no foreign key: see campaigns
+    user_id     text        NOT NULL CHECK (char_length(user_id) BETWEEN 1 AND 128),
+    client      text        NOT NULL,                                      -- that made it, and hears of it
+    positions   jsonb       NOT NULL,                                      -- [{layer, column, price}], also when it is over
+    size        smallint    NOT NULL CHECK (size >= 1),
+    state       text        NOT NULL DEFAULT 'active'
+                            CHECK (state IN ('active', 'used', 'released', 'expired')),
+    extensions  smallint    NOT NULL DEFAULT 0,                            -- how often it was extended
+    expires_at  timestamptz NOT NULL,
+    ends_by     timestamptz NOT NULL,                                      -- no extension goes beyond
+    purchase_id uuid,                                                      -- that used it
+    metadata    jsonb       CONSTRAINT holds_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at    timestamptz,
+    CHECK (jsonb_array_length(positions) = size),
+    CHECK ((state = 'active') = (ended_at IS NULL)),
+    CHECK ((state = 'used') = (purchase_id IS NOT NULL))
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000); -- see jobs
+
+-- What a user let expire a moment ago, what it holds, and what is due in a campaign.
+CREATE INDEX holds_of_user ON holds (campaign_id, user_id, expires_at);
+CREATE INDEX holds_active_of_user ON holds (campaign_id, user_id) WHERE state = 'active';
+CREATE INDEX holds_active ON holds (campaign_id, expires_at) WHERE state = 'active';
+-- What the sweep looks for.
+CREATE INDEX holds_expiry ON holds (expires_at) WHERE state = 'active';
+-- What the retention sweep looks for.
+CREATE INDEX holds_ended ON holds (ended_at) WHERE ended_at IS NOT NULL;
+-- Lists, newest first.
+CREATE INDEX holds_of_campaign ON holds (campaign_id, id);
+CREATE INDEX holds_by_user ON holds (user_id, id);
+
+-- How long a user has held a position lately, in all its holds of it together: what
+-- bounds that time, however it is split. Written when a hold ends without a purchase,
+-- reset by the next hold after a rest, deleted with ended holds.
+CREATE TABLE held_times (
+    campaign_id   uuid        NOT NULL,
+    user_id       text        NOT NULL,
+    layer         smallint    NOT NULL,
+    col           integer     NOT NULL,
+    held_seconds  float8      NOT NULL CHECK (held_seconds >= 0),
+    ended_at      timestamptz NOT NULL,                                    -- the last of these holds
+    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next one: as long as the last was, or without end if it expired; holds.cool_down at most
+    PRIMARY KEY (campaign_id, user_id, layer, col)
+) WITH (fillfactor = 80);
+
+-- What the retention sweep looks for.
+CREATE INDEX held_times_ended ON held_times (ended_at);
+
+-- +goose Down
+DROP TABLE held_times, holds, position_fills, positions;

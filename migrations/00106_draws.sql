@@ -1,0 +1,160 @@
+-- +goose Up
+
+-- What lets anyone check a draw is append-only, one row or all of them.
+
+-- What a campaign bound itself to at publication.
+CREATE TABLE commitments (
+    campaign_id uuid  PRIMARY KEY REFERENCES campaigns,
+    rules       text  NOT NULL,                                            -- canonical JSON, the bytes that were hashed
+    commitment  bytea NOT NULL CHECK (octet_length(commitment) = 32)
+);
+CREATE TRIGGER commitments_are_immutable BEFORE UPDATE OR DELETE ON commitments FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER commitments_are_not_truncated BEFORE TRUNCATE ON commitments FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- The secrets of campaigns, encrypted with draw.secret_key. Commitments never change; what
+-- a secret is encrypted with does.
+CREATE TABLE draw_secrets (
+    campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
+    sealed      bytea       NOT NULL,
+    sealed_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- The chains of public randomness that campaigns have bound themselves to.
+CREATE TABLE beacon_chains (
+    chain_hash   bytea   PRIMARY KEY CHECK (octet_length(chain_hash) = 32),
+    public_key   bytea   NOT NULL,
+    genesis_time bigint  NOT NULL,                                         -- Unix seconds
+    genesis_seed bytea   NOT NULL,
+    beacon_id    text    NOT NULL,
+    period_s     integer NOT NULL CHECK (period_s >= 1)
+);
+CREATE TRIGGER beacon_chains_are_immutable BEFORE UPDATE OR DELETE ON beacon_chains FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER beacon_chains_are_not_truncated BEFORE TRUNCATE ON beacon_chains FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- Verified rounds: those that draws needed, and those seen before a freeze.
+CREATE TABLE beacon_rounds (
+    chain_hash bytea       NOT NULL REFERENCES beacon_chains,
+    round      bigint      NOT NULL CHECK (round >= 1),
+    signature  bytea       NOT NULL,
+    randomness bytea       NOT NULL CHECK (randomness = sha256(signature)),
+    stored_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (chain_hash, round)
+);
+CREATE TRIGGER beacon_rounds_are_immutable BEFORE UPDATE OR DELETE ON beacon_rounds FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER beacon_rounds_are_not_truncated BEFORE TRUNCATE ON beacon_rounds FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- The sold list, bound when the sale is over, and the record that is published then.
+CREATE TABLE freezes (
+    campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
+    root        bytea       NOT NULL CHECK (octet_length(root) = 32),
+    sold        integer     NOT NULL CHECK (sold >= 0),
+    record      text        NOT NULL,                                      -- canonical JSON
+    round       bigint      CHECK (round >= 1),                            -- of the beacon; null: there is none
+    frozen_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE TRIGGER freezes_are_immutable BEFORE UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER freezes_are_not_truncated BEFORE TRUNCATE ON freezes FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- A record is public before its round is due, or it is not stored: a worker that stood still
+-- between the two would let somebody know the round first. Looked at when the transaction
+-- commits.
+-- +goose StatementBegin
+CREATE FUNCTION freezes_come_before_their_round() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM commitments c JOIN beacon_chains b ON b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')
+        WHERE c.campaign_id = NEW.campaign_id
+          AND clock_timestamp() < to_timestamp(b.genesis_time + (NEW.round - 1) * b.period_s)) THEN
+        RAISE EXCEPTION 'campaign %: round % is due before its freeze record is stored', NEW.campaign_id, NEW.round
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'freezes_come_before_their_round';
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER freezes_come_before_their_round AFTER INSERT ON freezes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.round IS NOT NULL) EXECUTE FUNCTION freezes_come_before_their_round();
+
+-- The nodes of a frozen tree that stand over 1,024 leaves each (the last over the rest), so
+-- that the path of a leaf needs no more than its own 1,024 leaves.
+CREATE TABLE freeze_subtrees (
+    campaign_id uuid    NOT NULL REFERENCES freezes,
+    number      integer NOT NULL CHECK (number >= 0),
+    layer       integer NOT NULL, -- of its first leaf
+    col         integer NOT NULL,
+    hash        bytea   NOT NULL CHECK (octet_length(hash) = 32),
+    PRIMARY KEY (campaign_id, number)
+);
+CREATE TRIGGER freeze_subtrees_are_immutable BEFORE UPDATE OR DELETE ON freeze_subtrees FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER freeze_subtrees_are_not_truncated BEFORE TRUNCATE ON freeze_subtrees FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- One draw per campaign: the primary key says so.
+CREATE TABLE draws (
+    campaign_id       uuid        PRIMARY KEY REFERENCES campaigns,
+    trust             text        NOT NULL CHECK (trust IN ('operator', 'beacon')),
+    root              bytea       NOT NULL CHECK (octet_length(root) = 32),
+    secret            bytea       NOT NULL CHECK (octet_length(secret) = 32), -- revealed with the result
+    randomness        bytea       NOT NULL,                                -- empty without a beacon
+    winners           jsonb       NOT NULL,
+    execution_version bigint      NOT NULL,                                -- the claim that drew
+    executed_at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE TRIGGER draws_are_immutable BEFORE UPDATE OR DELETE ON draws FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER draws_are_not_truncated BEFORE TRUNCATE ON draws FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- A draw is never weaker than its rules: with a beacon in them it has the randomness of the
+-- round that its freeze record names.
+-- +goose StatementBegin
+CREATE FUNCTION draws_keep_their_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    chain text;
+BEGIN
+    SELECT rules::jsonb -> 'beacon' ->> 'chain_hash' INTO chain FROM commitments WHERE campaign_id = NEW.campaign_id;
+    IF (chain IS NULL) <> (NEW.trust = 'operator') THEN
+        RAISE EXCEPTION 'campaign %: trust % is not what its rules say', NEW.campaign_id, NEW.trust
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_keep_their_rules';
+    END IF;
+    IF chain IS NOT NULL AND NOT EXISTS (
+        SELECT FROM freezes f JOIN beacon_rounds r ON r.chain_hash = decode(chain, 'hex') AND r.round = f.round
+        WHERE f.campaign_id = NEW.campaign_id AND r.randomness = NEW.randomness) THEN
+        RAISE EXCEPTION 'campaign %: the randomness is not that of the round in its freeze record', NEW.campaign_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_keep_their_rules';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER draws_keep_their_rules BEFORE INSERT ON draws
+    FOR EACH ROW EXECUTE FUNCTION draws_keep_their_rules();
+
+-- RFC 3161 tokens over the hash of a freeze record. None comes after the draw.
+CREATE TABLE timestamp_tokens (
+    campaign_id uuid        NOT NULL REFERENCES freezes,
+    authority   bytea       NOT NULL CHECK (octet_length(authority) = 32), -- SHA-256 of its root certificate
+    token       bytea       NOT NULL,                                      -- DER
+    gen_time    timestamptz NOT NULL,
+    PRIMARY KEY (campaign_id, authority)
+);
+-- +goose StatementBegin
+CREATE FUNCTION timestamp_tokens_before_the_draw() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM draws WHERE campaign_id = NEW.campaign_id) THEN
+        RAISE EXCEPTION 'campaign % is drawn: no token comes later', NEW.campaign_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'timestamp_tokens_before_the_draw';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER timestamp_tokens_before_the_draw BEFORE INSERT ON timestamp_tokens
+    FOR EACH ROW EXECUTE FUNCTION timestamp_tokens_before_the_draw();
+CREATE TRIGGER timestamp_tokens_are_immutable BEFORE UPDATE OR DELETE ON timestamp_tokens FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- What a draw under way waits for, for people to read; nothing is decided by it.
+CREATE TABLE draw_waits (
+    campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
+    reason      text        NOT NULL,
+    retry_at    timestamptz NOT NULL
+);
+
+-- +goose Down
+DROP TABLE draw_waits, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
+DROP FUNCTION timestamp_tokens_before_the_draw, draws_keep_their_rules, freezes_come_before_their_round;
