@@ -12,7 +12,7 @@ import (
 
 	"triprize.example/client"
 	"triprize/internal/domain/shape"
-	"triprize/internal/service/draw"
+	"triprize/internal/store/drawrecord"
 )
 
 func TestTheTriangleShowsWhatIsFreeSoldAndWon(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTheTriangleShowsWhatIsFreeSoldAndWon(t *testing.T) {
 		{Layer: 1, Column: 1}: true, {Layer: 2, Column: 1}: true, {Layer: 2, Column: 2}: false, {Layer: 3, Column: 2}: true,
 	}}
 	d.report = demoReport{Positions: 6, Buyers: 9, Succeeded: 3, Rejected: 2, Draws: 1, DurationMS: 1234, PurchasesPerSecond: 56.7,
-		LatencyMS: latency{P50: 1.2, P95: 20.6, P99: 300}, OK: true, Winners: []draw.Winner{
+		LatencyMS: latency{P50: 1.2, P95: 20.6, P99: 300}, OK: true, Winners: []drawrecord.Winner{
 			{Prize: 1, Layer: 1, Column: &one, PurchaseID: &purchase, Name: "A bicycle"},
 			{Prize: 2, Layer: 3, Column: &two, PurchaseID: &purchase, Name: "A bell"},
 			{Prize: 10, Layer: 2, Name: "A lock"},

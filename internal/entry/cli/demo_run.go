@@ -14,7 +14,7 @@ import (
 	"triprize.example/client"
 	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/service/draw"
+	"triprize/internal/store/drawrecord"
 )
 
 // demo is one run of the demo.
@@ -51,7 +51,7 @@ func (d *demo) expect(kept bool, format string, args ...any) {
 
 func newDemo(o offer, buyers int, progress io.Writer) *demo {
 	return &demo{progress: progress, offer: o, buyers: buyers,
-		report: demoReport{Positions: o.form.Count(), Buyers: buyers, Winners: []draw.Winner{}}}
+		report: demoReport{Positions: o.form.Count(), Buyers: buyers, Winners: []drawrecord.Winner{}}}
 }
 
 // wanted is how many positions the buyers want together.
@@ -184,7 +184,7 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 		return fmt.Errorf("reading the draw: %w", err)
 	}
 	for _, w := range drawn.Winners {
-		winner := draw.Winner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
+		winner := drawrecord.Winner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
 		if w.Column != 0 {
 			winner.Column, winner.PurchaseID = &w.Column, &w.PurchaseID
 		}

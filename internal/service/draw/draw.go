@@ -129,7 +129,7 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 
 // settleUnclaimed settles a job whose campaign could not be claimed.
 func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
-	result, drawn, err := Get(ctx, d.db, ref.CampaignID)
+	result, drawn, err := get(ctx, d.db, ref.CampaignID)
 	if err != nil {
 		return job.Outcome{}, err
 	}

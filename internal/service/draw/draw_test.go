@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/seal"
@@ -72,7 +73,9 @@ func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	draft := fixture.Draft(4)
+	draft.Layers[2].Label = "Row C"
+	id := fixture.Campaign(t, db, draft)
 	ref := fixture.SellOut(t, db, id)
 	outcome, err := newDrawer(t, db).Run(t.Context(), ref)
 	if err != nil || outcome.Problem != nil {
@@ -90,6 +93,11 @@ func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 	}
 	if len(result.Winners) != 4 || result.Trust != fairdraw.TrustOperator || result.Secret == "" {
 		t.Errorf("the result is %+v", result)
+	}
+	for _, w := range result.Winners {
+		if place := draft.Shape().Place(shape.Position{Layer: w.Layer, Column: *w.Column}); *w.Number != place.Number || *w.Label != place.Label {
+			t.Errorf("position %+v is called %d %q", place, *w.Number, *w.Label)
+		}
 	}
 	fixture.Sound(t, db) // redoes the draw from its commitment
 }

@@ -60,7 +60,11 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		if err := drawrecord.EndWait(ctx, tx, id); err != nil {
 			return err
 		}
-		result, err := json.Marshal(resultOf(drawn))
+		form, err := campaign.ShapeOf(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		result, err := json.Marshal(resultOf(drawn, form))
 		if err != nil {
 			return fmt.Errorf("draw.record(%s): %w", id, err)
 		}

@@ -7,7 +7,9 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 )
 
@@ -21,27 +23,40 @@ type Result struct {
 	ExecutedAt time.Time `json:"executed_at"`
 }
 
-// Winner is the outcome of one prize.
-type Winner = drawrecord.Winner
+// Winner is the outcome of one prize, with the names of the position that has won it.
+type Winner struct {
+	drawrecord.Winner
+	Number *int    `json:"number"` // null as the column is
+	Label  *string `json:"label"`
+}
 
-// Get returns the result of a campaign's draw, or false when there is none yet.
-func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (Result, bool, error) {
-	drawn, ok, err := drawrecord.DrawOf(ctx, db, campaignID)
+// get returns the result of a campaign's draw, or false when there is none yet.
+func get(ctx context.Context, db postgres.DB, id uuid.UUID) (Result, bool, error) {
+	drawn, ok, err := drawrecord.DrawOf(ctx, db, id)
 	if err != nil || !ok {
 		return Result{}, false, err
 	}
-	return resultOf(drawn), true, nil
+	form, err := campaign.ShapeOf(ctx, db, id)
+	return resultOf(drawn, form), err == nil, err
 }
 
-func resultOf(d drawrecord.Draw) Result {
-	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: d.Winners, ExecutedAt: d.ExecutedAt}
+func resultOf(d drawrecord.Draw, form shape.Shape) Result {
+	winners := make([]Winner, len(d.Winners))
+	for i, w := range d.Winners {
+		winners[i].Winner = w
+		if w.Column != nil {
+			place := form.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
+			winners[i].Number, winners[i].Label = &place.Number, &place.Label
+		}
+	}
+	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: winners, ExecutedAt: d.ExecutedAt}
 }
 
 // publish converts winners to their published form.
-func publish(winners []fairdraw.Winner) []Winner {
-	published := make([]Winner, 0, len(winners))
+func publish(winners []fairdraw.Winner) []drawrecord.Winner {
+	published := make([]drawrecord.Winner, 0, len(winners))
 	for _, w := range winners {
-		p := Winner{Prize: w.Prize.Number, Layer: w.Prize.Layer, Name: w.Prize.Name}
+		p := drawrecord.Winner{Prize: w.Prize.Number, Layer: w.Prize.Layer, Name: w.Prize.Name}
 		if w.Line != nil {
 			p.Column, p.PurchaseID = &w.Line.Column, &w.Line.PurchaseID
 		}
