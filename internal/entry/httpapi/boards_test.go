@@ -222,20 +222,3 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	expect("a sweep", 2)
 	expect("nothing after a sweep", 0)
 }
-
-// A position that changed before versions were kept may have changed at any of them.
-func TestWhatChangedBeforeVersionsWereKeptIsInEveryAnswer(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	id := s.Campaign(6)
-	servers.Exec(t, s.DB, `UPDATE positions SET board_version = NULL WHERE campaign_id = $1 AND layer = 2`, id)
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(5, 1)}})
-	version := s.CampaignNow(id).BoardVersion
-	if b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d", version)); len(b.Positions) != 2 || b.Since == nil {
-		t.Errorf("got %+v", b)
-	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(2, 1)}})
-	if b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d&min_version=%d", version+1, version+1)); len(b.Positions) != 1 || b.Since == nil {
-		t.Errorf("once it has changed: %+v", b)
-	}
-}

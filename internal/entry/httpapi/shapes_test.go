@@ -12,7 +12,6 @@ import (
 
 	"triprize/internal/maintenance/verify"
 	"triprize/internal/testkit/fleet"
-	"triprize/internal/testkit/servers"
 )
 
 // row is a layer of a draft with a label.
@@ -292,24 +291,4 @@ func TestTheSettingBoundsThePositionsOfACampaign(t *testing.T) {
 			t.Errorf("%s: %v %s", name, a, a.Body)
 		}
 	}
-}
-
-// Results of jobs are stored as they were answered. Those of before positions had names do
-// not have them.
-func TestResultsOfBeforePositionsHadNamesHaveThemNow(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	path := "/v1/campaigns/" + s.Campaign(4).String()
-	held := func() fleet.Answer {
-		return s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": "held"},
-			map[string]any{"user_id": "mina", "positions": []map[string]any{{"layer": 3, "column": 2}, {"layer": 4, "column": 1}}})
-	}
-	if a := held(); a.Status != http.StatusCreated {
-		t.Fatalf("%v %s", a, a.Body)
-	}
-	bought := buySelection(s, path, "bought", "otto", numbered(6))
-	servers.Exec(t, s.DB, `UPDATE jobs SET result = regexp_replace(regexp_replace(result::text, '"number": ?[0-9]+,?', '', 'g'), '"label": ?"[^"]*",?', '', 'g')::json
-		WHERE result IS NOT NULL AND client = $1`, s.Client("shop"))
-	wantSeats(t, "the hold, once more", held().Body, "positions", seat{3, 2, 5, "5"}, seat{4, 1, 7, "7"})
-	wantSeats(t, "the job", s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+bought.ID.String(), nil, nil).Body, "result.positions", seat{3, 3, 6, "6"})
 }
