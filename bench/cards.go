@@ -10,9 +10,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/sandbox"
-	"triprize/internal/service/payments"
+	"triprize/internal/platform/stripe"
 )
 
 // cardProvider is a simulator of Stripe in this process. It takes as many calls as come:
@@ -39,7 +40,7 @@ func (sys *system) startProvider(ctx context.Context, latency time.Duration) (en
 	if p.address, err = devstack.FreeAddress(); err != nil {
 		return nil, err
 	}
-	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payments.EventTypes()}); err != nil {
+	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payprovider.EventTypes(stripe.NewReader(false))}); err != nil {
 		return nil, err
 	}
 	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the clean-up ends it

@@ -7,14 +7,21 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/worker"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
 )
 
-// provider returns the client of the provider of payments. Call it once in a process, and
-// only when cards are accepted.
-func (p *Process) provider() *stripe.Client {
+// takes reports whether a card can pay in a currency.
+var takes = stripe.Takes
+
+// provider returns the payment provider, nil where cards are not accepted. Call it once in
+// a process.
+func (p *Process) provider() payprovider.Provider {
+	if !p.Settings.Payments.Stripe.Enabled() {
+		return nil
+	}
 	return stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry)
 }
 
@@ -23,32 +30,33 @@ func (p *Process) provider() *stripe.Client {
 // says so.
 func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll func(), err error) {
 	settings := p.Settings.Payments
-	if !settings.Stripe.Enabled() {
+	client := p.provider()
+	if client == nil {
 		return func() {}, nil
 	}
 	db, err := p.paymentsPool(ctx)
 	if err != nil {
+		client.Close()
 		return nil, err
 	}
-	client := p.provider()
 	if err := p.checkAccount(ctx, client); err != nil {
 		client.Close()
 		closePool(db)
 		return nil, err
 	}
-	w.TakeCards(worker.Cards{Provider: client, DB: db}, settings, stripe.APIVersion, p.Registry)
+	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, settings, p.Registry)
 	w.TakeRefunds(client, db, settings, p.Registry)
 	return func() { client.Close(); closePool(db) }, nil
 }
 
 // checkAccount refuses the key of another account than payments.stripe.account. While the
 // provider does not answer, nobody can tell; a worker has other work, too, and starts.
-func (p *Process) checkAccount(ctx context.Context, client *stripe.Client) error {
+func (p *Process) checkAccount(ctx context.Context, client payprovider.Provider) error {
 	if p.Settings.Payments.Stripe.Account == "" {
 		return nil
 	}
 	err := client.CheckAccount(ctx)
-	if failed, ok := errors.AsType[*stripe.Error](err); ok && failed.Kind == stripe.KindMismatch {
+	if failed, ok := errors.AsType[*payprovider.Error](err); ok && failed.Kind == payprovider.KindMismatch {
 		return fmt.Errorf("setting payments.stripe.account: %w", err)
 	}
 	if err != nil {

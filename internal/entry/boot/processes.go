@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/worker"
 	"triprize/internal/maintenance/recovery"
@@ -21,7 +22,6 @@ import (
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/seal"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
@@ -35,7 +35,7 @@ type Server interface {
 // API serves HTTP until ctx ends. While it waits for Postgres it answers
 // requests with 503. The main passes httpapi.New, so that no other process links
 // the HTTP server.
-func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, seal.Ring, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
+func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, seal.Ring, payprovider.Provider, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
 ) func(context.Context, *Process) error {
 	return func(ctx context.Context, p *Process) error {
 		key, err := p.DrawKey()
@@ -45,7 +45,7 @@ func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.Universa
 		if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
 			return err
 		}
-		server, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.Logger, p.Registry, p.Health)
+		server, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func Worker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer closeBeacon()
-	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, p.Logger, p.Registry)
+	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, takes, p.Logger, p.Registry)
 	if err := w.TakeWebhooks(p.Settings.Webhooks, key, p.Registry); err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func Scheduler(ctx context.Context, p *Process) error {
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Patient(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
-	if stripes := p.Settings.Payments.Stripe; stripes.Enabled() {
-		sweeper.UseProvider(payments.NewEvents(p.DB, stripes.Live(), stripe.APIVersion, p.Logger, p.Registry), p.provider())
+	if provider := p.provider(); provider != nil {
+		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}
 	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }

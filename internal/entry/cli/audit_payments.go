@@ -6,18 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/redisx"
-	"triprize/internal/platform/stripe"
 )
 
 func auditPaymentsCommand() *cobra.Command {
@@ -115,7 +112,7 @@ func comparePayments(ctx context.Context, settings config.Settings, from, to tim
 		return audit.PaymentsReport{}, err
 	}
 	defer func() { _ = rdb.Close() }()
-	provider := stripe.New(settings.Payments.Stripe, rdb, settings.Redis.Namespace, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	provider := newProvider(settings, rdb)
 	defer provider.Close()
 	return audit.ComparePayments(ctx, pool, provider, from, to)
 }

@@ -8,7 +8,6 @@ import (
 
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/sandbox"
-	"triprize/internal/service/payments"
 )
 
 // cards is the sandbox beside the fleet of an environment. It runs in this process.
@@ -35,7 +34,7 @@ func (e *environment) startCards(ctx context.Context, logger *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	server, err := sandbox.New(sandbox.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, WebhookEvents: payments.EventTypes(), Logger: logger})
+	server, err := sandbox.New(sandbox.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, WebhookEvents: eventTypes(), Logger: logger})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

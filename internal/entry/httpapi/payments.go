@@ -4,21 +4,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
 )
 
 // openPayments makes what is needed where cards are accepted. The api calls the provider
 // for one thing only: when an operator runs the sweep missed-events.
-func (s *Server) openPayments(rdb redis.UniversalClient, registry prometheus.Registerer) {
-	settings := s.settings.Payments.Stripe
-	if !settings.Enabled() {
+func (s *Server) openPayments(provider payprovider.Provider, rdb redis.UniversalClient, registry prometheus.Registerer) {
+	if provider == nil {
 		return
 	}
-	s.provider = stripe.New(settings, rdb, s.settings.Redis.Namespace, s.logger, registry)
-	events := payments.NewEvents(s.db, settings.Live(), stripe.APIVersion, s.logger, registry)
+	s.provider = provider
+	events := payments.NewEvents(s.db, provider, s.logger, registry)
 	s.tasks = payments.NewDispatcher(queue.NewClient(rdb, s.settings.Redis.Namespace, s.settings.Worker.TaskTimeout), s.logger, registry)
 	s.sweeper.UseProvider(events, s.provider)
 	s.webhooks = newWebhooks(s.provider, events.Store, s.tasks.Events, s.settings, s.logger, registry)

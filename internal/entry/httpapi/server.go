@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/callerlimit"
@@ -27,7 +28,6 @@ import (
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/seal"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/endpoints"
@@ -81,7 +81,7 @@ type Server struct {
 	endpoints  *endpoints.Service
 	listeners  *listeners.Service
 	webhooks   *webhooks // nil, and the next two: no cards
-	provider   *stripe.Client
+	provider   payprovider.Provider
 	tasks      *payments.Dispatcher
 	acceptor   *acceptor
 	dispatcher *outbox.Dispatcher
@@ -94,8 +94,8 @@ type Server struct {
 	cutOff     context.CancelFunc
 }
 
-// New returns a Server; Run runs it.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Ring, logger *slog.Logger,
+// New returns a Server; Run runs it. provider is nil where cards are not accepted.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Ring, provider payprovider.Provider, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
@@ -150,8 +150,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
-	s.openPayments(rdb, registry)
-	s.payments = payments.NewService(gate.Patient(0), s.settings.Payments.Stripe.Enabled(), s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
+	s.openPayments(provider, rdb, registry)
+	s.payments = payments.NewService(gate.Patient(0), provider != nil, s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/openapi"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 )
 
@@ -33,7 +33,7 @@ const (
 
 // parser tells whether an event is signed by the provider, and reads it.
 type parser interface {
-	ParseEvent(payload []byte, signature string) (stripe.Event, error)
+	ParseEvent(payload []byte, signature string) (payprovider.Event, error)
 }
 
 // webhooks takes the events of the provider. Whoever knows the secret of the webhook
@@ -41,7 +41,7 @@ type parser interface {
 // checked, and nothing but that check depends on how many bad ones come.
 type webhooks struct {
 	parser    parser
-	events    *batch.Coalescer[stripe.Event, struct{}]
+	events    *batch.Coalescer[payprovider.Event, struct{}]
 	bodies    bodies // of their own: anybody may send some
 	outcomes  *prometheus.CounterVec
 	logger    *slog.Logger
@@ -51,7 +51,7 @@ type webhooks struct {
 
 // newWebhooks returns webhooks that store events with store, and call stored when some of
 // them are to be worked off.
-func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, error), stored func(), settings config.Settings,
+func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
 	w := &webhooks{parser: p, logger: logger, bodies: newBodies(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
@@ -64,7 +64,7 @@ func newWebhooks(p parser, store func(context.Context, []stripe.Event) (int, err
 	}
 	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
-		func(ctx context.Context, events []stripe.Event) ([]struct{}, error) {
+		func(ctx context.Context, events []payprovider.Event) ([]struct{}, error) {
 			open, err := store(ctx, events)
 			if err == nil && open > 0 {
 				stored()
@@ -119,7 +119,7 @@ func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 }
 
 // readEvent reads the body within its bound, and the event in it, if it is signed.
-func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event stripe.Event, err error) {
+func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovider.Event, err error) {
 	signature := c.Get(stripeSignature)
 	if signature == "" {
 		return event, invalidSignature("is missing: this address is for the payment provider")
@@ -154,9 +154,9 @@ func refusalOf(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, stripe.ErrTooOld):
+	case errors.Is(err, payprovider.ErrTooOld):
 		return invalidSignature("was made too long ago: is the clock of this server right?")
-	case errors.Is(err, stripe.ErrSignature):
+	case errors.Is(err, payprovider.ErrSignature):
 		return invalidSignature("does not fit the body; is payments.stripe.webhook_secret that of this webhook?")
 	}
 	if f, ok := errors.AsType[*fault.Error](err); ok { // of the body

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
@@ -88,7 +89,7 @@ func bound(t *testing.T, db *pgxpool.Pool, witnesses ...fairdraw.Hash) uuid.UUID
 // running runs a worker until stop is called.
 func running(t *testing.T, settings config.Settings, options draw.Options) (w *Worker, client *queue.Client, stop func() error) {
 	t.Helper()
-	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), options, servers.Logger(t), prometheus.NewRegistry())
+	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), options, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
 	ctx, tell := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

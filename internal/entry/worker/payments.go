@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
@@ -18,7 +19,8 @@ import (
 // Cards is what a worker needs to lead payments: a provider, and connections that are
 // for payments alone.
 type Cards struct {
-	Provider payments.Provider
+	Provider payprovider.Payments
+	Events   payprovider.Reader
 	DB       *pgxpool.Pool // postgres.Open with payments.max_connections
 }
 
@@ -53,12 +55,11 @@ func payRunnerSettings(s config.Payments) payments.Settings {
 const callMargin = time.Second
 
 // TakeCards lets the worker lead payments, with a queue, slots and connections of their
-// own, so that a slow provider is felt by nobody else. Call it before Run. apiVersion is
-// the release of the provider's API that we speak.
-func (w *Worker) TakeCards(c Cards, settings config.Payments, apiVersion string, registry prometheus.Registerer) {
+// own, so that a slow provider is felt by nobody else. Call it before Run.
+func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
-		events:      payments.NewEvents(c.DB, settings.Stripe.Live(), apiVersion, w.logger, registry),
+		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
 		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
 	w.cards.conclusions.every = concludeEvery

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
@@ -28,14 +29,14 @@ import (
 // authenticated. While it is closed, calls wait.
 type bank struct {
 	mu      sync.Mutex
-	intents map[string]*stripe.Intent
+	intents map[string]*payprovider.Intent
 	closed  chan struct{} // nil: it is open
 	waiting int
 }
 
-func newBank() *bank { return &bank{intents: make(map[string]*stripe.Intent)} }
+func newBank() *bank { return &bank{intents: make(map[string]*payprovider.Intent)} }
 
-func (b *bank) answer(id string, change func(in *stripe.Intent)) (stripe.Intent, error) {
+func (b *bank) answer(id string, change func(in *payprovider.Intent)) (payprovider.Intent, error) {
 	b.mu.Lock()
 	closed := b.closed
 	b.waiting++
@@ -57,32 +58,32 @@ func (b *bank) calls() int {
 	return b.waiting
 }
 
-func (b *bank) CreateIntent(_ context.Context, n stripe.NewIntent) (stripe.Intent, error) {
+func (b *bank) CreateIntent(_ context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	b.mu.Lock()
-	b.intents["pi_"+n.Key] = &stripe.Intent{ID: "pi_" + n.Key, Status: stripe.RequiresConfirmation, Amount: n.Amount, Currency: n.Currency, Metadata: n.Metadata}
+	b.intents["pi_"+n.Key] = &payprovider.Intent{ID: "pi_" + n.Key, Status: payprovider.RequiresConfirmation, Amount: n.Amount, Currency: n.Currency, Metadata: n.Metadata}
 	b.mu.Unlock()
-	return b.answer("pi_"+n.Key, func(*stripe.Intent) {})
+	return b.answer("pi_"+n.Key, func(*payprovider.Intent) {})
 }
 
-func (b *bank) ConfirmIntent(_ context.Context, id, _, method, _ string) (stripe.Intent, error) {
-	return b.answer(id, func(in *stripe.Intent) {
-		in.Status = stripe.RequiresCapture
+func (b *bank) ConfirmIntent(_ context.Context, id, _, method, _ string) (payprovider.Intent, error) {
+	return b.answer(id, func(in *payprovider.Intent) {
+		in.Status = payprovider.RequiresCapture
 		if method == "pm_action" {
-			in.Status, in.ActionURL = stripe.RequiresAction, "https://bank.example/"
+			in.Status, in.ActionURL = payprovider.RequiresAction, "https://bank.example/"
 		}
 	})
 }
 
-func (b *bank) CaptureIntent(_ context.Context, id, _ string, amount money.Amount) (stripe.Intent, error) {
-	return b.answer(id, func(in *stripe.Intent) { in.Status, in.Received = stripe.Succeeded, amount })
+func (b *bank) CaptureIntent(_ context.Context, id, _ string, amount money.Amount) (payprovider.Intent, error) {
+	return b.answer(id, func(in *payprovider.Intent) { in.Status, in.Received = payprovider.Succeeded, amount })
 }
 
-func (b *bank) CancelIntent(_ context.Context, id, _ string) (stripe.Intent, error) {
-	return b.answer(id, func(in *stripe.Intent) { in.Status = stripe.Canceled })
+func (b *bank) CancelIntent(_ context.Context, id, _ string) (payprovider.Intent, error) {
+	return b.answer(id, func(in *payprovider.Intent) { in.Status = payprovider.Canceled })
 }
 
-func (b *bank) Intent(_ context.Context, id string) (stripe.Intent, error) {
-	return b.answer(id, func(*stripe.Intent) {})
+func (b *bank) Intent(_ context.Context, id string) (payprovider.Intent, error) {
+	return b.answer(id, func(*payprovider.Intent) {})
 }
 
 // withCards returns a worker that leads payments at a bank.
@@ -97,7 +98,7 @@ func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worke
 	w := newWorkerOn(t, settings, registry)
 	own := settings
 	own.Postgres.MaxConnections = settings.Payments.MaxConnections
-	w.TakeCards(Cards{Provider: b, DB: servers.Pool(t, own)}, settings.Payments, "", registry)
+	w.TakeCards(Cards{Provider: b, Events: stripe.NewReader(false), DB: servers.Pool(t, own)}, settings.Payments, registry)
 	return w
 }
 
@@ -287,10 +288,10 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	var intent string
 	b.mu.Lock()
 	for _, in := range b.intents {
-		intent, in.Status = in.ID, stripe.RequiresCapture
+		intent, in.Status = in.ID, payprovider.RequiresCapture
 	}
 	b.mu.Unlock()
-	fresh, err := w.cards.events.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intent, Status: "requires_capture"}})
+	fresh, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intent, Status: "requires_capture"}})
 	if err != nil || fresh != 1 {
 		t.Fatal(fresh, err)
 	}

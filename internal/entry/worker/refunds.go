@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/payments"
@@ -28,7 +29,7 @@ const refundShare = 4
 
 // TakeRefunds lets the worker make card refunds, with a queue and slots of their own; db
 // is the pool of payments. Call it after TakeCards, whose events wake refunds, and before Run.
-func (w *Worker) TakeRefunds(provider refunds.Provider, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
+func (w *Worker) TakeRefunds(provider payprovider.Refunds, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
 	w.refunds = &refunder{
 		runner:     refunds.NewRunner(db, provider, refunds.Settings{Lease: settings.Lease, Recheck: settings.Recheck}, w.logger, registry),
 		dispatcher: refunds.NewDispatcher(w.client, w.logger, registry),

@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/campaign"
@@ -29,23 +29,23 @@ import (
 // generous gives every refund that it is asked for, once.
 type generous struct {
 	mu    sync.Mutex
-	given map[string]stripe.Refund // by key
+	given map[string]payprovider.Refund // by key
 }
 
-func (g *generous) CreateRefund(_ context.Context, n stripe.NewRefund) (stripe.Refund, error) {
+func (g *generous) CreateRefund(_ context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.given[n.Key]; !ok {
-		g.given[n.Key] = stripe.Refund{ID: "re_" + n.Key, IntentID: n.IntentID, Status: stripe.RefundSucceeded, Amount: n.Amount, Currency: "JPY", Metadata: n.Metadata}
+		g.given[n.Key] = payprovider.Refund{ID: "re_" + n.Key, IntentID: n.IntentID, Status: payprovider.RefundSucceeded, Amount: n.Amount, Currency: "JPY", Metadata: n.Metadata}
 	}
 	return g.given[n.Key], nil
 }
 
-func (g *generous) Refund(context.Context, string) (stripe.Refund, error) {
-	return stripe.Refund{}, errors.New("nobody asks")
+func (g *generous) Refund(context.Context, string) (payprovider.Refund, error) {
+	return payprovider.Refund{}, errors.New("nobody asks")
 }
 
-func (g *generous) RefundsOf(context.Context, string) ([]stripe.Refund, error) { return nil, nil }
+func (g *generous) RefundsOf(context.Context, string) ([]payprovider.Refund, error) { return nil, nil }
 
 func callOffMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
 	t.Helper()
@@ -68,7 +68,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	settings := workerSettings(t)
 	rdb := servers.Redis(t, settings)
 	w := newWorkerWith(t, settings)
-	provider := &generous{given: make(map[string]stripe.Refund)}
+	provider := &generous{given: make(map[string]payprovider.Refund)}
 	w.TakeRefunds(provider, servers.Pool(t, settings), settings.Payments, prometheus.NewRegistry())
 	ctx, end := context.WithCancel(t.Context())
 	running := make(chan error, 1)
@@ -133,7 +133,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
-	w.TakeRefunds(&generous{given: make(map[string]stripe.Refund)}, servers.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
+	w.TakeRefunds(&generous{given: make(map[string]payprovider.Refund)}, servers.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
 	for _, payload := range []string{"", "{}", `{"refund":"` + uuid.NewString() + `"}`} {
 		if err := w.settleRefund(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
@@ -62,8 +63,9 @@ type Worker struct {
 	draining  chan struct{} // closed when handlers should stop waiting and give back their tasks
 }
 
-// New returns a Worker; Run runs it. draws says who draws may ask.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, draws draw.Options, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+// New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
+// cards can pay.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
@@ -72,7 +74,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
 		payments:   payments.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
-			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser, Takes: takes}),
 		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:     gate,
 		draining: make(chan struct{}),

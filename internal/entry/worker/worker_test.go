@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -47,7 +48,7 @@ func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
 
 func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
 	t.Helper()
-	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), draw.Options{}, servers.Logger(t), registry)
+	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), draw.Options{}, stripe.Takes, servers.Logger(t), registry)
 	t.Cleanup(func() { stop(w) })
 	return w
 }

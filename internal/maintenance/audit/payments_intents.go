@@ -6,14 +6,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
 
 // listedIntents compares every intent of the provider with its payment.
 func (c *comparison) listedIntents(ctx context.Context, from, to time.Time) error {
-	return inPages(func(yield func(stripe.Intent) error) error { return c.provider.ListIntents(ctx, from, to, yield) },
-		func(page []stripe.Intent) error {
+	return inPages(func(yield func(payprovider.Intent) error) error { return c.provider.ListIntents(ctx, from, to, yield) },
+		func(page []payprovider.Intent) error {
 			ids := make([]string, len(page))
 			for i, intent := range page {
 				ids[i] = intent.ID
@@ -36,7 +36,7 @@ func (c *comparison) listedIntents(ctx context.Context, from, to time.Time) erro
 }
 
 // intent compares one intent with its payment, if it has one here.
-func (c *comparison) intent(ctx context.Context, there stripe.Intent, here payment.Payment, known bool) error {
+func (c *comparison) intent(ctx context.Context, there payprovider.Intent, here payment.Payment, known bool) error {
 	c.seen[there.ID] = true
 	c.report.Intents++
 	v, entry := compareIntent(there, here, known)
@@ -63,7 +63,7 @@ func (c *comparison) intent(ctx context.Context, there stripe.Intent, here payme
 
 // compareIntent decides about one intent: captured there is settled or returned here, and
 // the other way round.
-func compareIntent(there stripe.Intent, here payment.Payment, known bool) (verdict, Entry) {
+func compareIntent(there payprovider.Intent, here payment.Payment, known bool) (verdict, Entry) {
 	e := Entry{PurchaseID: there.Metadata[purchaseKey], IntentID: there.ID, There: there.Received, Currency: there.Currency}
 	if !known {
 		e.What = "captured at the provider, and no payment here has this intent"

@@ -9,18 +9,9 @@ import (
 	"time"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 )
-
-// PaymentProvider tells what the provider of payments has on its books. Its errors are
-// *stripe.Error.
-type PaymentProvider interface {
-	ListIntents(ctx context.Context, from, to time.Time, yield func(stripe.Intent) error) error
-	ListRefunds(ctx context.Context, from, to time.Time, yield func(stripe.Refund) error) error
-	Intent(ctx context.Context, id string) (stripe.Intent, error)
-	Refund(ctx context.Context, id string) (stripe.Refund, error)
-}
 
 // Entry is money that the books disagree about, or that is under way.
 type Entry struct {
@@ -66,7 +57,7 @@ const purchaseKey = "purchase_id"
 // comparison is the state of one run.
 type comparison struct {
 	db       postgres.DB
-	provider PaymentProvider
+	provider payprovider.Books
 	report   *PaymentsReport
 	seen     map[string]bool // intents and refunds that were compared
 }
@@ -84,7 +75,7 @@ const (
 // [from, to), to the smallest unit, in both directions. The books change meanwhile: what
 // seems to differ is looked at again, on both sides. Objects without our metadata that
 // nobody here knows are somebody else's.
-func ComparePayments(ctx context.Context, db postgres.DB, provider PaymentProvider, from, to time.Time) (PaymentsReport, error) {
+func ComparePayments(ctx context.Context, db postgres.DB, provider payprovider.Books, from, to time.Time) (PaymentsReport, error) {
 	report := PaymentsReport{From: from.UTC(), To: to.UTC(), Totals: make(map[string]*Totals), Differences: []Entry{}, UnderWay: []Entry{}}
 	c := &comparison{db: db, provider: provider, report: &report, seen: make(map[string]bool)}
 	for _, part := range []func(context.Context, time.Time, time.Time) error{c.listedIntents, c.missingIntents, c.listedRefunds, c.missingRefunds} {
@@ -135,6 +126,6 @@ func inPages[T any](list func(yield func(T) error) error, do func(page []T) erro
 
 // gone reports whether the provider does not know an object.
 func gone(err error) bool {
-	e, ok := errors.AsType[*stripe.Error](err)
-	return ok && e.Kind == stripe.KindRefused && e.Code == "resource_missing"
+	e, ok := errors.AsType[*payprovider.Error](err)
+	return ok && e.Kind == payprovider.KindRefused && e.Code == "resource_missing"
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
@@ -23,8 +23,8 @@ import (
 
 // books are what a provider has.
 type books struct {
-	intents []stripe.Intent
-	refunds []stripe.Refund
+	intents []payprovider.Intent
+	refunds []payprovider.Refund
 	before  func(call string) // hears each call
 }
 
@@ -34,7 +34,7 @@ func (b *books) hear(call string) {
 	}
 }
 
-func (b *books) ListIntents(_ context.Context, from, to time.Time, yield func(stripe.Intent) error) error {
+func (b *books) ListIntents(_ context.Context, from, to time.Time, yield func(payprovider.Intent) error) error {
 	b.hear("list intents")
 	for _, i := range b.intents {
 		if !i.CreatedAt.Before(from) && i.CreatedAt.Before(to) {
@@ -46,7 +46,7 @@ func (b *books) ListIntents(_ context.Context, from, to time.Time, yield func(st
 	return nil
 }
 
-func (b *books) ListRefunds(_ context.Context, from, to time.Time, yield func(stripe.Refund) error) error {
+func (b *books) ListRefunds(_ context.Context, from, to time.Time, yield func(payprovider.Refund) error) error {
 	b.hear("list refunds")
 	for _, r := range b.refunds {
 		if !r.CreatedAt.Before(from) && r.CreatedAt.Before(to) {
@@ -58,26 +58,26 @@ func (b *books) ListRefunds(_ context.Context, from, to time.Time, yield func(st
 	return nil
 }
 
-var errMissing = &stripe.Error{Kind: stripe.KindRefused, Code: "resource_missing"}
+var errMissing = &payprovider.Error{Kind: payprovider.KindRefused, Code: "resource_missing"}
 
-func (b *books) Intent(_ context.Context, id string) (stripe.Intent, error) {
+func (b *books) Intent(_ context.Context, id string) (payprovider.Intent, error) {
 	b.hear("intent")
 	for _, i := range b.intents {
 		if i.ID == id {
 			return i, nil
 		}
 	}
-	return stripe.Intent{}, errMissing
+	return payprovider.Intent{}, errMissing
 }
 
-func (b *books) Refund(_ context.Context, id string) (stripe.Refund, error) {
+func (b *books) Refund(_ context.Context, id string) (payprovider.Refund, error) {
 	b.hear("refund")
 	for _, r := range b.refunds {
 		if r.ID == id {
 			return r, nil
 		}
 	}
-	return stripe.Refund{}, errMissing
+	return payprovider.Refund{}, errMissing
 }
 
 // ledgers are our books and the provider's, with two purchases by card: mina's is kept,
@@ -102,7 +102,7 @@ func newLedgers(t *testing.T) *ledgers {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.there.intents = append(l.there.intents, stripe.Intent{ID: intentOf(bought), Status: stripe.Succeeded, Amount: p.Amount, Received: p.Amount,
+		l.there.intents = append(l.there.intents, payprovider.Intent{ID: intentOf(bought), Status: payprovider.Succeeded, Amount: p.Amount, Received: p.Amount,
 			Currency: "JPY", Metadata: map[string]string{"purchase_id": bought.String()}, CreatedAt: time.Now()})
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -115,7 +115,7 @@ func newLedgers(t *testing.T) *ledgers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.there.refunds = []stripe.Refund{{ID: "re_otto", IntentID: intentOf(l.otto), Status: stripe.RefundSucceeded, Amount: 300, Currency: "JPY",
+	l.there.refunds = []payprovider.Refund{{ID: "re_otto", IntentID: intentOf(l.otto), Status: payprovider.RefundSucceeded, Amount: 300, Currency: "JPY",
 		Metadata: map[string]string{"purchase_id": l.otto.String()}, CreatedAt: time.Now()}}
 	return l
 }
@@ -138,11 +138,11 @@ func TestEqualBooksHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	l := newLedgers(t)
 	l.there.intents = append(l.there.intents, // not ours, and one of ours that was never confirmed
-		stripe.Intent{ID: "pi_strange", Received: 5000, Currency: "JPY", CreatedAt: time.Now()},
-		stripe.Intent{ID: "pi_first", Status: stripe.RequiresConfirmation, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
+		payprovider.Intent{ID: "pi_strange", Received: 5000, Currency: "JPY", CreatedAt: time.Now()},
+		payprovider.Intent{ID: "pi_first", Status: payprovider.RequiresConfirmation, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
 	l.there.refunds = append(l.there.refunds, // not ours, and an earlier attempt
-		stripe.Refund{ID: "re_strange", IntentID: "pi_strange", Status: stripe.RefundSucceeded, Amount: 5000, Currency: "JPY", CreatedAt: time.Now()},
-		stripe.Refund{ID: "re_before", IntentID: intentOf(l.otto), Status: stripe.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
+		payprovider.Refund{ID: "re_strange", IntentID: "pi_strange", Status: payprovider.RefundSucceeded, Amount: 5000, Currency: "JPY", CreatedAt: time.Now()},
+		payprovider.Refund{ID: "re_before", IntentID: intentOf(l.otto), Status: payprovider.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
 	r := l.compare()
 	if len(r.Differences)+len(r.UnderWay) != 0 || r.Intents != 3 || r.Refunds != 2 {
 		t.Errorf("got %+v", r)
@@ -160,20 +160,20 @@ func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
 		what  string
 	}{
 		"captured there, unknown here": {func(l *ledgers) {
-			l.there.intents = append(l.there.intents, stripe.Intent{ID: "pi_two", Received: 400, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
+			l.there.intents = append(l.there.intents, payprovider.Intent{ID: "pi_two", Received: 400, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
 		}, "no payment here has this intent"},
 		"captured there, cancelled here": {func(l *ledgers) {
 			l.sql(`UPDATE payments SET phase = 'cancelled', ending = 'expired', received = 0 WHERE amount = 400`)
 		}, "captured at the provider, and cancelled here"},
 		"captured here, not there": {func(l *ledgers) {
-			l.there.intents[0].Received, l.there.intents[0].Status = 0, stripe.Canceled
+			l.there.intents[0].Received, l.there.intents[0].Status = 0, payprovider.Canceled
 		}, "not captured at the provider: canceled"},
 		"captured here, unknown there": {func(l *ledgers) { l.there.intents = l.there.intents[1:] }, "does not know the intent"},
 		"a yen less":                   {func(l *ledgers) { l.there.intents[0].Received-- }, "another amount"},
 		"another currency":             {func(l *ledgers) { l.there.intents[0].Currency = "USD" }, "another amount or currency"},
 		"another purchase":             {func(l *ledgers) { l.there.intents[0].Metadata["purchase_id"] = l.otto.String() }, "of another purchase"},
 		"refunded here, unknown there": {func(l *ledgers) { l.there.refunds = nil }, "does not know the refund"},
-		"refunded here, failed there":  {func(l *ledgers) { l.there.refunds[0].Status = stripe.RefundFailed }, "the refund is succeeded, at the provider failed"},
+		"refunded here, failed there":  {func(l *ledgers) { l.there.refunds[0].Status = payprovider.RefundFailed }, "the refund is succeeded, at the provider failed"},
 		"refunded there, failed here": {func(l *ledgers) {
 			l.sql(`UPDATE refunds SET state = 'failed', finished_at = NULL`)
 		}, "the refund is failed, at the provider succeeded"},
@@ -181,7 +181,7 @@ func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
 			l.sql(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank'`)
 		}, "the refund is settled, at the provider succeeded"},
 		"refunded there by hand": {func(l *ledgers) {
-			l.there.refunds = append(l.there.refunds, stripe.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: stripe.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
+			l.there.refunds = append(l.there.refunds, payprovider.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: payprovider.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
 		}, "no refund here has its id"},
 		"a yen less refunded": {func(l *ledgers) { l.there.refunds[0].Amount-- }, "another amount or currency than the refund's"},
 	} {
@@ -213,7 +213,7 @@ func TestWhatIsUnderWayIsListedApart(t *testing.T) {
 		},
 		"woken refund": func(l *ledgers) {
 			l.sql(`UPDATE refunds SET due_at = clock_timestamp()`)
-			l.there.refunds[0].Status = stripe.RefundFailed
+			l.there.refunds[0].Status = payprovider.RefundFailed
 		},
 	} {
 		l := newLedgers(t)
@@ -229,8 +229,8 @@ func TestWhatMovesWhileTheBooksAreReadIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	l := newLedgers(t)
 	intent, back := l.there.intents[0], l.there.refunds[0]
-	l.there.intents[0].Received, l.there.intents[0].Status = 0, stripe.RequiresCapture // when the list is made
-	l.there.refunds[0].Status = stripe.RefundPending
+	l.there.intents[0].Received, l.there.intents[0].Status = 0, payprovider.RequiresCapture // when the list is made
+	l.there.refunds[0].Status = payprovider.RefundPending
 	l.there.before = func(call string) {
 		switch call {
 		case "intent":
@@ -258,7 +258,7 @@ func TestWhatTheProviderHasMadeInAnotherSpanIsNotMissing(t *testing.T) {
 func TestAComparisonFailsWhenTheProviderDoes(t *testing.T) {
 	t.Parallel()
 	l := newLedgers(t)
-	away := &stripe.Error{Kind: stripe.KindUnavailable}
+	away := &payprovider.Error{Kind: payprovider.KindUnavailable}
 	if _, err := audit.ComparePayments(t.Context(), l.db, cutOff{l.there, away}, l.from, l.to); !errors.Is(err, away) {
 		t.Errorf("got %v", err)
 	}
@@ -272,6 +272,6 @@ type cutOff struct {
 	err error
 }
 
-func (c cutOff) ListRefunds(context.Context, time.Time, time.Time, func(stripe.Refund) error) error {
+func (c cutOff) ListRefunds(context.Context, time.Time, time.Time, func(payprovider.Refund) error) error {
 	return c.err
 }

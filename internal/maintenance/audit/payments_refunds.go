@@ -6,15 +6,15 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
 
 // listedRefunds compares every refund of the provider with ours.
 func (c *comparison) listedRefunds(ctx context.Context, from, to time.Time) error {
-	return inPages(func(yield func(stripe.Refund) error) error { return c.provider.ListRefunds(ctx, from, to, yield) },
-		func(page []stripe.Refund) error {
+	return inPages(func(yield func(payprovider.Refund) error) error { return c.provider.ListRefunds(ctx, from, to, yield) },
+		func(page []payprovider.Refund) error {
 			books, err := c.readRefunds(ctx, page)
 			if err != nil {
 				return err
@@ -38,7 +38,7 @@ type refundBooks struct {
 	payments   map[string]payment.Payment  // by intent
 }
 
-func (c *comparison) readRefunds(ctx context.Context, page []stripe.Refund) (b refundBooks, err error) {
+func (c *comparison) readRefunds(ctx context.Context, page []payprovider.Refund) (b refundBooks, err error) {
 	ids, intents := make([]string, len(page)), make([]string, len(page))
 	for i, r := range page {
 		ids[i], intents[i] = r.ID, r.IntentID
@@ -59,20 +59,20 @@ func (c *comparison) readRefunds(ctx context.Context, page []stripe.Refund) (b r
 	return b, err
 }
 
-func (b refundBooks) purchaseOf(r stripe.Refund) uuid.UUID {
+func (b refundBooks) purchaseOf(r payprovider.Refund) uuid.UUID {
 	if p, ok := b.payments[r.IntentID]; ok {
 		return p.PurchaseID
 	}
 	return purchaseOf(r.Metadata)
 }
 
-func (b refundBooks) isOurs(r stripe.Refund) bool {
+func (b refundBooks) isOurs(r payprovider.Refund) bool {
 	_, known := b.byID[r.ID]
 	return known || b.purchaseOf(r) != uuid.Nil
 }
 
 // refund compares one refund with ours.
-func (c *comparison) refund(ctx context.Context, there stripe.Refund, books refundBooks) error {
+func (c *comparison) refund(ctx context.Context, there payprovider.Refund, books refundBooks) error {
 	c.seen[there.ID] = true
 	c.report.Refunds++
 	v, entry := books.compare(there)
@@ -82,12 +82,12 @@ func (c *comparison) refund(ctx context.Context, there stripe.Refund, books refu
 			return err
 		}
 		there = again
-		if books, err = c.readRefunds(ctx, []stripe.Refund{there}); err != nil {
+		if books, err = c.readRefunds(ctx, []payprovider.Refund{there}); err != nil {
 			return err
 		}
 		v, entry = books.compare(there)
 	}
-	if there.Status == stripe.RefundSucceeded {
+	if there.Status == payprovider.RefundSucceeded {
 		c.totals(there.Currency).RefundedThere += there.Amount
 	}
 	if here, ok := books.byID[there.ID]; ok && here.State == refund.Succeeded {
@@ -99,12 +99,12 @@ func (c *comparison) refund(ctx context.Context, there stripe.Refund, books refu
 
 // compare decides about one refund: succeeded there is succeeded here, and the other way
 // round.
-func (b refundBooks) compare(there stripe.Refund) (verdict, Entry) {
+func (b refundBooks) compare(there payprovider.Refund) (verdict, Entry) {
 	e := Entry{IntentID: there.IntentID, RefundID: there.ID, There: there.Amount, Currency: there.Currency}
 	if id := b.purchaseOf(there); id != uuid.Nil {
 		e.PurchaseID = id.String()
 	}
-	back := there.Status == stripe.RefundSucceeded
+	back := there.Status == payprovider.RefundSucceeded
 	here, known := b.byID[there.ID]
 	if !known {
 		return b.compareUnknown(there, e)
@@ -127,8 +127,8 @@ func (b refundBooks) compare(there stripe.Refund) (verdict, Entry) {
 
 // compareUnknown decides about a refund of our money whose id is not known here: what is
 // still open will find it; what failed is an earlier attempt, or somebody's try.
-func (b refundBooks) compareUnknown(there stripe.Refund, e Entry) (verdict, Entry) {
-	if there.Status == stripe.RefundFailed || there.Status == stripe.RefundCanceled {
+func (b refundBooks) compareUnknown(there payprovider.Refund, e Entry) (verdict, Entry) {
+	if there.Status == payprovider.RefundFailed || there.Status == payprovider.RefundCanceled {
 		return agreed, e
 	}
 	here, ok := b.byPurchase[b.purchaseOf(there)]
@@ -161,7 +161,7 @@ func (c *comparison) missingRefunds(ctx context.Context, from, to time.Time) err
 		case err == nil && (there.CreatedAt.Before(from) || !there.CreatedAt.Before(to)): // of another span
 			continue
 		case err == nil: // made since the list was read
-			books, err := c.readRefunds(ctx, []stripe.Refund{there})
+			books, err := c.readRefunds(ctx, []payprovider.Refund{there})
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
@@ -110,8 +111,8 @@ func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
 func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
-	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
+	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
 	p.exec(`UPDATE payment_events SET received_at = received_at - interval '2 hours'`)
@@ -127,9 +128,12 @@ func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 }
 
 // told is a provider that remembers one event.
-type told struct{ event stripe.Event }
+type told struct {
+	stripe.Reader
+	event payprovider.Event
+}
 
-func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(stripe.Event) error) error {
+func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
 	if l.event.CreatedAt.Before(from) || !l.event.CreatedAt.Before(to) {
 		return nil
 	}
@@ -139,8 +143,8 @@ func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yiel
 func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
-	p.sweeper.UseProvider(e, told{stripe.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
+	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}
@@ -152,8 +156,8 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 func TestOldEventsOfTheProviderAreDeletedAfterTheirRetention(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, false, "", servers.Logger(t), prometheus.NewRegistry())
-	if _, err := e.Store(t.Context(), []stripe.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
+	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Work(t.Context()); err != nil {

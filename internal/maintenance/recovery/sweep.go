@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -55,7 +56,7 @@ type Sweeper struct {
 	seller   *sale.Seller
 
 	events *payments.Events // nil: there is no provider of payments
-	lister payments.Lister
+	lister payprovider.Events
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -77,7 +78,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 }
 
 // UseProvider lets the sweep missed-events ask a provider of payments for its events.
-func (s *Sweeper) UseProvider(events *payments.Events, lister payments.Lister) {
+func (s *Sweeper) UseProvider(events *payments.Events, lister payprovider.Events) {
 	s.events, s.lister = events, lister
 }
 

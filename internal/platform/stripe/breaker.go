@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
+
+	"triprize/internal/domain/payprovider"
 )
 
 const (
@@ -53,18 +55,18 @@ func newBreaker(logger *slog.Logger, registry prometheus.Registerer) *breaker {
 }
 
 // refusal returns the error of a call that the breaker does not let through, or nil.
-func (b *breaker) refusal(err error) *Error {
+func (b *breaker) refusal(err error) *callError {
 	switch {
 	case errors.Is(err, gobreaker.ErrOpenState):
-		return &Error{Kind: KindUnavailable, Message: "left alone after failures in a row", RetryAt: *b.reopens.Load(), Err: err}
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "left alone after failures in a row", RetryAt: *b.reopens.Load(), Err: err}}
 	case errors.Is(err, gobreaker.ErrTooManyRequests):
-		return &Error{Kind: KindUnavailable, Message: "another call probes whether Stripe is well again", RetryAt: later(probeTime), Err: err}
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe is well again", RetryAt: later(probeTime), Err: err}}
 	}
 	return nil
 }
 
 // open returns the error of a call while the breaker is open, or nil.
-func (b *breaker) open() *Error {
+func (b *breaker) open() *callError {
 	if b.State() != gobreaker.StateOpen {
 		return nil
 	}
@@ -73,12 +75,12 @@ func (b *breaker) open() *Error {
 
 // failed tells whether a request failed because Stripe is away or ill.
 func failed(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && (e.Kind == KindUnavailable || e.Kind == KindUnknown)
+	var e *callError
+	return errors.As(err, &e) && (e.Kind == payprovider.KindUnavailable || e.Kind == payprovider.KindUnknown)
 }
 
 // excluded tells whether a request says nothing about Stripe's health.
 func excluded(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && (e.Kind == KindLimited || e.excluded)
+	var e *callError
+	return errors.As(err, &e) && (e.Kind == payprovider.KindLimited || e.excluded)
 }

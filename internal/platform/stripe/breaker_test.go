@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
 
 var errAway = errors.New("connection refused")
@@ -38,13 +38,13 @@ func TestACallEndsWithinItsTimeWhateverTheServerDoes(t *testing.T) {
 	}}
 	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
 		began := time.Now()
-		if e := fault(t, confirm()); e.Kind != stripe.KindUnknown || time.Since(began) != 10*time.Second || out.requests() != 1 {
+		if e := fault(t, confirm()); e.Kind != payprovider.KindUnknown || time.Since(began) != 10*time.Second || out.requests() != 1 {
 			t.Errorf("got %v after %s and %d requests", e, time.Since(began), out.requests())
 		}
 		began = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if _, err := c.Intent(ctx, "pi_1"); fault(t, err).Kind != stripe.KindUnavailable || time.Since(began) != 3*time.Second {
+		if _, err := c.Intent(ctx, "pi_1"); fault(t, err).Kind != payprovider.KindUnavailable || time.Since(began) != 3*time.Second {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 	})
@@ -58,7 +58,7 @@ func TestNoRepetitionBeginsInTheSecondHalfOfACall(t *testing.T) {
 			return answer{503, "busy", nil}, nil
 		}}
 		simulate(t, out, func(t *testing.T, _ client, confirm func() error) {
-			if e := fault(t, confirm()); e.Kind != stripe.KindUnknown || out.requests() != least {
+			if e := fault(t, confirm()); e.Kind != payprovider.KindUnknown || out.requests() != least {
 				t.Errorf("%s: got %v after %d requests", took, e, out.requests())
 			}
 		})
@@ -81,14 +81,14 @@ func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
 	}
 	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
 		_, first, second := c, confirm(), confirm() // 3 requests each, but the breaker opens after 5
-		if fault(t, first).Kind != stripe.KindUnavailable || !fault(t, first).RetryAt.IsZero() || out.requests() != 5 {
+		if fault(t, first).Kind != payprovider.KindUnavailable || !fault(t, first).RetryAt.IsZero() || out.requests() != 5 {
 			t.Fatalf("got %v, %v after %d requests", first, second, out.requests())
 		}
 		opened := time.Now()
 		state := func() float64 { return c.counted(t, "triprize_stripe_breaker_state", "") }
 		for range 100 {
 			e := fault(t, confirm())
-			if e.Kind != stripe.KindUnavailable || e.RetryAt.Sub(opened) < 4*time.Second || e.RetryAt.Sub(opened) > 5*time.Second {
+			if e.Kind != payprovider.KindUnavailable || e.RetryAt.Sub(opened) < 4*time.Second || e.RetryAt.Sub(opened) > 5*time.Second {
 				t.Fatalf("got %v, retry at %s", e, e.RetryAt)
 			}
 		}
@@ -104,7 +104,7 @@ func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
 					defer mu.Unlock()
 					if err == nil {
 						served++
-					} else if e := fault(t, err); e.Kind != stripe.KindUnavailable || e.RetryAt.IsZero() && e.Err == nil {
+					} else if e := fault(t, err); e.Kind != payprovider.KindUnavailable || e.RetryAt.IsZero() && e.Err == nil {
 						t.Errorf("got %v", err)
 					}
 				})
@@ -182,7 +182,7 @@ func TestCallersThatGiveUpDoNotOpenTheBreaker(t *testing.T) {
 	simulate(t, out, func(t *testing.T, c client, _ func() error) {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := c.CaptureIntent(ctx, "pi_1", "k", 1000); fault(t, err).Kind != stripe.KindUnknown {
+			if _, err := c.CaptureIntent(ctx, "pi_1", "k", 1000); fault(t, err).Kind != payprovider.KindUnknown {
 				t.Error(err)
 			}
 			cancel()
@@ -206,7 +206,7 @@ func TestTheRequestsOfAProcessOnTheirWayAreBounded(t *testing.T) {
 		for range 300 {
 			all.Go(func() {
 				if err := confirm(); err != nil {
-					if e := fault(t, err); e.Kind != stripe.KindLimited || e.RetryAt.IsZero() {
+					if e := fault(t, err); e.Kind != payprovider.KindLimited || e.RetryAt.IsZero() {
 						t.Error(err)
 					}
 					mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"triprize/internal/domain/payprovider"
 )
 
 // call names a kind of call: in errors, metrics, and for Stripe's limit per endpoint.
@@ -42,7 +44,7 @@ const (
 // second half of that time, so that each has time to be answered.
 //
 // With a mismatch the object is returned too: it may have to be cancelled.
-func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *Error) (T, error) {
+func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, error) {
 	result, failure := repeat(ctx, c, q, send, check)
 	c.metrics.ended(q.call, failure)
 	if failure == nil {
@@ -50,24 +52,24 @@ func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.
 	}
 	failure.Call = string(q.call)
 	switch {
-	case failure.Kind == KindMismatch:
+	case failure.Kind == payprovider.KindMismatch:
 		c.logger.Error("Stripe's answer is not what was asked for", "call", failure.Call, "object", q.what, "reason", failure.Message,
 			"request_id", failure.RequestID)
 	case failure.Status == 401 || failure.Status == 403:
 		c.logger.Error("Stripe refuses our key", "call", failure.Call, "reason", failure.Message, "request_id", failure.RequestID)
 	}
-	return result, failure
+	return result, &failure.public
 }
 
 // repeat makes the requests of a call until one has an outcome to believe in.
-func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *Error) (T, *Error) {
+func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, *callError) {
 	var result T
 	if e := q.fault(); e != nil {
 		return result, e
 	}
 	whole, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
-	var unknown, last *Error // unknown: a request that may have been carried out
+	var unknown, last *callError // unknown: a request that may have been carried out
 	_, _ = backoff.Retry(whole, func() (struct{}, error) {
 		result, last = try(whole, ctx, c, q, send)
 		if last == nil && check != nil {
@@ -76,7 +78,7 @@ func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx cont
 		if last == nil {
 			return struct{}{}, nil
 		}
-		if last.Kind == KindUnknown {
+		if last.Kind == payprovider.KindUnknown {
 			unknown = last
 		}
 		if !again(last) {
@@ -84,7 +86,7 @@ func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx cont
 		}
 		return struct{}{}, last
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
-	if unknown != nil && last != nil && (last.Kind == KindUnavailable || last.Kind == KindLimited) {
+	if unknown != nil && last != nil && (last.Kind == payprovider.KindUnavailable || last.Kind == payprovider.KindLimited) {
 		unknown.RetryAt = last.RetryAt
 		last = unknown
 	}
@@ -100,7 +102,7 @@ func pauses() *backoff.ExponentialBackOff {
 
 // try makes one request, when it is its turn. caller is the context of the call, without
 // the bound of the settings.
-func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx context.Context) (T, error)) (result T, failure *Error) {
+func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx context.Context) (T, error)) (result T, failure *callError) {
 	if e := c.breaker.open(); e != nil {
 		return result, e
 	}
@@ -108,7 +110,7 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 		return result, e
 	}
 	if !c.slots.TryAcquire(1) {
-		return result, &Error{Kind: KindLimited, Message: "too many requests of this process are on their way", RetryAt: later(time.Second)}
+		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are on their way", RetryAt: later(time.Second)}}
 	}
 	defer c.slots.Release(1)
 	_, err := c.breaker.Execute(func() (struct{}, error) {
@@ -129,29 +131,29 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 		return result, e
 	}
 	if !errors.As(err, &failure) {
-		failure = &Error{Kind: KindUnknown, Err: err}
+		failure = &callError{public: public{Kind: payprovider.KindUnknown, Err: err}}
 	}
 	return result, failure
 }
 
 // fault refuses what Stripe would misread: a write without a key of ours would get one
 // of the library's, and an empty id would be a list.
-func (q request) fault() *Error {
+func (q request) fault() *callError {
 	switch {
 	case q.what == "":
-		return &Error{Kind: KindRefused, Message: "the id is empty"}
+		return &callError{public: public{Kind: payprovider.KindRefused, Message: "the id is empty"}}
 	case q.write && q.key == "":
-		return &Error{Kind: KindRefused, Message: "the idempotency key is empty"}
+		return &callError{public: public{Kind: payprovider.KindRefused, Message: "the idempotency key is empty"}}
 	case len(q.key) > maxKey:
-		return &Error{Kind: KindRefused, Message: "the idempotency key is longer than 255 bytes"}
+		return &callError{public: public{Kind: payprovider.KindRefused, Message: "the idempotency key is longer than 255 bytes"}}
 	}
 	return nil
 }
 
 // checked gives an answer that cannot be read the kind of an answer that was lost.
-func (q request) checked(e *Error) *Error {
-	if e != nil && e.Kind == KindUnknown && !q.write {
-		e.Kind = KindUnavailable
+func (q request) checked(e *callError) *callError {
+	if e != nil && e.Kind == payprovider.KindUnknown && !q.write {
+		e.Kind = payprovider.KindUnavailable
 	}
 	return e
 }

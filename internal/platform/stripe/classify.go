@@ -13,6 +13,8 @@ import (
 	"time"
 
 	stripego "github.com/stripe/stripe-go/v85"
+
+	"triprize/internal/domain/payprovider"
 )
 
 // advice is what Stripe says about a repetition, in Stripe-Should-Retry.
@@ -23,6 +25,15 @@ const (
 	adviseRepeat
 	adviseEnd
 )
+
+// callError is an error of a call, and what only this package needs to know of it.
+type callError struct {
+	public
+	advice   advice // of Stripe, about a repetition
+	excluded bool   // it says nothing about Stripe's health
+}
+
+type public = payprovider.Error
 
 const (
 	limitedFor    = time.Second // how long a 429 is respected that does not say how long
@@ -48,10 +59,10 @@ var conflicts = map[stripego.ErrorCode]bool{
 // classify says what a failed request means. The texts of the library may quote bodies,
 // so only those of Stripe's own errors, and of known causes, are kept. caller is the
 // context that the call was made with.
-func (c *Client) classify(caller context.Context, q request, x *exchange, err error) *Error {
-	e := &Error{Status: x.status, Kind: KindUnknown}
+func (c *Client) classify(caller context.Context, q request, x *exchange, err error) *callError {
+	e := &callError{public: public{Status: x.status, Kind: payprovider.KindUnknown}}
 	if !q.write {
-		e.Kind = KindUnavailable
+		e.Kind = payprovider.KindUnavailable
 	}
 	if x.header != nil {
 		e.RequestID = c.scrub.text(x.header.Get("Request-Id"))
@@ -62,14 +73,14 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 	case errors.As(err, &theirs):
 		c.judge(e, q, x, theirs)
 	case x.status == http.StatusTooManyRequests:
-		e.Kind, e.RetryAt = KindLimited, retryAfter(x.header)
+		e.Kind, e.RetryAt = payprovider.KindLimited, retryAfter(x.header)
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
-		e.Kind, e.Message = KindUnavailable, "the key was refused"
+		e.Kind, e.Message = payprovider.KindUnavailable, "the key was refused"
 	case x.status != 0:
 		e.Message, e.Err = fmt.Sprintf("an answer that cannot be read, status %d", x.status), c.cause(err)
 	default:
 		if !x.reached.Load() {
-			e.Kind = KindUnavailable
+			e.Kind = payprovider.KindUnavailable
 		}
 		e.Message, e.Err = "no answer", c.cause(err)
 	}
@@ -83,7 +94,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 }
 
 // judge fills in what an error of Stripe's API means.
-func (c *Client) judge(e *Error, q request, x *exchange, theirs *stripego.Error) {
+func (c *Client) judge(e *callError, q request, x *exchange, theirs *stripego.Error) {
 	e.Code, e.Message = c.scrub.text(string(theirs.Code)), c.scrub.text(theirs.Msg)
 	if e.Code == "" {
 		e.Code = c.scrub.text(string(theirs.Type))
@@ -96,34 +107,34 @@ func (c *Client) judge(e *Error, q request, x *exchange, theirs *stripego.Error)
 	case x.status >= 500, x.status == http.StatusFailedDependency, x.status == http.StatusRequestTimeout:
 		// It stays unknown, or unavailable for a read.
 	case x.status == http.StatusTooManyRequests:
-		e.Kind, e.RetryAt = KindLimited, retryAfter(x.header)
+		e.Kind, e.RetryAt = payprovider.KindLimited, retryAfter(x.header)
 	case x.status == http.StatusConflict:
 		e.excluded = true // a request with the same key is under way, or with the same object: Stripe is well
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
-		e.Kind = KindUnavailable // nothing was done. An operator has to see to the key; then the same call is good
+		e.Kind = payprovider.KindUnavailable // nothing was done. An operator has to see to the key; then the same call is good
 	case theirs.Type == stripego.ErrorTypeIdempotency:
-		e.Kind = KindMismatch // this key has done something else
+		e.Kind = payprovider.KindMismatch // this key has done something else
 	case payment && (q.call == callConfirm || q.call == callCreate):
-		e.Kind = KindDeclined
+		e.Kind = payprovider.KindDeclined
 	case payment, conflicts[theirs.Code]:
-		e.Kind = KindConflict
+		e.Kind = payprovider.KindConflict
 	default:
-		e.Kind = KindRefused
+		e.Kind = payprovider.KindRefused
 	}
 }
 
 // again tells whether a request is made once more with the same key.
-func again(e *Error) bool {
+func again(e *callError) bool {
 	switch {
-	case e.Kind == KindDeclined || e.Kind == KindMismatch || e.advice == adviseEnd:
+	case e.Kind == payprovider.KindDeclined || e.Kind == payprovider.KindMismatch || e.advice == adviseEnd:
 		return false
 	case e.advice == adviseRepeat:
 		return true
-	case e.Kind == KindLimited:
+	case e.Kind == payprovider.KindLimited:
 		return e.Code == string(stripego.ErrorCodeLockTimeout) // somebody else had the object for a moment
-	case e.Kind == KindUnavailable:
+	case e.Kind == payprovider.KindUnavailable:
 		return e.RetryAt.IsZero() && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden // RetryAt: the breaker is open
-	case e.Kind == KindUnknown:
+	case e.Kind == payprovider.KindUnknown:
 		return e.Status != http.StatusInternalServerError // Stripe stores it under the key
 	}
 	return false
@@ -168,7 +179,7 @@ func (c *Client) cause(err error) error {
 
 // declineOf returns why a try to pay failed. The library does not know advice_code yet:
 // it is read from the JSON, below field.
-func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *Decline {
+func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *payprovider.Decline {
 	var all map[string]json.RawMessage
 	var advised struct {
 		Advice string `json:"advice_code"`
@@ -176,7 +187,7 @@ func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *De
 	if json.Unmarshal(raw, &all) == nil {
 		_ = json.Unmarshal(all[field], &advised) // what has no advice has none
 	}
-	return &Decline{
+	return &payprovider.Decline{
 		Code:        c.scrub.text(string(theirs.Code)),
 		DeclineCode: c.scrub.text(string(theirs.DeclineCode)),
 		Advice:      c.scrub.text(advised.Advice),
@@ -192,11 +203,11 @@ func rawOf(response *stripego.APIResponse) []byte {
 }
 
 // mismatch is an answer that is not what was asked for.
-func mismatch(format string, values ...any) *Error {
-	return &Error{Kind: KindMismatch, Message: fmt.Sprintf(format, values...)}
+func mismatch(format string, values ...any) *callError {
+	return &callError{public: public{Kind: payprovider.KindMismatch, Message: fmt.Sprintf(format, values...)}}
 }
 
 // unreadable is an answer of status 200 that is none.
-func unreadable() *Error {
-	return &Error{Kind: KindUnknown, Message: "an answer that is not the object which was asked for", excluded: true}
+func unreadable() *callError {
+	return &callError{public: public{Kind: payprovider.KindUnknown, Message: "an answer that is not the object which was asked for"}, excluded: true}
 }

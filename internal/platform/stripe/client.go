@@ -24,6 +24,7 @@ const inFlight = 256
 
 // Client calls Stripe. Close it.
 type Client struct {
+	Reader
 	api      *stripego.Client
 	http     *http.Client
 	settings config.Stripe
@@ -41,6 +42,7 @@ type Client struct {
 func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, logger *slog.Logger, registry prometheus.Registerer) *Client {
 	m := newMetrics(registry)
 	c := &Client{
+		Reader:   NewReader(settings.Live()),
 		http:     newHTTPClient(),
 		settings: settings,
 		secrets:  settings.WebhookSecrets(),
@@ -73,7 +75,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) CheckAccount(ctx context.Context) error {
 	_, err := do(ctx, c, request{call: callFetch, what: "account"}, func(ctx context.Context) (*stripego.Account, error) {
 		return c.api.V1Accounts.Retrieve(ctx, &stripego.AccountRetrieveParams{})
-	}, func(account *stripego.Account) *Error {
+	}, func(account *stripego.Account) *callError {
 		switch {
 		case account.ID == "":
 			return unreadable()

@@ -4,62 +4,54 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v85/webhook"
+
+	"triprize/internal/domain/payprovider"
 )
 
 // MaxEventBytes bounds the payload of a webhook. Stripe's events have some kilobytes.
 const MaxEventBytes = 1 << 20
 
-// What is wrong with a webhook. None of them is worth a repetition, and all are 400 to
-// the sender.
-var (
-	ErrSignature = errors.New("stripe: the webhook is not signed with our secret")
-	ErrTooOld    = errors.New("stripe: the webhook was signed too long ago")
-	ErrEvent     = errors.New("stripe: the webhook is not an event")
-)
-
 // ParseEvent reads a webhook: payload is the body, byte for byte, signature the header
-// Stripe-Signature. An event of another release of the API is read as far as it goes: see
-// [Event.OtherRelease]. An event of another mode than the key's, or of a connected
+// Stripe-Signature. An event of another release of the API is read as far as it goes. An event of another mode than the key's, or of a connected
 // account, is KindMismatch; it is returned too, to be said loudly.
-func (c *Client) ParseEvent(payload []byte, signature string) (Event, error) {
+func (c *Client) ParseEvent(payload []byte, signature string) (payprovider.Event, error) {
 	if len(payload) > MaxEventBytes {
-		return Event{}, fmt.Errorf("%w: it has more than %d bytes", ErrEvent, MaxEventBytes)
+		return payprovider.Event{}, fmt.Errorf("%w: it has more than %d bytes", payprovider.ErrEvent, MaxEventBytes)
 	}
 	if err := c.verify(payload, signature); err != nil {
-		return Event{}, err
+		return payprovider.Event{}, err
 	}
 	event, err := eventOf(payload)
 	if err != nil {
-		return Event{}, err
+		return payprovider.Event{}, err
 	}
 	if e := c.wrongEvent(event); e != nil {
-		return event, e
+		return event, &e.public
 	}
 	return event, nil
 }
 
 // verify accepts a signature by any of the secrets.
 func (c *Client) verify(payload []byte, signature string) error {
-	result := ErrSignature
+	result := payprovider.ErrSignature
 	for _, secret := range c.secrets {
 		err := webhook.ValidatePayloadWithTolerance(payload, signature, secret, c.settings.WebhookTolerance)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, webhook.ErrTooOld):
-			result = ErrTooOld
+			result = payprovider.ErrTooOld
 		}
 	}
 	return result
 }
 
 // wrongEvent compares what must be so for every event, and says loudly what is not.
-func (c *Client) wrongEvent(event Event) *Error {
-	var e *Error
+func (c *Client) wrongEvent(event payprovider.Event) *callError {
+	var e *callError
 	switch {
 	case event.Livemode != c.settings.Live():
 		e = mismatch("%s has livemode %t, the key has %t", event.ID, event.Livemode, c.settings.Live())
@@ -73,21 +65,8 @@ func (c *Client) wrongEvent(event Event) *Error {
 	return e
 }
 
-// OtherRelease tells whether an event was made for another release of the API than ours:
-// fields may mean something else. The webhook endpoint should be set to [APIVersion].
-func (e Event) OtherRelease() bool { return release(e.APIVersion) != release(APIVersion) }
-
-// release is the name of a version, which keeps what it says: dahlia of 2026-03-25.dahlia.
-func release(version string) string {
-	_, name, found := strings.Cut(version, ".")
-	if !found {
-		return version // from before releases had names
-	}
-	return name
-}
-
 // eventOf reads an event, and of its object what has the expected form.
-func eventOf(payload []byte) (Event, error) {
+func eventOf(payload []byte) (payprovider.Event, error) {
 	var wire struct {
 		ID         string `json:"id"`
 		Object     string `json:"object"`
@@ -101,27 +80,26 @@ func eventOf(payload []byte) (Event, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(payload, &wire); err != nil {
-		return Event{}, fmt.Errorf("%w: it is not the JSON of one", ErrEvent)
+		return payprovider.Event{}, fmt.Errorf("%w: it is not the JSON of one", payprovider.ErrEvent)
 	}
 	if wire.Object != "event" || wire.ID == "" || wire.Type == "" || wire.Data.Object == nil {
-		return Event{}, fmt.Errorf("%w: object, id, type or data is missing", ErrEvent)
+		return payprovider.Event{}, fmt.Errorf("%w: object, id, type or data is missing", payprovider.ErrEvent)
 	}
 	object := wire.Data.Object
-	event := Event{
+	event := payprovider.Event{
 		ID:         wire.ID,
 		Type:       wire.Type,
 		APIVersion: wire.APIVersion,
 		Livemode:   wire.Livemode,
 		Account:    wire.Account,
 		CreatedAt:  time.Unix(wire.Created, 0).UTC(),
-		ObjectType: name(object["object"]),
 		ObjectID:   name(object["id"]),
 		IntentID:   name(object["payment_intent"]),
 		Status:     name(object["status"]),
 		Reason:     name(object["reason"]),
 		Payload:    payload,
 	}
-	if event.ObjectType == "payment_intent" {
+	if name(object["object"]) == "payment_intent" {
 		event.IntentID = event.ObjectID
 	}
 	var metadata map[string]string

@@ -8,21 +8,22 @@ import (
 	stripego "github.com/stripe/stripe-go/v85"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 )
 
 // CreateIntent creates an intent that is not confirmed: it moves no money. A card waits
 // for its capture; a method that cannot wait is captured when it is confirmed. With
 // KindMismatch the intent is returned too.
-func (c *Client) CreateIntent(ctx context.Context, n NewIntent) (Intent, error) {
+func (c *Client) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	q := request{call: callCreate, what: "a new intent", key: n.Key, write: true}
 	return c.intent(ctx, q, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n))
-	}, func(i Intent) *Error {
-		return i.differs(Expected{n.Amount, n.Currency, n.Metadata})
+	}, func(i payprovider.Intent) *callError {
+		return differs(i, n)
 	})
 }
 
-func newIntentParams(n NewIntent) *stripego.PaymentIntentCreateParams {
+func newIntentParams(n payprovider.NewIntent) *stripego.PaymentIntentCreateParams {
 	p := &stripego.PaymentIntentCreateParams{
 		Amount:   stripego.Int64(int64(n.Amount)),
 		Currency: stripego.String(strings.ToLower(n.Currency)),
@@ -53,7 +54,7 @@ func newIntentParams(n NewIntent) *stripego.PaymentIntentCreateParams {
 // ConfirmIntent tries to pay. A declined card is KindDeclined; the intent can be
 // confirmed again then. An intent that must be authenticated is RequiresAction; its
 // ActionURL is empty if returnURL is, or if the method has another way than a redirect.
-func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (Intent, error) {
+func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callConfirm, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentConfirmParams{}
 		if paymentMethod != "" {
@@ -68,13 +69,13 @@ func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, retu
 }
 
 // CaptureIntent takes the whole amount of an intent that is RequiresCapture.
-func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (Intent, error) {
+func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callCapture, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentCaptureParams{AmountToCapture: stripego.Int64(int64(amount))}
 		p.IdempotencyKey = &key
 		return c.api.V1PaymentIntents.Capture(ctx, id, p)
-	}, func(i Intent) *Error {
-		if i.Status == Succeeded && i.Received != amount {
+	}, func(i payprovider.Intent) *callError {
+		if i.Status == payprovider.Succeeded && i.Received != amount {
 			return mismatch("%s has captured %d %s, not %d", i.ID, i.Received, i.Currency, amount)
 		}
 		return nil
@@ -83,7 +84,7 @@ func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money
 
 // CancelIntent ends an intent for ever, if it has not succeeded and is not Processing;
 // else it is KindConflict. What a card has reserved is released.
-func (c *Client) CancelIntent(ctx context.Context, id, key string) (Intent, error) {
+func (c *Client) CancelIntent(ctx context.Context, id, key string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callCancel, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentCancelParams{}
 		p.IdempotencyKey = &key
@@ -92,15 +93,15 @@ func (c *Client) CancelIntent(ctx context.Context, id, key string) (Intent, erro
 }
 
 // Intent fetches an intent as it is now.
-func (c *Client) Intent(ctx context.Context, id string) (Intent, error) {
+func (c *Client) Intent(ctx context.Context, id string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callFetch, what: id}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		return c.api.V1PaymentIntents.Retrieve(ctx, id, &stripego.PaymentIntentRetrieveParams{})
 	}, nil)
 }
 
 // intent runs a call that answers with the intent id (empty: a new one).
-func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx context.Context) (*stripego.PaymentIntent, error), check func(Intent) *Error) (Intent, error) {
-	answer, err := do(ctx, c, q, send, func(answer *stripego.PaymentIntent) *Error {
+func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx context.Context) (*stripego.PaymentIntent, error), check func(payprovider.Intent) *callError) (payprovider.Intent, error) {
+	answer, err := do(ctx, c, q, send, func(answer *stripego.PaymentIntent) *callError {
 		if answer.ID == "" || answer.Object != "payment_intent" {
 			return unreadable()
 		}
@@ -114,13 +115,13 @@ func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx
 		return e
 	})
 	if answer == nil || answer.Object != "payment_intent" {
-		return Intent{}, err
+		return payprovider.Intent{}, err
 	}
 	return c.intentOf(answer), err
 }
 
 // wrongIntent compares what must be so for every intent.
-func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *Error {
+func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *callError {
 	switch {
 	case id != "" && answer.ID != id:
 		return mismatch("asked for %s, got %s", id, answer.ID)
@@ -130,10 +131,10 @@ func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *Error {
 	return nil
 }
 
-func (c *Client) intentOf(p *stripego.PaymentIntent) Intent {
-	i := Intent{
+func (c *Client) intentOf(p *stripego.PaymentIntent) payprovider.Intent {
+	i := payprovider.Intent{
 		ID:        p.ID,
-		Status:    IntentStatus(p.Status),
+		Status:    payprovider.IntentStatus(p.Status),
 		Amount:    money.Amount(p.Amount),
 		Received:  money.Amount(p.AmountReceived),
 		Currency:  strings.ToUpper(string(p.Currency)),
@@ -153,29 +154,19 @@ func (c *Client) intentOf(p *stripego.PaymentIntent) Intent {
 	return i
 }
 
-// Expected is what an intent must be. Metadata is what it must have at least.
-type Expected struct {
-	Amount   money.Amount
-	Currency string // ISO 4217, capitals
-	Metadata map[string]string
+// differs tells an intent that is not as it was asked for.
+func differs(i payprovider.Intent, n payprovider.NewIntent) *callError {
+	if i.Amount != n.Amount || i.Currency != n.Currency {
+		return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, n.Amount, n.Currency)
+	}
+	return lacks(i.ID, i.Metadata, n.Metadata)
 }
 
-// Check returns an error of KindMismatch if an intent is not as expected. Say it loudly.
-func (i Intent) Check(want Expected) error {
-	if e := i.differs(want); e != nil {
-		e.Call = "check"
-		return e
-	}
-	return nil
-}
-
-func (i Intent) differs(want Expected) *Error {
-	if i.Amount != want.Amount || i.Currency != want.Currency {
-		return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, want.Amount, want.Currency)
-	}
-	for name, value := range want.Metadata {
-		if i.Metadata[name] != value {
-			return mismatch("%s has %s %q, not %q", i.ID, name, i.Metadata[name], value)
+// lacks tells an object that has not the metadata that it was made with.
+func lacks(id string, has, want map[string]string) *callError {
+	for name, value := range want {
+		if has[name] != value {
+			return mismatch("%s has %s %q, not %q", id, name, has[name], value)
 		}
 	}
 	return nil

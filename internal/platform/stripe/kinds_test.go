@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
 
 // fault returns the error of a call.
-func fault(t *testing.T, err error) *stripe.Error {
+func fault(t *testing.T, err error) *payprovider.Error {
 	t.Helper()
-	var e *stripe.Error
+	var e *payprovider.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v", err)
 	}
@@ -27,7 +27,7 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 	t.Parallel()
 	const replayed, advised = "Idempotent-Replayed", "Stripe-Should-Retry"
 	type outcome struct {
-		kind     stripe.ErrorKind
+		kind     payprovider.ErrorKind
 		requests int
 	}
 	invalid := func(code string) string { return problem("invalid_request_error", code, "") }
@@ -83,7 +83,7 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 				if e.Kind != want.kind || len(asked) != want.requests || e.Code != c.code || e.Call != call {
 					t.Errorf("%s: got %+v after %d requests", call, e, len(asked))
 				}
-				if (e.Kind == stripe.KindLimited) != !e.RetryAt.IsZero() {
+				if (e.Kind == payprovider.KindLimited) != !e.RetryAt.IsZero() {
 					t.Errorf("%s: retry at %s", call, e.RetryAt)
 				}
 				if status := max(c.answer.status, 0); e.Status != status && c.answer.status != 200 {
@@ -114,15 +114,15 @@ func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 		answer{402, problem("card_error", "card_declined", `,"decline_code":"generic_decline"`), nil})
 	client := connect(t, settings(server.url))
 	_, err := client.ConfirmIntent(t.Context(), "pi_1", "confirm:1", "pm_card_visa", "")
-	if e := fault(t, err); e.Kind != stripe.KindDeclined || *e.Decline != (stripe.Decline{Code: "card_declined", DeclineCode: "insufficient_funds", Advice: "try_again_later", Message: "Key … said no"}) {
+	if e := fault(t, err); e.Kind != payprovider.KindDeclined || *e.Decline != (payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds", Advice: "try_again_later", Message: "Key … said no"}) {
 		t.Errorf("got %+v", e.Decline)
 	}
 	i, err := client.Intent(t.Context(), "pi_1")
-	if err != nil || i.Status != stripe.RequiresPaymentMethod || *i.Decline != (stripe.Decline{Code: "expired_card", Advice: "confirm_card_data", Message: "Expired."}) {
+	if err != nil || i.Status != payprovider.RequiresPaymentMethod || *i.Decline != (payprovider.Decline{Code: "expired_card", Advice: "confirm_card_data", Message: "Expired."}) {
 		t.Errorf("got %+v, %v", i, err)
 	}
 	_, err = client.CaptureIntent(t.Context(), "pi_1", "capture:1", 1000)
-	if e := fault(t, err); e.Kind != stripe.KindConflict || e.Decline.DeclineCode != "generic_decline" {
+	if e := fault(t, err); e.Kind != payprovider.KindConflict || e.Decline.DeclineCode != "generic_decline" {
 		t.Errorf("a capture that is declined: got %+v", e)
 	}
 	if server.requests()[0].form.Has("return_url") {
@@ -140,7 +140,7 @@ func TestARequestThatReachedStripeStaysUnknownWhenItsRepetitionDoesNot(t *testin
 		client := connect(t, settings(server.url))
 		_, err := client.CancelIntent(t.Context(), "pi_1", "cancel:1")
 		e := fault(t, err)
-		if e.Kind != stripe.KindUnknown || len(server.requests()) != 2 {
+		if e.Kind != payprovider.KindUnknown || len(server.requests()) != 2 {
 			t.Errorf("%s: got %v after %d requests", name, e, len(server.requests()))
 		}
 		if (name == "limited") != (time.Until(e.RetryAt) > 0) {
@@ -153,15 +153,15 @@ func TestARepetitionThatIsAnsweredSettlesIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		second answer
-		kind   stripe.ErrorKind
+		kind   payprovider.ErrorKind
 	}{
 		"done":     {answer{200, intent("status", `"canceled"`), map[string]string{"Idempotent-Replayed": "true"}}, ""},
-		"conflict": {answer{400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil}, stripe.KindConflict},
+		"conflict": {answer{400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil}, payprovider.KindConflict},
 	} {
 		server := serve(t, answer{status: -1}, c.second)
 		client := connect(t, settings(server.url))
 		i, err := client.CancelIntent(t.Context(), "pi_1", "cancel:1")
-		if c.kind == "" && (err != nil || i.Status != stripe.Canceled) || c.kind != "" && fault(t, err).Kind != c.kind {
+		if c.kind == "" && (err != nil || i.Status != payprovider.Canceled) || c.kind != "" && fault(t, err).Kind != c.kind {
 			t.Errorf("%s: got %+v, %v", name, i, err)
 		}
 	}
@@ -181,7 +181,7 @@ func held(t *testing.T) (url string, arrived chan struct{}) {
 
 func TestACallThatIsGivenUpAfterItWasSentIsUnknown(t *testing.T) {
 	t.Parallel()
-	for call, want := range map[string]stripe.ErrorKind{"capture": stripe.KindUnknown, "fetch": stripe.KindUnavailable} {
+	for call, want := range map[string]payprovider.ErrorKind{"capture": payprovider.KindUnknown, "fetch": payprovider.KindUnavailable} {
 		url, arrived := held(t)
 		client := connect(t, settings(url))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestACallThatIsGivenUpBeforeItWasSentDidNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := client.CaptureIntent(ctx, "pi_1", "capture:1", 1000)
-	if e := fault(t, err); e.Kind != stripe.KindLimited || len(server.requests()) != 0 {
+	if e := fault(t, err); e.Kind != payprovider.KindLimited || len(server.requests()) != 0 {
 		t.Errorf("got %v after %d requests", err, len(server.requests()))
 	}
 }
@@ -216,7 +216,7 @@ func TestWhereNobodyListensNothingWasDone(t *testing.T) {
 	server.Close()
 	client := connect(t, settings(server.URL))
 	_, err := client.ConfirmIntent(t.Context(), "pi_1", "confirm:1", "pm_card_visa", "")
-	if e := fault(t, err); e.Kind != stripe.KindUnavailable || e.Status != 0 || e.Err == nil || strings.Contains(err.Error(), "hunter2") {
+	if e := fault(t, err); e.Kind != payprovider.KindUnavailable || e.Status != 0 || e.Err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
 	if n := client.counted(t, "triprize_stripe_request_duration_seconds", "confirm"); n != 3 {
@@ -234,9 +234,9 @@ func TestWhatStripeWouldMisreadIsNotSent(t *testing.T) {
 		"no key":     func() error { _, err := client.CancelIntent(t.Context(), "pi_1", ""); return err },
 		"a long key": func() error { _, err := client.CancelIntent(t.Context(), "pi_1", strings.Repeat("k", 256)); return err },
 		"no intent":  func() error { _, err := client.RefundsOf(t.Context(), ""); return err },
-		"of nothing": func() error { _, err := client.CreateRefund(t.Context(), stripe.NewRefund{Key: "k"}); return err },
+		"of nothing": func() error { _, err := client.CreateRefund(t.Context(), payprovider.NewRefund{Key: "k"}); return err },
 	} {
-		if e := fault(t, call()); e.Kind != stripe.KindRefused || len(server.requests()) != 0 {
+		if e := fault(t, call()); e.Kind != payprovider.KindRefused || len(server.requests()) != 0 {
 			t.Errorf("%s: got %v after %d requests", name, e, len(server.requests()))
 		}
 	}

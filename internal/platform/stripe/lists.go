@@ -5,6 +5,8 @@ import (
 	"time"
 
 	stripego "github.com/stripe/stripe-go/v85"
+
+	"triprize/internal/domain/payprovider"
 )
 
 const pageSize = 100 // the most that Stripe gives
@@ -26,12 +28,12 @@ func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
 // the newest first, until yield returns an error, which is returned. Times are whole
 // seconds at Stripe: the span is widened to them. Others may use the account: see the
 // metadata. What is created meanwhile may be missing.
-func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error {
+func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(payprovider.Intent) error) error {
 	return each(ctx, c, "intents", func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
 		p := &stripego.PaymentIntentListParams{CreatedRange: created(from, to)}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1PaymentIntents.List(ctx, p))
-	}, func(p *stripego.PaymentIntent) (string, *Error) {
+	}, func(p *stripego.PaymentIntent) (string, *callError) {
 		return p.ID, c.wrongIntent(p, "")
 	}, func(p *stripego.PaymentIntent) error {
 		return yield(c.intentOf(p))
@@ -39,21 +41,21 @@ func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func
 }
 
 // ListRefunds is ListIntents for refunds.
-func (c *Client) ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error {
+func (c *Client) ListRefunds(ctx context.Context, from, to time.Time, yield func(payprovider.Refund) error) error {
 	return c.refunds(ctx, "refunds", func() *stripego.RefundListParams {
 		return &stripego.RefundListParams{CreatedRange: created(from, to)}
 	}, yield)
 }
 
 // RefundsOf returns all refunds of an intent, the newest first.
-func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []Refund, err error) {
+func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovider.Refund, err error) {
 	err = c.refunds(ctx, intentID, func() *stripego.RefundListParams {
 		return &stripego.RefundListParams{PaymentIntent: &intentID}
-	}, func(r Refund) error {
+	}, func(r payprovider.Refund) error {
 		if r.IntentID != intentID {
 			e := mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, r.IntentID)
 			e.Call = string(callList)
-			return e
+			return &e.public
 		}
 		all = append(all, r)
 		return nil
@@ -64,12 +66,12 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []Refund, 
 	return all, nil
 }
 
-func (c *Client) refunds(ctx context.Context, what string, params func() *stripego.RefundListParams, yield func(Refund) error) error {
+func (c *Client) refunds(ctx context.Context, what string, params func() *stripego.RefundListParams, yield func(payprovider.Refund) error) error {
 	return each(ctx, c, what, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
 		p := params()
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1Refunds.List(ctx, p))
-	}, func(r *stripego.Refund) (string, *Error) {
+	}, func(r *stripego.Refund) (string, *callError) {
 		return r.ID, nil
 	}, func(r *stripego.Refund) error {
 		return yield(refundOf(r))
@@ -79,12 +81,12 @@ func (c *Client) refunds(ctx context.Context, what string, params func() *stripe
 // ListEvents is ListIntents for events of the given types, at most 20 (nil: all). Stripe
 // forgets events after 30 days. An event that is not for us, or cannot be read, is said
 // loudly and left out: it must not keep the others from being found.
-func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(Event) error) error {
+func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
 	return each(ctx, c, "events", func(ctx context.Context, after *string) (page[*stripego.Event], error) {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1Events.List(ctx, p))
-	}, func(e *stripego.Event) (string, *Error) {
+	}, func(e *stripego.Event) (string, *callError) {
 		return e.ID, nil
 	}, func(e *stripego.Event) error {
 		event, err := eventOf(rawOf(e.LastResponse))
@@ -110,14 +112,14 @@ func created(from, to time.Time) *stripego.RangeQueryParams {
 // each fetches page after page and calls yield for every item. A page is a call of its
 // own, and its items are in memory together.
 func each[T any](ctx context.Context, c *Client, what string, fetch func(ctx context.Context, after *string) (page[T], error),
-	identify func(T) (id string, wrong *Error), yield func(T) error,
+	identify func(T) (id string, wrong *callError), yield func(T) error,
 ) error {
 	var after *string
 	for {
 		var last string
 		p, err := do(ctx, c, request{call: callList, what: what}, func(ctx context.Context) (page[T], error) {
 			return fetch(ctx, after)
-		}, func(p page[T]) *Error {
+		}, func(p page[T]) *callError {
 			for _, item := range p.items {
 				id, wrong := identify(item)
 				switch {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
 
 // list is the JSON of a page.
@@ -27,7 +27,7 @@ func TestAListIsReadPageByPage(t *testing.T) {
 	server := serve(t, list(true, named("pi_5"), named("pi_4")), answer{status: 503, body: "busy"}, list(true, named("pi_3"), named("pi_2")), list(false, named("pi_1")))
 	client := connect(t, settings(server.url))
 	var got []string
-	err := client.ListIntents(t.Context(), from, to, func(i stripe.Intent) error { got = append(got, i.ID); return nil })
+	err := client.ListIntents(t.Context(), from, to, func(i payprovider.Intent) error { got = append(got, i.ID); return nil })
 	if err != nil || fmt.Sprint(got) != "[pi_5 pi_4 pi_3 pi_2 pi_1]" {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -48,7 +48,7 @@ func TestAListEndsWhereItsReaderEnds(t *testing.T) {
 	server := serve(t, list(true, named("pi_5"), named("pi_4")))
 	client := connect(t, settings(server.url))
 	enough := errors.New("enough")
-	if err := client.ListIntents(t.Context(), from, to, func(stripe.Intent) error { return enough }); !errors.Is(err, enough) || len(server.requests()) != 1 {
+	if err := client.ListIntents(t.Context(), from, to, func(payprovider.Intent) error { return enough }); !errors.Is(err, enough) || len(server.requests()) != 1 {
 		t.Errorf("got %v after %d requests", err, len(server.requests()))
 	}
 }
@@ -58,8 +58,8 @@ func TestAListThatWouldNeverEndIsRefused(t *testing.T) {
 	for name, page := range map[string]answer{"empty pages": list(true), "the same page": list(true, named("pi_1"))} {
 		server := serve(t, page)
 		client := connect(t, settings(server.url))
-		err := client.ListIntents(t.Context(), from, to, func(stripe.Intent) error { return nil })
-		if e := fault(t, err); e.Kind != stripe.KindUnavailable || len(server.requests()) > 4 {
+		err := client.ListIntents(t.Context(), from, to, func(payprovider.Intent) error { return nil })
+		if e := fault(t, err); e.Kind != payprovider.KindUnavailable || len(server.requests()) > 4 {
 			t.Errorf("%s: got %v after %d requests", name, err, len(server.requests()))
 		}
 	}
@@ -69,8 +69,8 @@ func TestAListOfAnotherModeIsAMismatch(t *testing.T) {
 	t.Parallel()
 	server := serve(t, list(false, named("pi_1"), intent("livemode", "true")))
 	client := connect(t, settings(server.url))
-	err := client.ListIntents(t.Context(), from, to, func(stripe.Intent) error { t.Error("yielded"); return nil })
-	if e := fault(t, err); e.Kind != stripe.KindMismatch {
+	err := client.ListIntents(t.Context(), from, to, func(payprovider.Intent) error { t.Error("yielded"); return nil })
+	if e := fault(t, err); e.Kind != payprovider.KindMismatch {
 		t.Errorf("got %v", err)
 	}
 }
@@ -83,11 +83,11 @@ func TestTheRefundsOfAnIntentAreOfThatIntent(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].ID != "re_2" || all[1].ID != "re_1" || server.requests()[0].form.Get("payment_intent") != "pi_1" {
 		t.Errorf("got %+v, %v", all, err)
 	}
-	if all, err := client.RefundsOf(t.Context(), "pi_1"); all != nil || fault(t, err).Kind != stripe.KindMismatch {
+	if all, err := client.RefundsOf(t.Context(), "pi_1"); all != nil || fault(t, err).Kind != payprovider.KindMismatch {
 		t.Errorf("got %+v, %v", all, err)
 	}
 	var ids []string
-	err = client.ListRefunds(t.Context(), from, to, func(r stripe.Refund) error { ids = append(ids, r.ID); return nil })
+	err = client.ListRefunds(t.Context(), from, to, func(r payprovider.Refund) error { ids = append(ids, r.ID); return nil })
 	if err != nil || fmt.Sprint(ids) != "[re_1]" || server.requests()[3].form.Get("created[gte]") != "1700000000" {
 		t.Errorf("got %v, %v", ids, err)
 	}
@@ -98,8 +98,8 @@ func TestEventsThatAreNotForUsDoNotKeepOthersFromBeingFound(t *testing.T) {
 	server := serve(t, list(false, event("id", `"evt_4"`, "livemode", "true"), event("id", `"evt_3"`, "account", `"acct_2"`),
 		event("id", `"evt_2"`, "type", `""`), event()))
 	client := connect(t, settings(server.url))
-	var got []stripe.Event
-	err := client.ListEvents(t.Context(), from, to, []string{"payment_intent.*", "refund.*"}, func(e stripe.Event) error { got = append(got, e); return nil })
+	var got []payprovider.Event
+	err := client.ListEvents(t.Context(), from, to, []string{"payment_intent.*", "refund.*"}, func(e payprovider.Event) error { got = append(got, e); return nil })
 	if err != nil || len(got) != 1 || got[0].ID != "evt_1" || got[0].IntentID != "pi_1" || string(got[0].Payload) != event() {
 		t.Errorf("got %+v, %v", got, err)
 	}

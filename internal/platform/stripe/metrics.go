@@ -44,7 +44,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 // ended counts a call.
-func (m *metrics) ended(name call, e *Error) {
+func (m *metrics) ended(name call, e *callError) {
 	outcome := ok
 	if e != nil {
 		outcome = string(e.Kind)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -64,7 +64,7 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 	if err != nil || !strings.HasPrefix(created.ID, "pi_") || created.Amount != 1000 || created.Currency != "JPY" {
 		t.Fatalf("got %+v, %v", created, err)
 	}
-	if i, err := client.CreateIntent(t.Context(), wanted); i.ID == "" || fault(t, err).Kind != stripe.KindMismatch { // it takes metadata, and does not show it
+	if i, err := client.CreateIntent(t.Context(), wanted); i.ID == "" || fault(t, err).Kind != payprovider.KindMismatch { // it takes metadata, and does not show it
 		t.Errorf("got %+v, %v", i, err)
 	}
 	redirects := plain
@@ -79,13 +79,13 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 		"cancel":  func() error { _, err := client.CancelIntent(t.Context(), created.ID, "cancel:1"); return err },
 		"fetch":   func() error { _, err := client.Intent(t.Context(), created.ID); return err },
 		"intents": func() error {
-			return client.ListIntents(t.Context(), time.Unix(0, 0), time.Now(), func(stripe.Intent) error { return errEnough })
+			return client.ListIntents(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.Intent) error { return errEnough })
 		},
 		"refunds": func() error {
-			return client.ListRefunds(t.Context(), time.Unix(0, 0), time.Now(), func(stripe.Refund) error { return errEnough })
+			return client.ListRefunds(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.Refund) error { return errEnough })
 		},
 		"events": func() error {
-			return client.ListEvents(t.Context(), time.Unix(0, 0), time.Now(), []string{"refund.created"}, func(stripe.Event) error { return errEnough })
+			return client.ListEvents(t.Context(), time.Unix(0, 0), time.Now(), []string{"refund.created"}, func(payprovider.Event) error { return errEnough })
 		},
 		"accounts": func() error { return client.CheckAccount(t.Context()) },
 	} {
@@ -93,11 +93,11 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	refund, err := client.CreateRefund(t.Context(), stripe.NewRefund{Key: "refund:1", IntentID: created.ID, Amount: 1000, Metadata: map[string]string{"purchase_id": "p1"}})
-	if refund.ID == "" || err != nil && fault(t, err).Kind != stripe.KindMismatch { // it keeps no state: the intent is another one
+	refund, err := client.CreateRefund(t.Context(), payprovider.NewRefund{Key: "refund:1", IntentID: created.ID, Amount: 1000, Metadata: map[string]string{"purchase_id": "p1"}})
+	if refund.ID == "" || err != nil && fault(t, err).Kind != payprovider.KindMismatch { // it keeps no state: the intent is another one
 		t.Errorf("refund: got %+v, %v", refund, err)
 	}
-	if r, err := client.Refund(t.Context(), "re_1"); r.ID == "" || err != nil && fault(t, err).Kind != stripe.KindMismatch {
+	if r, err := client.Refund(t.Context(), "re_1"); r.ID == "" || err != nil && fault(t, err).Kind != payprovider.KindMismatch {
 		t.Errorf("fetch a refund: got %+v, %v", r, err)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/v1/payment_intents", strings.NewReader("amount=1000&currency=jpy&colour=red"))

@@ -11,6 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"golang.org/x/time/rate"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 )
 
@@ -85,7 +86,7 @@ func newBucket(key string, perSecond int) *bucket {
 
 // wait returns nil when it is the request's turn, else an error of KindLimited. Of the
 // time that ctx has left, half is for waiting.
-func (p *pace) wait(ctx context.Context, name call) *Error {
+func (p *pace) wait(ctx context.Context, name call) *callError {
 	began := time.Now()
 	until := began.Add(time.Hour)
 	if deadline, bounded := ctx.Deadline(); bounded {
@@ -117,7 +118,7 @@ func (p *pace) wait(ctx context.Context, name call) *Error {
 // not, and many processes that keep one each would exceed the limit of the kind.
 //
 // Who has taken the last turn was told when the next one comes: nobody asks before that.
-func (p *pace) turn(ctx context.Context, l *line, until time.Time) *Error {
+func (p *pace) turn(ctx context.Context, l *line, until time.Time) *callError {
 	for {
 		after := max(time.Until(l.next), 0)
 		if after == 0 {
@@ -186,8 +187,8 @@ func (b *bucket) rest(r *redis_rate.Result) time.Duration {
 }
 
 // late is the error of a request that had no turn in time: nothing was done.
-func late(after time.Duration) *Error {
-	return &Error{Kind: KindLimited, Message: "no turn in time: our own pace", RetryAt: later(max(after, time.Millisecond))}
+func late(after time.Duration) *callError {
+	return &callError{public: public{Kind: payprovider.KindLimited, Message: "no turn in time: our own pace", RetryAt: later(max(after, time.Millisecond))}}
 }
 
 // namespaced puts the namespace before the keys of scripts. redis_rate uses no other

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/testkit/servers"
 )
@@ -174,7 +175,7 @@ func TestACallWithoutATurnInTimeIsToldWhenToComeBack(t *testing.T) {
 					return
 				}
 				limited.Add(1)
-				if e := fault(t, err); e.Kind != stripe.KindLimited || !e.RetryAt.After(time.Now()) || e.Status != 0 {
+				if e := fault(t, err); e.Kind != payprovider.KindLimited || !e.RetryAt.After(time.Now()) || e.Status != 0 {
 					t.Errorf("got %v, retry at %s", e, e.RetryAt)
 				}
 			})
@@ -277,7 +278,7 @@ func TestProcessesOfANamespaceShareTheirTurns(t *testing.T) {
 		servers.Eventually(t, "the second process asks again and again", func() bool { return clock.asked.Load() >= before+3 })
 		cancel()
 	}()
-	if _, err := process(all.Redis.Namespace).Intent(ctx, "pi_1"); fault(t, err).Kind != stripe.KindLimited || len(server.requests()) != 1 {
+	if _, err := process(all.Redis.Namespace).Intent(ctx, "pi_1"); fault(t, err).Kind != payprovider.KindLimited || len(server.requests()) != 1 {
 		t.Errorf("got %v after %d requests", err, len(server.requests()))
 	}
 	if _, err := process(all.Redis.Namespace+":other").Intent(t.Context(), "pi_1"); err != nil {

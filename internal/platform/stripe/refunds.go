@@ -8,11 +8,12 @@ import (
 	stripego "github.com/stripe/stripe-go/v85"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 )
 
 // CreateRefund gives back what an intent has captured. Its status may be any: a bank may
 // take days, and may refuse. What was given back before is KindConflict.
-func (c *Client) CreateRefund(ctx context.Context, n NewRefund) (Refund, error) {
+func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true}
 	return c.refund(ctx, q, func(ctx context.Context) (*stripego.Refund, error) {
 		p := &stripego.RefundCreateParams{
@@ -22,27 +23,22 @@ func (c *Client) CreateRefund(ctx context.Context, n NewRefund) (Refund, error) 
 		}
 		p.IdempotencyKey = &n.Key
 		return c.api.V1Refunds.Create(ctx, p)
-	}, func(r Refund) *Error {
+	}, func(r payprovider.Refund) *callError {
 		switch {
 		case r.Amount != n.Amount:
 			return mismatch("%s gives back %d %s, not %d", r.ID, r.Amount, r.Currency, n.Amount)
 		case r.IntentID != n.IntentID:
 			return mismatch("%s is of %q, not of %s", r.ID, r.IntentID, n.IntentID)
 		}
-		for name, value := range n.Metadata {
-			if r.Metadata[name] != value {
-				return mismatch("%s has %s %q, not %q", r.ID, name, r.Metadata[name], value)
-			}
-		}
-		return nil
+		return lacks(r.ID, r.Metadata, n.Metadata)
 	})
 }
 
 // Refund fetches a refund as it is now.
-func (c *Client) Refund(ctx context.Context, id string) (Refund, error) {
+func (c *Client) Refund(ctx context.Context, id string) (payprovider.Refund, error) {
 	return c.refund(ctx, request{call: callFetch, what: id}, func(ctx context.Context) (*stripego.Refund, error) {
 		return c.api.V1Refunds.Retrieve(ctx, id, &stripego.RefundRetrieveParams{})
-	}, func(r Refund) *Error {
+	}, func(r payprovider.Refund) *callError {
 		if r.ID != id {
 			return mismatch("asked for %s, got %s", id, r.ID)
 		}
@@ -51,8 +47,8 @@ func (c *Client) Refund(ctx context.Context, id string) (Refund, error) {
 }
 
 // refund runs a call that answers with a refund. A refund has no livemode of its own.
-func (c *Client) refund(ctx context.Context, q request, send func(ctx context.Context) (*stripego.Refund, error), check func(Refund) *Error) (Refund, error) {
-	answer, err := do(ctx, c, q, send, func(answer *stripego.Refund) *Error {
+func (c *Client) refund(ctx context.Context, q request, send func(ctx context.Context) (*stripego.Refund, error), check func(payprovider.Refund) *callError) (payprovider.Refund, error) {
+	answer, err := do(ctx, c, q, send, func(answer *stripego.Refund) *callError {
 		if answer.ID == "" || answer.Object != "refund" {
 			return unreadable()
 		}
@@ -63,15 +59,15 @@ func (c *Client) refund(ctx context.Context, q request, send func(ctx context.Co
 		return e
 	})
 	if answer == nil || answer.Object != "refund" {
-		return Refund{}, err
+		return payprovider.Refund{}, err
 	}
 	return refundOf(answer), err
 }
 
-func refundOf(r *stripego.Refund) Refund {
-	refund := Refund{
+func refundOf(r *stripego.Refund) payprovider.Refund {
+	refund := payprovider.Refund{
 		ID:        r.ID,
-		Status:    RefundStatus(r.Status),
+		Status:    payprovider.RefundStatus(r.Status),
 		Amount:    money.Amount(r.Amount),
 		Currency:  strings.ToUpper(string(r.Currency)),
 		Failure:   string(r.FailureReason),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/testkit/servers"
@@ -160,7 +161,7 @@ func problem(kind, code, more string) string {
 }
 
 // wanted is the intent that most tests create.
-var wanted = stripe.NewIntent{Key: "pi:p1:1", Amount: 1000, Currency: "JPY", PaymentMethod: "pm_card_visa",
+var wanted = payprovider.NewIntent{Key: "pi:p1:1", Amount: 1000, Currency: "JPY", PaymentMethod: "pm_card_visa",
 	Metadata: map[string]string{"purchase_id": "p1", "campaign_id": "c1"}}
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
@@ -250,7 +250,7 @@ func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	delete(b.sim.intents, *p.IntentID)
 	b.sim.before = func(call, _ string) error {
 		if call == "cancel" && b.sim.intents[*p.IntentID] == nil {
-			return failed(stripe.KindRefused, "resource_missing")
+			return failed(payprovider.KindRefused, "resource_missing")
 		}
 		return nil
 	}
@@ -269,11 +269,11 @@ func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 			t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
 		}
 	}
-	there.Status = stripe.RequiresCapture // authorized, and the provider will not let it go
+	there.Status = payprovider.RequiresCapture // authorized, and the provider will not let it go
 	b.sim.intents[there.ID] = there
 	b.sim.before = func(call, _ string) error {
 		if call == "cancel" {
-			return failed(stripe.KindRefused, "not_now")
+			return failed(payprovider.KindRefused, "not_now")
 		}
 		return nil
 	}
@@ -287,7 +287,7 @@ func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	if p := b.want(id, payments.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
 		t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
 	}
-	there.Status, there.Received = stripe.Succeeded, there.Amount
+	there.Status, there.Received = payprovider.Succeeded, there.Amount
 	b.want(id, payments.Conclude, payment.Captured)
 }
 
@@ -308,7 +308,7 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	if _, problem := retry(request(job.KindPaymentRetry)); problem == nil || problem.Code != fault.StateConflict {
 		t.Errorf("one that does not wait: %+v", problem)
 	}
-	b.sim.before = func(string, string) error { return failed(stripe.KindUnavailable, "") }
+	b.sim.before = func(string, string) error { return failed(payprovider.KindUnavailable, "") }
 	b.want(id, payments.Waits, payment.Creating)
 	b.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`, id)
 	b.sim.before = nil
@@ -353,7 +353,7 @@ func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
 		}
 		return j.Progress.Waiting
 	}
-	b.sim.before = func(string, string) error { return failed(stripe.KindUnavailable, "") }
+	b.sim.before = func(string, string) error { return failed(payprovider.KindUnavailable, "") }
 	b.want(id, payments.Waits, payment.Capturing)
 	if w := waits(); w == nil || w.Reason != payments.WaitsForProvider || w.RetryAt.IsZero() {
 		t.Errorf("while the provider is away it says %+v", w)

@@ -1,7 +1,7 @@
 package payments
 
 import (
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
 
@@ -38,10 +38,10 @@ type facts struct {
 
 	// From the provider, in this run. Nothing of it is remembered from one run to the
 	// next: another worker may have gone on meanwhile.
-	status  stripe.IntentStatus // empty: not known, or may have changed
-	page    bool                // where the buyer can authenticate
-	shown   bool                // that page is stored
-	refused call                // the last call that the provider has refused, and will refuse again; empty: none
+	status  payprovider.IntentStatus // empty: not known, or may have changed
+	page    bool                     // where the buyer can authenticate
+	shown   bool                     // that page is stored
+	refused call                     // the last call that the provider has refused, and will refuse again; empty: none
 }
 
 // next decides the next move, and why a payment is given up. It does no I/O.
@@ -79,7 +79,7 @@ func beforeIntent(f facts) (move, payment.Ending) {
 	switch {
 	case f.refused == callCreate:
 		return giveUp, payment.Refused
-	case f.status == stripe.RequiresPaymentMethod:
+	case f.status == payprovider.RequiresPaymentMethod:
 		return giveUp, payment.Declined
 	case f.over:
 		return giveUp, payment.Expired
@@ -93,31 +93,31 @@ func beforeCapture(f facts) (move, payment.Ending) {
 	switch f.status {
 	case "":
 		return fetch, ""
-	case stripe.Succeeded: // a method that is captured when it is confirmed
+	case payprovider.Succeeded: // a method that is captured when it is confirmed
 		return keepMoney, ""
-	case stripe.Canceled:
+	case payprovider.Canceled:
 		return end, payment.Expired
-	case stripe.RequiresPaymentMethod:
+	case payprovider.RequiresPaymentMethod:
 		return giveUp, payment.Declined
 	}
 	switch {
 	case f.over:
 		return giveUp, payment.Expired
-	case f.status == stripe.RequiresCapture:
+	case f.status == payprovider.RequiresCapture:
 		return startCapture, ""
-	case f.status == stripe.Processing && f.phase == payment.Processing:
+	case f.status == payprovider.Processing && f.phase == payment.Processing:
 		return wait, ""
-	case f.status == stripe.Processing:
+	case f.status == payprovider.Processing:
 		return slow, ""
-	case f.status == stripe.RequiresAction && !f.page: // nobody could ever authenticate
+	case f.status == payprovider.RequiresAction && !f.page: // nobody could ever authenticate
 		return giveUp, payment.Declined
-	case f.status == stripe.RequiresAction && f.shown:
+	case f.status == payprovider.RequiresAction && f.shown:
 		return wait, ""
-	case f.status == stripe.RequiresAction:
+	case f.status == payprovider.RequiresAction:
 		return show, ""
-	case f.status == stripe.RequiresConfirmation && f.refused == callConfirm:
+	case f.status == payprovider.RequiresConfirmation && f.refused == callConfirm:
 		return giveUp, payment.Refused
-	case f.status == stripe.RequiresConfirmation && f.phase == payment.Confirming:
+	case f.status == payprovider.RequiresConfirmation && f.phase == payment.Confirming:
 		return confirm, ""
 	}
 	return puzzled, ""
@@ -127,15 +127,15 @@ func inCapture(f facts) (move, payment.Ending) {
 	switch f.status {
 	case "":
 		return fetch, ""
-	case stripe.Succeeded:
+	case payprovider.Succeeded:
 		return keepMoney, ""
-	case stripe.Canceled: // the authorization has ended, or somebody has ended it at the provider
+	case payprovider.Canceled: // the authorization has ended, or somebody has ended it at the provider
 		return end, payment.Expired
-	case stripe.RequiresPaymentMethod: // the card was declined after all
+	case payprovider.RequiresPaymentMethod: // the card was declined after all
 		return giveUp, payment.Declined
-	case stripe.Processing:
+	case payprovider.Processing:
 		return wait, ""
-	case stripe.RequiresCapture:
+	case payprovider.RequiresCapture:
 		if f.refused == callCapture {
 			return puzzled, ""
 		}
@@ -152,15 +152,15 @@ func expiring(f facts) move {
 		return fetch
 	case f.status == "":
 		return cancel
-	case f.status == stripe.Canceled:
+	case f.status == payprovider.Canceled:
 		return end
-	case f.status == stripe.Succeeded:
+	case f.status == payprovider.Succeeded:
 		return keepMoney
-	case f.status == stripe.Processing && f.uncancellable && f.over:
+	case f.status == payprovider.Processing && f.uncancellable && f.over:
 		return conclude
-	case f.status == stripe.Processing && f.uncancellable:
+	case f.status == payprovider.Processing && f.uncancellable:
 		return wait
-	case f.status == stripe.Processing && f.refused == callCancel:
+	case f.status == payprovider.Processing && f.refused == callCancel:
 		return uncancellable
 	case f.refused == callCancel:
 		return puzzled
@@ -174,11 +174,11 @@ func unwanted(f facts, ended move) move {
 	switch {
 	case f.status == "":
 		return fetch
-	case f.status == stripe.Canceled:
+	case f.status == payprovider.Canceled:
 		return ended
-	case f.status == stripe.Succeeded:
+	case f.status == payprovider.Succeeded:
 		return keepMoney
-	case f.status == stripe.Processing && (f.phase == payment.Late || f.refused == callCancel):
+	case f.status == payprovider.Processing && (f.phase == payment.Late || f.refused == callCancel):
 		return wait
 	case f.refused == callCancel:
 		return puzzled

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"testing"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
 
 var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing,
 	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.Returned, payment.Cancelled}
 
-var allStatuses = []stripe.IntentStatus{"", stripe.RequiresPaymentMethod, stripe.RequiresConfirmation, stripe.RequiresAction, stripe.Processing,
-	stripe.RequiresCapture, stripe.Canceled, stripe.Succeeded, "a_status_of_tomorrow"}
+var allStatuses = []payprovider.IntentStatus{"", payprovider.RequiresPaymentMethod, payprovider.RequiresConfirmation, payprovider.RequiresAction, payprovider.Processing,
+	payprovider.RequiresCapture, payprovider.Canceled, payprovider.Succeeded, "a_status_of_tomorrow"}
 
 // TestEveryPhaseAndStatusHasItsMove is the table of decisions: an intent is stored, the
 // buyer has a page that is not stored yet, no call was refused. The first move is before
@@ -72,22 +72,22 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Creating, oldKey: true}, "new-key"},
 		{facts{phase: payment.Creating, over: true, oldKey: true}, "give-up expired"},
 		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
-		{facts{phase: payment.Creating, status: stripe.RequiresPaymentMethod}, "give-up declined"},
-		{facts{phase: payment.Confirming, intent: true, status: stripe.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
-		{facts{phase: payment.Confirming, intent: true, status: stripe.RequiresAction}, "give-up declined"}, // no page
-		{facts{phase: payment.Action, intent: true, status: stripe.RequiresAction, page: true, shown: true}, "wait"},
-		{facts{phase: payment.Capturing, intent: true, status: stripe.RequiresCapture, refused: callCapture}, "puzzled"},
+		{facts{phase: payment.Creating, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
+		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
+		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up declined"}, // no page
+		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
+		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "puzzled"},
 		{facts{phase: payment.Expiring}, "end"},
 		{facts{phase: payment.Expiring, intent: true, refused: callCancel}, "fetch"},
 		{facts{phase: payment.Expiring, intent: true, uncancellable: true}, "fetch"},
-		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, refused: callCancel}, "uncancellable"},
-		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, uncancellable: true}, "wait"},
-		{facts{phase: payment.Expiring, intent: true, status: stripe.Processing, uncancellable: true, over: true}, "conclude"},
-		{facts{phase: payment.Expiring, intent: true, status: stripe.RequiresPaymentMethod, uncancellable: true}, "cancel"},
-		{facts{phase: payment.Expiring, intent: true, status: stripe.RequiresCapture, refused: callCancel}, "puzzled"},
-		{facts{phase: payment.Late, intent: true, status: stripe.RequiresCapture, refused: callCancel}, "puzzled"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, refused: callCancel}, "uncancellable"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true}, "wait"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true, over: true}, "conclude"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresPaymentMethod, uncancellable: true}, "cancel"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "puzzled"},
+		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "puzzled"},
 		{facts{phase: payment.Cancelled}, "rest"},
-		{facts{phase: payment.Cancelled, intent: true, status: stripe.Processing, refused: callCancel}, "wait"},
+		{facts{phase: payment.Cancelled, intent: true, status: payprovider.Processing, refused: callCancel}, "wait"},
 		{facts{phase: "of tomorrow"}, "puzzled"},
 	} {
 		if got := said(next(c.f)); got != c.want {
@@ -143,7 +143,7 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "there is no intent"
 	case m == confirm && f.phase != payment.Confirming:
 		return "only the phase confirming confirms"
-	case m == confirm && f.status != stripe.RequiresConfirmation:
+	case m == confirm && f.status != payprovider.RequiresConfirmation:
 		return "whoever comes anew asks first"
 	case m == confirm && f.over:
 		return "nothing is confirmed when the time is over"
@@ -151,17 +151,17 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "nothing is begun when the time is over"
 	case m == startCapture && f.over:
 		return "the reservation does not stand any more"
-	case m == capture && (f.phase != payment.Capturing || f.status != stripe.RequiresCapture):
+	case m == capture && (f.phase != payment.Capturing || f.status != payprovider.RequiresCapture):
 		return "only what is authorized is captured, and only in capturing"
 	case (m == cancel || m == uncancellable) && f.phase != payment.Expiring && f.phase != payment.Late && f.phase != payment.Cancelled:
 		return "only what was given up is cancelled"
-	case m == keepMoney && f.status != stripe.Succeeded:
+	case m == keepMoney && f.status != payprovider.Succeeded:
 		return "the provider does not have the money"
-	case f.status == stripe.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != rest:
+	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != rest:
 		return "money is always taken notice of"
-	case m == rest && f.phase == payment.Cancelled && f.intent && f.status != stripe.Canceled:
+	case m == rest && f.phase == payment.Cancelled && f.intent && f.status != payprovider.Canceled:
 		return "money could still come"
-	case m == end && f.intent && f.status != stripe.Canceled:
+	case m == end && f.intent && f.status != payprovider.Canceled:
 		return "only the provider ends an intent"
 	case f.phase == payment.Capturing && f.over && m == giveUp && ending == payment.Expired:
 		return "the deadline does not count when the money is being taken"

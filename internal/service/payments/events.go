@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/payment"
 )
 
@@ -28,12 +28,11 @@ const maxEventName = 255
 
 // Events stores what the provider tells us, and works it off.
 type Events struct {
-	db         postgres.Pool
-	live       bool
-	apiVersion string
-	logger     *slog.Logger
-	metrics    *eventMetrics
-	refunds    WakeRefunds // nil: events about refunds are ignored
+	db      postgres.Pool
+	reader  payprovider.Reader
+	logger  *slog.Logger
+	metrics *eventMetrics
+	refunds WakeRefunds // nil: events about refunds are ignored
 
 	mu       sync.Mutex
 	versions map[string]bool // other releases of the API that were said already
@@ -49,9 +48,8 @@ type eventMetrics struct {
 	others  *prometheus.CounterVec // by refund
 }
 
-// NewEvents returns an Events. live says whether the key moves real money; apiVersion is
-// the release of the provider's API that we speak (empty: any).
-func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logger, registry prometheus.Registerer) *Events {
+// NewEvents returns an Events. reader knows the events of the provider.
+func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger, registry prometheus.Registerer) *Events {
 	m := &eventMetrics{
 		stored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_events_stored_total",
 			Help: "Events of the provider that were stored, by source: webhook, or list for those whose webhook did not come."}, []string{"source"}),
@@ -73,7 +71,7 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 	for _, known := range []string{refundNone, refundKnown, refundSettled} { // an increase from nothing is not seen
 		m.others.WithLabelValues(known)
 	}
-	return &Events{db: db, live: live, apiVersion: apiVersion, logger: logger, metrics: m, versions: make(map[string]bool)}
+	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
 
 // Store stores events that came by webhook, each id once, all in one statement. It
@@ -81,12 +79,12 @@ func NewEvents(db postgres.Pool, live bool, apiVersion string, logger *slog.Logg
 // be called when there were any. Most are not: they tell of our own calls, and what they
 // tell is stored. An error that is [ErrEvent] is the sender's: another delivery of the
 // same events fails too. Any other error means that nothing was stored.
-func (e *Events) Store(ctx context.Context, events []stripe.Event) (open int, err error) {
+func (e *Events) Store(ctx context.Context, events []payprovider.Event) (open int, err error) {
 	stored, err := e.store(ctx, events, payment.FromWebhook)
 	return stored.Open, err
 }
 
-func (e *Events) store(ctx context.Context, events []stripe.Event, source payment.Source) (stored payment.Inserted, err error) {
+func (e *Events) store(ctx context.Context, events []payprovider.Event, source payment.Source) (stored payment.Inserted, err error) {
 	if len(events) == 0 {
 		return stored, nil
 	}
@@ -97,7 +95,7 @@ func (e *Events) store(ctx context.Context, events []stripe.Event, source paymen
 			e.logger.Error("an event of the provider is refused", "event_id", event.ID, "type", event.Type, "error", err)
 			return stored, err
 		}
-		rows = append(rows, newEvent(rowOf(event, source)))
+		rows = append(rows, e.newEvent(rowOf(event, source)))
 	}
 	failpoint.Hit("payments.events.store", nil)
 	stored, err = payment.InsertEvents(ctx, e.db, rows)
@@ -113,9 +111,9 @@ func (e *Events) store(ctx context.Context, events []stripe.Event, source paymen
 }
 
 // newEvent says what is known of an event by its type alone.
-func newEvent(event payment.Event) payment.NewEvent {
-	about := types[event.Type]
-	fresh := payment.NewEvent{Event: event, OfState: about == aboutPayment}
+func (e *Events) newEvent(event payment.Event) payment.NewEvent {
+	about := e.reader.Subjects()[event.Type]
+	fresh := payment.NewEvent{Event: event, OfState: about == payprovider.AboutPayment}
 	if outcome := outcomeOf[about]; outcome != "" {
 		fresh.Outcome = &outcome
 	}
@@ -124,21 +122,21 @@ func newEvent(event payment.Event) payment.NewEvent {
 
 // check refuses events that are not for us, and says loudly when one was made for
 // another release of the API.
-func (e *Events) check(event stripe.Event) error {
+func (e *Events) check(event payprovider.Event) error {
 	switch {
 	case event.ID == "" || len(event.ID) > maxEventName || event.Type == "" || len(event.Type) > maxEventName ||
 		event.ID != clean(event.ID) || event.Type != clean(event.Type):
 		return fmt.Errorf("%w: it has no usable id or type", ErrEvent)
-	case event.Livemode != e.live:
-		return fmt.Errorf("%w: it has livemode %t, our key has %t", ErrEvent, event.Livemode, e.live)
+	case event.Livemode != e.reader.Live():
+		return fmt.Errorf("%w: it has livemode %t, our key has %t", ErrEvent, event.Livemode, e.reader.Live())
 	case event.Account != "":
 		return fmt.Errorf("%w: it is of a connected account", ErrEvent)
 	}
-	if e.apiVersion != "" && event.APIVersion != e.apiVersion {
+	if ours := e.reader.APIVersion(); ours != "" && event.APIVersion != ours {
 		e.metrics.foreign.Inc()
 		if e.firstOf(event.APIVersion) {
 			e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
-				"theirs", event.APIVersion, "ours", e.apiVersion, "event_id", event.ID)
+				"theirs", event.APIVersion, "ours", ours, "event_id", event.ID)
 		}
 	}
 	return nil
@@ -158,7 +156,7 @@ func (e *Events) firstOf(version string) bool {
 }
 
 // rowOf returns what is stored of an event. What cannot be text in Postgres is left out.
-func rowOf(event stripe.Event, source payment.Source) payment.Event {
+func rowOf(event payprovider.Event, source payment.Source) payment.Event {
 	row := payment.Event{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
@@ -21,22 +22,22 @@ import (
 )
 
 func (b *bench) newEvents() *payments.Events {
-	return payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(b.t), prometheus.NewRegistry())
+	return payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(b.t), prometheus.NewRegistry())
 }
 
 // event is an event about an intent.
-func event(id, name, intent, purchase, status string) stripe.Event {
-	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "payment_intent", ObjectID: intent, IntentID: intent,
+func event(id, name, intent, purchase, status string) payprovider.Event {
+	return payprovider.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectID: intent, IntentID: intent,
 		Metadata: map[string]string{"purchase_id": purchase}, Status: status, Payload: []byte(`{"id": "` + id + `"}`)}
 }
 
-func disputeEvent(id, name, dispute, intent, status string) stripe.Event {
-	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "dispute", ObjectID: dispute, IntentID: intent,
+func disputeEvent(id, name, dispute, intent, status string) payprovider.Event {
+	return payprovider.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectID: dispute, IntentID: intent,
 		Status: status, Reason: "fraudulent", Payload: []byte(`{}`)}
 }
 
 // store stores events and returns how many are to be worked off.
-func (b *bench) store(e *payments.Events, events ...stripe.Event) (open int) {
+func (b *bench) store(e *payments.Events, events ...payprovider.Event) (open int) {
 	b.t.Helper()
 	open, err := e.Store(context.Background(), events)
 	if err != nil {
@@ -72,7 +73,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 	const each = 50 // events of one payment
 	all := 100 * property.Cases(t)
 	var ids []uuid.UUID
-	var events []stripe.Event
+	var events []payprovider.Event
 	for n := range all / each {
 		id := b.reserve("pm_action")
 		b.want(id, payments.Waits, payment.Action)
@@ -83,7 +84,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 			status := []string{"requires_capture", "requires_action", "requires_confirmation", "succeeded", ""}[i%5]
 			events = append(events, event(fmt.Sprintf("evt_%d_%d", n, i), kind, intent, id.String(), status))
 		}
-		b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture) // what the events tell of
+		b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresCapture) // what the events tell of
 	}
 	events = append(events, events...)
 	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
@@ -168,7 +169,7 @@ func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
 	if woken := b.work(e); len(woken) != 0 || b.get(id).DueAt != nil {
 		t.Errorf("woken: %v, due %v", woken, b.get(id).DueAt)
 	}
-	for name, told := range map[string]stripe.Event{ // what is not stored as it is told must be looked at
+	for name, told := range map[string]payprovider.Event{ // what is not stored as it is told must be looked at
 		"another status":  event("evt_3", "payment_intent.processing", intent, id.String(), "processing"),
 		"no status":       event("evt_4", "payment_intent.succeeded", intent, id.String(), ""),
 		"another intent":  event("evt_5", "payment_intent.succeeded", "pi_of_a_stranger", id.String(), "succeeded"),
@@ -192,7 +193,7 @@ func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	b.want(id, payments.Conclude, payment.Captured)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, "", servers.Logger(t), registry)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_stray", id.String(), "succeeded"))
 	if woken := b.work(e); len(woken) != 1 {
 		t.Errorf("woken: %v", woken)
@@ -252,16 +253,16 @@ func TestWhatIsNotForUsIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := b.newEvents()
-	for name, change := range map[string]func(*stripe.Event){
-		"live":    func(e *stripe.Event) { e.Livemode = true },
-		"account": func(e *stripe.Event) { e.Account = "acct_1" },
-		"no id":   func(e *stripe.Event) { e.ID = "" },
-		"zero id": func(e *stripe.Event) { e.ID = "evt_\x00" },
-		"no type": func(e *stripe.Event) { e.Type = "" },
+	for name, change := range map[string]func(*payprovider.Event){
+		"live":    func(e *payprovider.Event) { e.Livemode = true },
+		"account": func(e *payprovider.Event) { e.Account = "acct_1" },
+		"no id":   func(e *payprovider.Event) { e.ID = "" },
+		"zero id": func(e *payprovider.Event) { e.ID = "evt_\x00" },
+		"no type": func(e *payprovider.Event) { e.Type = "" },
 	} {
 		bad := event("evt_bad", "payment_intent.succeeded", "pi_1", uuid.NewString(), "succeeded")
 		change(&bad)
-		if _, err := e.Store(t.Context(), []stripe.Event{event("evt_good", "payment_intent.succeeded", "pi_1", "", ""), bad}); !errors.Is(err, payments.ErrEvent) {
+		if _, err := e.Store(t.Context(), []payprovider.Event{event("evt_good", "payment_intent.succeeded", "pi_1", "", ""), bad}); !errors.Is(err, payments.ErrEvent) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -277,12 +278,13 @@ func TestWhatIsNotForUsIsRefused(t *testing.T) {
 
 // list is a provider that remembers events, the newest first.
 type list struct {
-	events []stripe.Event
+	stripe.Reader
+	events []payprovider.Event
 	asked  int
 	fail   error
 }
 
-func (l *list) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(stripe.Event) error) error {
+func (l *list) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
 	l.asked++
 	if l.fail != nil {
 		return l.fail
@@ -317,7 +319,7 @@ func TestMissedEventsAreListedInSpansAndNoteHowFarTheyCame(t *testing.T) {
 	if again, err := e.ListMissed(t.Context(), l); err != nil || again.Listed > 200 || again.Stored != 0 {
 		t.Errorf("the second listing: %+v, %v", again, err)
 	}
-	l.fail = failed(stripe.KindUnavailable, "")
+	l.fail = failed(payprovider.KindUnavailable, "")
 	if _, err := e.ListMissed(t.Context(), l); err == nil {
 		t.Error("a provider that is away is no empty list")
 	}

@@ -2,15 +2,13 @@ package payments
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
@@ -106,7 +104,7 @@ func (w *eventWork) recorded(f *foreign) {
 
 // failedThere reports whether a refund is over at the provider, and has given nothing back.
 func failedThere(status string) bool {
-	return status == string(stripe.RefundFailed) || status == string(stripe.RefundCanceled)
+	return status == string(payprovider.RefundFailed) || status == string(payprovider.RefundCanceled)
 }
 
 func (w *eventWork) stepElsewhere(f *foreign, what, format string, args ...any) {
@@ -152,24 +150,13 @@ func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
 // readForeign reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if we have made it.
 func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ourID string, ok bool) {
-	id := text0(event.ObjectID)
 	s := w.subjectOf(event)
-	if types[event.Type] != aboutRefund || !strings.HasPrefix(id, "re_") || s == nil || text0(s.IntentID) != text0(event.IntentID) ||
-		text0(s.IntentStatus) != string(stripe.Succeeded) {
+	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || text0(s.IntentStatus) != string(payprovider.Succeeded) {
 		return f, "", false
 	}
-	var wire struct {
-		Data struct {
-			Object struct {
-				Amount   int64             `json:"amount"`
-				Currency string            `json:"currency"`
-				Metadata map[string]string `json:"metadata"`
-			} `json:"object"`
-		} `json:"data"`
-	}
-	if json.Unmarshal([]byte(event.Payload), &wire) != nil {
+	told, ok := w.reader.RefundIn([]byte(event.Payload))
+	if !ok {
 		return f, "", false
 	}
-	return refund.Foreign{ProviderID: id, PurchaseID: s.PurchaseID, Amount: money.Amount(wire.Data.Object.Amount),
-		Currency: strings.ToUpper(wire.Data.Object.Currency), Status: text0(event.Status)}, wire.Data.Object.Metadata[refundField], true
+	return refund.Foreign{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, Status: text0(event.Status)}, told.Metadata[refundField], true
 }

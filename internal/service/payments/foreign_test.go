@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
@@ -17,13 +18,17 @@ import (
 )
 
 // refundEvent is an event about a refund; ours is the id of our refund, if we have made it.
-func refundEvent(id, name, refund, intent, status, ours string) stripe.Event {
+func refundEvent(id, name, refund, intent, status, ours string) payprovider.Event {
 	metadata := map[string]string{}
 	if ours != "" {
 		metadata["refund_id"] = ours
 	}
-	payload := fmt.Sprintf(`{"id":%q,"data":{"object":{"id":%q,"amount":1200,"currency":"jpy","metadata":{"refund_id":%q}}}}`, id, refund, ours)
-	return stripe.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectType: "refund", ObjectID: refund, IntentID: intent,
+	object := "refund"
+	if strings.HasPrefix(refund, "ch_") {
+		object = "charge"
+	}
+	payload := fmt.Sprintf(`{"id":%q,"data":{"object":{"object":%q,"id":%q,"amount":1200,"currency":"jpy","metadata":{"refund_id":%q}}}}`, id, object, refund, ours)
+	return payprovider.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectID: refund, IntentID: intent,
 		Metadata: metadata, Status: status, Payload: []byte(payload)}
 }
 
@@ -49,7 +54,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	counted := func(label string) float64 { return countForeign(t, registry, label) }
 	settled := func() (id uuid.UUID, intent string) {
 		id = b.reserve("pm_card_visa")
@@ -107,7 +112,7 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	id := b.reserve("pm_card_visa")
 	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
 	b.conclude(id)
@@ -141,7 +146,7 @@ func TestARefundThatIsMadeAfterItWasSettledByHandIsSaid(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, false, stripe.APIVersion, servers.Logger(t), registry)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	id := b.reserve("pm_card_visa")
 	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
 	b.conclude(id)

@@ -7,15 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
-
-// Lister lists what the provider remembers of its events, created in [from, to), the
-// newest first. It ends with the error of yield.
-type Lister interface {
-	ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(stripe.Event) error) error
-}
 
 const (
 	listOverlap = 2 * time.Minute     // events may appear in the list some time after their creation
@@ -39,7 +33,7 @@ var errMany = errors.New("payments: more events than are taken at once")
 // ListMissed asks the provider for events since the last listing, and stores those that
 // are not stored yet. It goes forward in spans of time, and notes after each how far it
 // has come: so a run that is cut off loses nothing, and the next one goes on.
-func (e *Events) ListMissed(ctx context.Context, lister Lister) (found Missed, err error) {
+func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (found Missed, err error) {
 	until, now, ok, err := payment.Listed(ctx, e.db)
 	if err != nil {
 		return found, err
@@ -85,13 +79,13 @@ func (e *Events) ListMissed(ctx context.Context, lister Lister) (found Missed, e
 }
 
 // list returns the events of a span, the oldest first. A single second is taken whole.
-func list(ctx context.Context, lister Lister, from, to time.Time) ([]stripe.Event, error) {
+func list(ctx context.Context, lister payprovider.Events, from, to time.Time) ([]payprovider.Event, error) {
 	most := listMost
 	if to.Sub(from) <= time.Second {
 		most = listMost * 100
 	}
-	var events []stripe.Event
-	err := lister.ListEvents(ctx, from, to, EventTypes(), func(event stripe.Event) error {
+	var events []payprovider.Event
+	err := lister.ListEvents(ctx, from, to, payprovider.EventTypes(lister), func(event payprovider.Event) error {
 		if len(events) == most {
 			return errMany
 		}
@@ -103,8 +97,8 @@ func list(ctx context.Context, lister Lister, from, to time.Time) ([]stripe.Even
 }
 
 // storeListed stores events of a list. One that is not for us does not hold up others.
-func (e *Events) storeListed(ctx context.Context, events []stripe.Event) (stored int, err error) {
-	events = slices.DeleteFunc(events, func(event stripe.Event) bool { return e.check(event) != nil })
+func (e *Events) storeListed(ctx context.Context, events []payprovider.Event) (stored int, err error) {
+	events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil })
 	for some := range slices.Chunk(events, storeMost) {
 		inserted, err := e.store(ctx, some, payment.FromList)
 		stored += inserted.Fresh

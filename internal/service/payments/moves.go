@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
 
@@ -58,7 +58,7 @@ func callOf(m move) call {
 	return callFetch
 }
 
-func (r *run) send(ctx context.Context, c call) (stripe.Intent, error) {
+func (r *run) send(ctx context.Context, c call) (payprovider.Intent, error) {
 	switch c {
 	case callCreate:
 		return r.provider.CreateIntent(ctx, r.newIntent())
@@ -88,7 +88,7 @@ func (r *run) renew(ctx context.Context) error {
 
 // created stores the id of the new intent, if the reservation still stands: from then on
 // it may be confirmed.
-func (r *run) created(ctx context.Context, in stripe.Intent) (Outcome, error) {
+func (r *run) created(ctx context.Context, in payprovider.Intent) (Outcome, error) {
 	changed := r.p
 	changed.Phase, changed.IntentID = payment.Confirming, &in.ID
 	r.calm(&changed)
@@ -173,7 +173,7 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 // whyDeclined returns what is told of a payment that was declined or refused.
 func (r *run) whyDeclined() *payment.Decline {
 	switch d := r.decline; {
-	case r.intent.Status == stripe.RequiresAction: // and there is no page for it
+	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it
 		return &payment.Decline{Code: "authentication_required", DeclineCode: "authentication_required",
 			Message: "The card must be authenticated, and there is no page for it: a return URL is missing, or the method does it in another way."}
 	case d != nil:

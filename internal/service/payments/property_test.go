@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/property"
@@ -83,13 +83,13 @@ func (m *disturbance) step(depth int) {
 	case "cancel":
 		m.giveUp(m.id)
 	case "authenticate":
-		m.sim.move(purchase, stripe.RequiresAction, stripe.RequiresCapture)
+		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
 	case "abandon":
-		m.sim.move(purchase, stripe.RequiresAction, stripe.RequiresPaymentMethod)
+		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
 	case "paid":
-		m.sim.move(purchase, stripe.Processing, stripe.Succeeded)
+		m.sim.move(purchase, payprovider.Processing, payprovider.Succeeded)
 	case "unpaid":
-		m.sim.move(purchase, stripe.Processing, stripe.RequiresPaymentMethod)
+		m.sim.move(purchase, payprovider.Processing, payprovider.RequiresPaymentMethod)
 	case "wake":
 		m.wake()
 	}
@@ -115,13 +115,13 @@ func (m *disturbance) disturb(where string) error {
 	switch rapid.SampledFrom(kinds).Draw(m.rt, where) {
 	case "unknown":
 		m.left--
-		return failed(stripe.KindUnknown, "")
+		return failed(payprovider.KindUnknown, "")
 	case "away":
 		m.left--
-		return failed(stripe.KindUnavailable, "")
+		return failed(payprovider.KindUnavailable, "")
 	case "limited":
 		m.left--
-		return failed(stripe.KindLimited, "")
+		return failed(payprovider.KindLimited, "")
 	case "stored": // the fault will come back under every key that was used so far
 		m.left--
 		p := m.get(m.id)
@@ -147,7 +147,7 @@ func (m *disturbance) disturb(where string) error {
 
 // settle lets everything end: the time is over, the bank decides, events come.
 func (m *disturbance) settle() {
-	m.sim.move(m.id.String(), stripe.Processing, rapid.SampledFrom([]stripe.IntentStatus{stripe.Succeeded, stripe.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
+	m.sim.move(m.id.String(), payprovider.Processing, rapid.SampledFrom([]payprovider.IntentStatus{payprovider.Succeeded, payprovider.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
 	m.endTime(m.id)
 	m.wake()
 	for range 12 {
@@ -171,14 +171,14 @@ func (m *disturbance) check() {
 	money := 0
 	for _, in := range m.sim.of(purchase) {
 		switch {
-		case in.Status == stripe.Succeeded:
+		case in.Status == payprovider.Succeeded:
 			money++
 			if p.IntentID == nil || *p.IntentID != in.ID {
 				m.rt.Fatalf("%s has the money, and the payment's intent is %q", in.ID, deref(p.IntentID))
 			}
-		case in.Status != stripe.Canceled && in.Status != stripe.RequiresConfirmation:
+		case in.Status != payprovider.Canceled && in.Status != payprovider.RequiresConfirmation:
 			m.rt.Fatalf("%s is %s at the end, the payment %s", in.ID, in.Status, p.Phase)
-		case in.Status == stripe.RequiresConfirmation && p.IntentID != nil && *p.IntentID == in.ID:
+		case in.Status == payprovider.RequiresConfirmation && p.IntentID != nil && *p.IntentID == in.ID:
 			m.rt.Fatalf("%s could still be confirmed", in.ID)
 		}
 	}

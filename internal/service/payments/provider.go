@@ -1,29 +1,12 @@
 package payments
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"triprize/internal/domain/money"
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
-
-// Provider is what the runner needs of a provider of payments. Every call ends within a
-// timeout of its own, and an error is a *stripe.Error, whose Kind says what it means.
-type Provider interface {
-	// CreateIntent makes an intent that is not confirmed.
-	CreateIntent(ctx context.Context, n stripe.NewIntent) (stripe.Intent, error)
-	// ConfirmIntent tries to pay.
-	ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (stripe.Intent, error)
-	// CaptureIntent takes the money of an intent that is stripe.RequiresCapture.
-	CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (stripe.Intent, error)
-	// CancelIntent ends an intent for ever.
-	CancelIntent(ctx context.Context, id, key string) (stripe.Intent, error)
-	// Intent fetches an intent as it is.
-	Intent(ctx context.Context, id string) (stripe.Intent, error)
-}
 
 // Settings are those of the runner.
 type Settings struct {
@@ -80,8 +63,8 @@ func (r *run) again(key string) string {
 
 // newIntent is what an intent is made from. The same payment must always give the same:
 // the provider refuses a key with other parameters.
-func (r *run) newIntent() stripe.NewIntent {
-	return stripe.NewIntent{
+func (r *run) newIntent() payprovider.NewIntent {
+	return payprovider.NewIntent{
 		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
 		Description: "purchase " + r.p.PurchaseID.String(), Redirects: r.returnURL() != "",
 		Metadata: map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
@@ -99,7 +82,7 @@ func (r *run) returnURL() string {
 var errNotOurs = errors.New("what the provider has sent is not our payment")
 
 // check compares what has come back with what we have.
-func (r *run) check(in stripe.Intent) error {
+func (r *run) check(in payprovider.Intent) error {
 	p := r.p
 	switch {
 	case in.ID == "" || p.IntentID != nil && *p.IntentID != in.ID:
@@ -110,7 +93,7 @@ func (r *run) check(in stripe.Intent) error {
 		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
 	case in.Metadata[purchaseField] != p.PurchaseID.String():
 		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[purchaseField])
-	case in.Status == stripe.Succeeded && in.Received != p.Amount:
+	case in.Status == payprovider.Succeeded && in.Received != p.Amount:
 		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
 	}
 	return nil

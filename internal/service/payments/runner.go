@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -21,14 +21,14 @@ import (
 // provider is called.
 type Runner struct {
 	db       postgres.Pool
-	provider Provider
+	provider payprovider.Payments
 	settings Settings
 	logger   *slog.Logger
 	metrics  *metrics
 }
 
 // NewRunner returns a Runner.
-func NewRunner(db postgres.Pool, provider Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+func NewRunner(db postgres.Pool, provider payprovider.Payments, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
 	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }
 
@@ -100,9 +100,9 @@ type run struct {
 	claimedAt time.Time       // the same moment, by the clock of the database
 	leased    time.Time       // when the lease was renewed last, by the clock of this process
 
-	intent  stripe.Intent   // as the provider has told last
-	decline *stripe.Decline // why a call of this run was declined or refused
-	refused call            // the last one that was refused
+	intent  payprovider.Intent   // as the provider has told last
+	decline *payprovider.Decline // why a call of this run was declined or refused
+	refused call                 // the last one that was refused
 
 	awaiting bool // the job shows an action
 	waiting  bool // the job shows why it waits

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -130,7 +130,7 @@ func TestAnAuthenticationIsShownUntilItIsDone(t *testing.T) {
 	if again := b.run(id); again.Outcome != payments.Waits || again.Announce {
 		t.Errorf("nothing is new: %+v", again)
 	}
-	b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture)
+	b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresCapture)
 	b.want(id, payments.Conclude, payment.Captured)
 	if j := b.jobOf(id); j.State != job.Queued || j.Progress != nil || b.purchaseState(id) != "pending" {
 		t.Errorf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
@@ -154,7 +154,7 @@ func TestAnAuthenticationThatFailsIsADecline(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_action")
 	b.want(id, payments.Waits, payment.Action)
-	b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresPaymentMethod)
+	b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
 	if p := b.want(id, payments.Conclude, payment.Ended); *p.Ending != payment.Declined {
 		t.Error(*p.Ending)
 	}
@@ -204,7 +204,7 @@ func TestWhatIsBeingCapturedIsNotGivenUpWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	lose := failed(stripe.KindUnknown, "")
+	lose := failed(payprovider.KindUnknown, "")
 	b.sim.before = func(c, _ string) error {
 		if c == "capture" {
 			return lose
@@ -365,7 +365,7 @@ func TestASlowMethodThatCannotBeCancelledFreesItsPositionsAtTheDeadline(t *testi
 	if p := b.want(id, payments.Waits, payment.Late); p.DueAt == nil {
 		t.Error("nobody will look at it again")
 	}
-	b.sim.move(id.String(), stripe.Processing, stripe.Succeeded)
+	b.sim.move(id.String(), payprovider.Processing, payprovider.Succeeded)
 	if p := b.want(id, payments.Conclude, payment.Captured); p.Received != p.Amount || *p.Ending != payment.CancelledByBuyer {
 		t.Errorf("%d, %s", p.Received, *p.Ending)
 	}
@@ -382,9 +382,9 @@ func TestALateMethodThatFailsEndsCancelled(t *testing.T) {
 	b.endTime(id)
 	b.want(id, payments.Conclude, payment.Expiring)
 	b.conclude(id)
-	b.sim.move(id.String(), stripe.Processing, stripe.RequiresPaymentMethod)
+	b.sim.move(id.String(), payprovider.Processing, payprovider.RequiresPaymentMethod)
 	b.want(id, payments.Conclude, payment.Ended)
-	if got := b.sim.of(id.String()); got[0].Status != stripe.Canceled {
+	if got := b.sim.of(id.String()); got[0].Status != payprovider.Canceled {
 		t.Errorf("the intent is %s: somebody could confirm it", got[0].Status)
 	}
 }
@@ -401,7 +401,7 @@ func TestMoneyOnAFinalPaymentIsFoundWhenAnEventComes(t *testing.T) {
 	if p := b.get(id); p.DueAt != nil {
 		t.Error("a final payment is due")
 	}
-	b.sim.move(id.String(), stripe.Canceled, stripe.Succeeded) // what cannot be
+	b.sim.move(id.String(), payprovider.Canceled, payprovider.Succeeded) // what cannot be
 	if _, err := payment.Wake(t.Context(), b.db, []uuid.UUID{id}); err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	before := b.get(id)
 	retry := time.Now().Add(3 * time.Minute)
-	away := failed(stripe.KindUnavailable, "")
+	away := failed(payprovider.KindUnavailable, "")
 	away.RetryAt = retry
 	b.sim.before = func(string, string) error { return away }
 	result := b.run(id)
@@ -461,7 +461,7 @@ func TestAnAnswerThatIsLostIsLookedForAndNotRepeatedBlindly(t *testing.T) {
 		id := b.reserve("pm_card_visa")
 		b.sim.after = func(c, _ string) error {
 			if c == call {
-				return failed(stripe.KindUnknown, "")
+				return failed(payprovider.KindUnknown, "")
 			}
 			return nil
 		}
@@ -516,12 +516,12 @@ func TestAKeyIsNotUsedWhenTheProviderMayHaveForgottenIt(t *testing.T) {
 
 func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
 	t.Parallel()
-	alterations := map[string]func(in *stripe.Intent){
-		"amount":   func(in *stripe.Intent) { in.Amount++ },
-		"currency": func(in *stripe.Intent) { in.Currency = "USD" },
-		"mode":     func(in *stripe.Intent) { in.Livemode = true },
-		"purchase": func(in *stripe.Intent) { in.Metadata = map[string]string{"purchase_id": uuid.NewString()} },
-		"captured": func(in *stripe.Intent) { in.Status, in.Received = stripe.Succeeded, in.Amount-1 },
+	alterations := map[string]func(in *payprovider.Intent){
+		"amount":   func(in *payprovider.Intent) { in.Amount++ },
+		"currency": func(in *payprovider.Intent) { in.Currency = "USD" },
+		"mode":     func(in *payprovider.Intent) { in.Livemode = true },
+		"purchase": func(in *payprovider.Intent) { in.Metadata = map[string]string{"purchase_id": uuid.NewString()} },
+		"captured": func(in *payprovider.Intent) { in.Status, in.Received = payprovider.Succeeded, in.Amount-1 },
 	}
 	for what, alter := range alterations {
 		b := newBench(t)
@@ -535,7 +535,7 @@ func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
 		}
 		b.want(id, payments.Waits, payment.Action)
 		b.sim.alter = alter
-		b.sim.move(id.String(), stripe.RequiresAction, stripe.RequiresCapture)
+		b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresCapture)
 		b.sim.called()
 		for range 2 {
 			if p := b.want(id, payments.Waits, payment.Action); p.WaitingFor == nil || p.DueAt == nil {

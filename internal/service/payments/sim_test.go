@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
 
 // sim is a provider with a state: intents, and the answers stored under keys.
@@ -15,7 +15,7 @@ type sim struct {
 	t  *testing.T
 	mu sync.Mutex
 
-	intents map[string]*stripe.Intent
+	intents map[string]*payprovider.Intent
 	made    []string // ids, in order
 	tries   map[string]int
 	keys    map[string]answer
@@ -25,39 +25,39 @@ type sim struct {
 	// before is asked before a call has an effect, after it afterwards: an error is the
 	// answer instead, and what panics is a worker that dies.
 	before, after func(call, id string) error
-	alter         func(in *stripe.Intent) // what comes back instead
+	alter         func(in *payprovider.Intent) // what comes back instead
 }
 
 type answer struct {
 	call   string
-	intent stripe.Intent
+	intent payprovider.Intent
 	err    error
 }
 
 func newSim(t *testing.T) *sim {
-	return &sim{t: t, intents: make(map[string]*stripe.Intent), tries: make(map[string]int), keys: make(map[string]answer)}
+	return &sim{t: t, intents: make(map[string]*payprovider.Intent), tries: make(map[string]int), keys: make(map[string]answer)}
 }
 
-func failed(kind stripe.ErrorKind, code string) *stripe.Error {
-	return &stripe.Error{Kind: kind, Call: "sim", Code: code, Message: "simulated"}
+func failed(kind payprovider.ErrorKind, code string) *payprovider.Error {
+	return &payprovider.Error{Kind: kind, Call: "sim", Code: code, Message: "simulated"}
 }
 
 // do runs a call as a provider does: once per key, then the stored answer. It does not
 // lock while hooks run.
-func (s *sim) do(call, id, key string, effect func() (stripe.Intent, error)) (stripe.Intent, error) {
+func (s *sim) do(call, id, key string, effect func() (payprovider.Intent, error)) (payprovider.Intent, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, call)
 	before, after := s.before, s.after
 	s.mu.Unlock()
 	if before != nil {
 		if err := before(call, id); err != nil {
-			return stripe.Intent{}, err
+			return payprovider.Intent{}, err
 		}
 	}
 	in, err := s.once(call, key, effect)
 	if after != nil {
 		if lost := after(call, id); lost != nil {
-			return stripe.Intent{}, lost
+			return payprovider.Intent{}, lost
 		}
 	}
 	if err == nil && s.alter != nil {
@@ -66,7 +66,7 @@ func (s *sim) do(call, id, key string, effect func() (stripe.Intent, error)) (st
 	return in, err
 }
 
-func (s *sim) once(call, key string, effect func() (stripe.Intent, error)) (stripe.Intent, error) {
+func (s *sim) once(call, key string, effect func() (payprovider.Intent, error)) (payprovider.Intent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stored, ok := s.keys[key]; key != "" && ok {
@@ -87,16 +87,16 @@ func (s *sim) poison(call, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.keys[key]; !ok {
-		s.keys[key] = answer{call: call, err: failed(stripe.KindUnknown, "stored")}
+		s.keys[key] = answer{call: call, err: failed(payprovider.KindUnknown, "stored")}
 	}
 }
 
-func (s *sim) CreateIntent(_ context.Context, n stripe.NewIntent) (stripe.Intent, error) {
-	return s.do("create", n.Key, n.Key, func() (stripe.Intent, error) {
+func (s *sim) CreateIntent(_ context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
+	return s.do("create", n.Key, n.Key, func() (payprovider.Intent, error) {
 		if n.PaymentMethod == "pm_unknown" {
-			return stripe.Intent{}, failed(stripe.KindRefused, "resource_missing")
+			return payprovider.Intent{}, failed(payprovider.KindRefused, "resource_missing")
 		}
-		in := &stripe.Intent{ID: fmt.Sprintf("pi_%s_%d", n.Metadata["purchase_id"], len(s.made)), Status: stripe.RequiresConfirmation, Amount: n.Amount,
+		in := &payprovider.Intent{ID: fmt.Sprintf("pi_%s_%d", n.Metadata["purchase_id"], len(s.made)), Status: payprovider.RequiresConfirmation, Amount: n.Amount,
 			Currency: n.Currency, PaymentMethod: n.PaymentMethod, Metadata: n.Metadata}
 		s.intents[in.ID] = in
 		s.made = append(s.made, in.ID)
@@ -104,77 +104,77 @@ func (s *sim) CreateIntent(_ context.Context, n stripe.NewIntent) (stripe.Intent
 	})
 }
 
-func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (stripe.Intent, error) {
-	return s.do("confirm", id, key, func() (stripe.Intent, error) {
+func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (payprovider.Intent, error) {
+	return s.do("confirm", id, key, func() (payprovider.Intent, error) {
 		in := s.intents[id]
-		if in.Status != stripe.RequiresConfirmation && in.Status != stripe.RequiresPaymentMethod {
-			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		if in.Status != payprovider.RequiresConfirmation && in.Status != payprovider.RequiresPaymentMethod {
+			return payprovider.Intent{}, failed(payprovider.KindConflict, "payment_intent_unexpected_state")
 		}
 		s.tries[id]++
 		switch method {
 		case "pm_declined_once": // whoever confirms it again gets the money
 			if s.tries[id] == 1 {
-				in.Status, in.Decline = stripe.RequiresPaymentMethod, &stripe.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
-				return stripe.Intent{}, &stripe.Error{Kind: stripe.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}
+				in.Status, in.Decline = payprovider.RequiresPaymentMethod, &payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
+				return payprovider.Intent{}, &payprovider.Error{Kind: payprovider.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}
 			}
-			in.Status = stripe.RequiresCapture
+			in.Status = payprovider.RequiresCapture
 		case "pm_action":
-			in.Status, in.ActionURL = stripe.RequiresAction, "https://bank.example/"+id
+			in.Status, in.ActionURL = payprovider.RequiresAction, "https://bank.example/"+id
 		case "pm_no_page":
-			in.Status = stripe.RequiresAction
+			in.Status = payprovider.RequiresAction
 		case "pm_processing":
-			in.Status = stripe.Processing
+			in.Status = payprovider.Processing
 		case "pm_at_once":
-			in.Status, in.Received = stripe.Succeeded, in.Amount
+			in.Status, in.Received = payprovider.Succeeded, in.Amount
 		default:
-			in.Status = stripe.RequiresCapture
+			in.Status = payprovider.RequiresCapture
 		}
 		return *in, nil
 	})
 }
 
-func (s *sim) CaptureIntent(_ context.Context, id, key string, amount money.Amount) (stripe.Intent, error) {
-	return s.do("capture", id, key, func() (stripe.Intent, error) {
+func (s *sim) CaptureIntent(_ context.Context, id, key string, amount money.Amount) (payprovider.Intent, error) {
+	return s.do("capture", id, key, func() (payprovider.Intent, error) {
 		in := s.intents[id]
-		if in.Status != stripe.RequiresCapture {
-			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		if in.Status != payprovider.RequiresCapture {
+			return payprovider.Intent{}, failed(payprovider.KindConflict, "payment_intent_unexpected_state")
 		}
-		in.Status, in.Received = stripe.Succeeded, amount
+		in.Status, in.Received = payprovider.Succeeded, amount
 		return *in, nil
 	})
 }
 
-func (s *sim) CancelIntent(_ context.Context, id, key string) (stripe.Intent, error) {
-	return s.do("cancel", id, key, func() (stripe.Intent, error) {
+func (s *sim) CancelIntent(_ context.Context, id, key string) (payprovider.Intent, error) {
+	return s.do("cancel", id, key, func() (payprovider.Intent, error) {
 		in := s.intents[id]
 		switch in.Status {
-		case stripe.Succeeded, stripe.Processing, stripe.Canceled:
-			return stripe.Intent{}, failed(stripe.KindConflict, "payment_intent_unexpected_state")
+		case payprovider.Succeeded, payprovider.Processing, payprovider.Canceled:
+			return payprovider.Intent{}, failed(payprovider.KindConflict, "payment_intent_unexpected_state")
 		}
-		in.Status, in.ActionURL = stripe.Canceled, ""
+		in.Status, in.ActionURL = payprovider.Canceled, ""
 		return *in, nil
 	})
 }
 
-func (s *sim) Intent(_ context.Context, id string) (stripe.Intent, error) {
-	return s.do("fetch", id, "", func() (stripe.Intent, error) {
+func (s *sim) Intent(_ context.Context, id string) (payprovider.Intent, error) {
+	return s.do("fetch", id, "", func() (payprovider.Intent, error) {
 		in, ok := s.intents[id]
 		if !ok {
-			return stripe.Intent{}, failed(stripe.KindRefused, "resource_missing")
+			return payprovider.Intent{}, failed(payprovider.KindRefused, "resource_missing")
 		}
 		return *in, nil
 	})
 }
 
 // move changes intents from outside, as buyers and banks do. It returns how many.
-func (s *sim) move(purchase string, from, to stripe.IntentStatus) (moved int) {
+func (s *sim) move(purchase string, from, to payprovider.IntentStatus) (moved int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range s.made {
 		in := s.intents[id]
 		if in.Metadata["purchase_id"] == purchase && in.Status == from {
 			in.Status, in.ActionURL = to, ""
-			if to == stripe.Succeeded {
+			if to == payprovider.Succeeded {
 				in.Received = in.Amount
 			}
 			moved++
@@ -184,7 +184,7 @@ func (s *sim) move(purchase string, from, to stripe.IntentStatus) (moved int) {
 }
 
 // of returns the intents of a purchase.
-func (s *sim) of(purchase string) (all []stripe.Intent) {
+func (s *sim) of(purchase string) (all []payprovider.Intent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range s.made {

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 )
 
@@ -29,27 +29,27 @@ const (
 
 // trouble decides what follows a failed call.
 func (r *run) trouble(ctx context.Context, c call, err error) (Outcome, error) {
-	e, ok := errors.AsType[*stripe.Error](err)
+	e, ok := errors.AsType[*payprovider.Error](err)
 	if !ok {
-		e = &stripe.Error{Kind: stripe.KindUnknown, Call: string(c), Err: err}
+		e = &payprovider.Error{Kind: payprovider.KindUnknown, Call: string(c), Err: err}
 	}
 	r.metrics.faults.WithLabelValues(string(c), string(e.Kind)).Inc()
 	switch {
-	case e.Kind == stripe.KindDeclined && (c == callCreate || c == callConfirm):
-		r.intent.Status, r.decline = stripe.RequiresPaymentMethod, e.Decline
+	case e.Kind == payprovider.KindDeclined && (c == callCreate || c == callConfirm):
+		r.intent.Status, r.decline = payprovider.RequiresPaymentMethod, e.Decline
 		if r.decline == nil {
-			r.decline = &stripe.Decline{Code: e.Code, Message: e.Message}
+			r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		}
 		return r.goOn(nil)
-	case e.Kind == stripe.KindRefused, e.Kind == stripe.KindConflict, e.Kind == stripe.KindDeclined:
+	case e.Kind == payprovider.KindRefused, e.Kind == payprovider.KindConflict, e.Kind == payprovider.KindDeclined:
 		if c == callFetch {
 			return r.puzzle(ctx, err.Error())
 		}
 		r.logger.Info("a call of the provider was refused", "purchase", r.p.PurchaseID, "call", string(c), "error", err)
 		r.intent.Status, r.refused = "", c // how is it really? see there
-		r.decline = &stripe.Decline{Code: e.Code, Message: e.Message}
+		r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		return r.goOn(nil)
-	case e.Kind == stripe.KindMismatch && e.Code != codeOtherUse:
+	case e.Kind == payprovider.KindMismatch && e.Code != codeOtherUse:
 		return r.mismatch(ctx, c, err)
 	}
 	return r.putOff(ctx, c, e)
@@ -57,7 +57,7 @@ func (r *run) trouble(ctx context.Context, c call, err error) (Outcome, error) {
 
 // putOff gives a payment back after a call in vain. It is not the buyer's fault, so the
 // deadline of the reservation moves along.
-func (r *run) putOff(ctx context.Context, c call, e *stripe.Error) (Outcome, error) {
+func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome, error) {
 	r.intent.Status = "" // it may have been done
 	changed := r.p
 	changed.Faults++
@@ -67,13 +67,13 @@ func (r *run) putOff(ctx context.Context, c call, e *stripe.Error) (Outcome, err
 	}
 	reason := WaitsForAnswer
 	switch e.Kind {
-	case stripe.KindUnavailable:
+	case payprovider.KindUnavailable:
 		reason = WaitsForProvider
-	case stripe.KindLimited:
+	case payprovider.KindLimited:
 		reason = WaitsForTurn
 	}
 	changed.WaitingFor, changed.Trouble = &reason, inWords(e.Error())
-	if c == callCreate && (e.Kind == stripe.KindMismatch || e.Kind == stripe.KindUnknown && changed.Faults > 1) {
+	if c == callCreate && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
 		changed.Attempt++ // what is stored under the old key would come back for ever
 	}
 	r.logger.Warn("a payment waits for the provider", "purchase", r.p.PurchaseID, "call", string(c), "faults", changed.Faults, "error", e)

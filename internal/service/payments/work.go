@@ -4,69 +4,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/payment"
 )
 
-// subject is what an event is about.
-type subject int
-
-const (
-	aboutNothing subject = iota // of a type that we do not know
-	aboutKnown                  // of a type that tells us nothing
-	aboutPayment
-	aboutRefund
-	aboutDispute
-)
-
-// types are the types of events that we know.
-var types = map[string]subject{
-	"payment_intent.amount_capturable_updated": aboutPayment,
-	"payment_intent.canceled":                  aboutPayment,
-	"payment_intent.partially_funded":          aboutPayment,
-	"payment_intent.payment_failed":            aboutPayment,
-	"payment_intent.processing":                aboutPayment,
-	"payment_intent.requires_action":           aboutPayment,
-	"payment_intent.succeeded":                 aboutPayment,
-	"refund.created":                           aboutRefund,
-	"refund.updated":                           aboutRefund,
-	"refund.failed":                            aboutRefund,
-	"charge.refunded":                          aboutRefund,
-	"charge.refund.updated":                    aboutRefund,
-	"charge.dispute.created":                   aboutDispute,
-	"charge.dispute.updated":                   aboutDispute,
-	"charge.dispute.closed":                    aboutDispute,
-	"charge.dispute.funds_withdrawn":           aboutDispute,
-	"charge.dispute.funds_reinstated":          aboutDispute,
-	"payment_intent.created":                   aboutKnown, // by us
-	"charge.succeeded":                         aboutKnown, // its intent has an event, too
-	"charge.captured":                          aboutKnown,
-	"charge.failed":                            aboutKnown,
-	"charge.pending":                           aboutKnown,
-	"charge.expired":                           aboutKnown,
-	"charge.updated":                           aboutKnown,
-}
-
 // outcomeOf is what becomes of events that are about nothing we have.
-var outcomeOf = map[subject]payment.EventOutcome{aboutNothing: payment.EventUnknown, aboutKnown: payment.EventIgnored}
-
-// EventTypes returns the types of events that do something, for the settings of the
-// webhook endpoint, in order.
-func EventTypes() (all []string) {
-	for name, about := range types {
-		if about > aboutKnown {
-			all = append(all, name)
-		}
-	}
-	slices.Sort(all)
-	return all
+var outcomeOf = map[payprovider.Subject]payment.EventOutcome{
+	payprovider.AboutUnknown: payment.EventUnknown, payprovider.AboutNothing: payment.EventIgnored,
 }
 
 // workBatch is how many events a transaction works off.
@@ -90,7 +40,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		work, err = lockSubjects(ctx, tx, events)
+		work, err = e.lockSubjects(ctx, tx, events)
 		if err != nil {
 			return err
 		}
@@ -131,7 +81,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 // RefundHint is an event about a refund: what it may be found by.
 type RefundHint struct {
 	EventID    string
-	ProviderID string     // re_…; empty: the event is about the charge
+	ProviderID string     // of the refund, or of its charge, which finds none
 	PurchaseID *uuid.UUID // nil: not known
 }
 
@@ -155,6 +105,7 @@ func (e *Events) wakeRefunds(ctx context.Context, tx pgx.Tx, work *eventWork) er
 
 // eventWork is what a batch of events is about, and what it does.
 type eventWork struct {
+	reader     payprovider.Reader
 	byIntent   map[string]*payment.Subject
 	byPurchase map[uuid.UUID]*payment.Subject
 
@@ -169,13 +120,13 @@ type eventWork struct {
 	foreignMade, foreignFailed []foreign // refunds that are not ours, to be said
 }
 
-func lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
-	w := &eventWork{byIntent: make(map[string]*payment.Subject), byPurchase: make(map[uuid.UUID]*payment.Subject),
+func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
+	w := &eventWork{reader: e.reader, byIntent: make(map[string]*payment.Subject), byPurchase: make(map[uuid.UUID]*payment.Subject),
 		disputes: make(map[uuid.UUID]payment.Dispute), outcomes: make(map[string]payment.EventOutcome, len(events))}
 	var intents []string
 	var purchases []uuid.UUID
 	for _, event := range events {
-		if types[event.Type] < aboutPayment {
+		if w.about(event) < payprovider.AboutPayment {
 			continue
 		}
 		if event.IntentID != nil {
@@ -213,29 +164,30 @@ func (w *eventWork) subjectOf(event payment.Event) *payment.Subject {
 	return nil
 }
 
+func (w *eventWork) about(event payment.Event) payprovider.Subject {
+	return w.reader.Subjects()[event.Type]
+}
+
 // take decides what one event does.
 func (w *eventWork) take(event payment.Event) {
-	about := types[event.Type]
+	about := w.about(event)
 	outcome, known := outcomeOf[about]
 	if !known {
 		outcome = payment.EventIgnored
 	}
 	switch about {
-	case aboutPayment:
+	case payprovider.AboutPayment:
 		outcome = w.takePayment(event)
-	case aboutRefund:
+	case payprovider.AboutRefund:
 		w.refunds = append(w.refunds, w.hintOf(event))
-	case aboutDispute:
+	case payprovider.AboutDispute:
 		outcome = w.takeDispute(event)
 	}
 	w.outcomes[event.ID] = outcome
 }
 
 func (w *eventWork) hintOf(event payment.Event) RefundHint {
-	hint := RefundHint{EventID: event.ID, PurchaseID: event.PurchaseID}
-	if id := text0(event.ObjectID); strings.HasPrefix(id, "re_") {
-		hint.ProviderID = id
-	}
+	hint := RefundHint{EventID: event.ID, ProviderID: text0(event.ObjectID), PurchaseID: event.PurchaseID}
 	if s := w.subjectOf(event); s != nil {
 		hint.PurchaseID = &s.PurchaseID
 	}
@@ -250,8 +202,8 @@ func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
 		return payment.EventIgnored
 	}
 	if text0(s.IntentID) != text0(event.IntentID) {
-		switch stripe.IntentStatus(text0(event.Status)) {
-		case stripe.Succeeded, stripe.RequiresCapture, stripe.Processing:
+		switch payprovider.IntentStatus(text0(event.Status)) {
+		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
 			w.strays = append(w.strays, event)
 		}
 	} else if event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {

@@ -6,24 +6,24 @@ import (
 	"strconv"
 	"time"
 
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
 
 // stateOf returns the state that a status of the provider means, empty for one that is
 // not known.
-func stateOf(status stripe.RefundStatus) refund.State {
+func stateOf(status payprovider.RefundStatus) refund.State {
 	switch status {
-	case stripe.RefundPending:
+	case payprovider.RefundPending:
 		return refund.Pending
-	case stripe.RefundRequiresAction:
+	case payprovider.RefundRequiresAction:
 		return refund.RequiresAction
-	case stripe.RefundSucceeded:
+	case payprovider.RefundSucceeded:
 		return refund.Succeeded
-	case stripe.RefundFailed:
+	case payprovider.RefundFailed:
 		return refund.Failed
-	case stripe.RefundCanceled:
+	case payprovider.RefundCanceled:
 		return refund.Canceled
 	}
 	return ""
@@ -41,7 +41,7 @@ var steps = map[refund.State]string{
 // pick returns which of the refunds of an intent is the one that we want, if any: ours,
 // unless it is a failure of an earlier attempt; else one of the whole amount that somebody
 // made by hand. One that gives money back comes before one that does not.
-func pick(all []stripe.Refund, wanted *refund.Refund) (found stripe.Refund, ok bool) {
+func pick(all []payprovider.Refund, wanted *refund.Refund) (found payprovider.Refund, ok bool) {
 	for _, one := range all {
 		refused := stateOf(one.Status).Refused()
 		ours := one.Metadata[MetaRefund] == wanted.ID.String()
@@ -57,20 +57,18 @@ func pick(all []stripe.Refund, wanted *refund.Refund) (found stripe.Refund, ok b
 	return found, ok
 }
 
-const kindMismatch stripe.ErrorKind = "mismatch" // what came back is not what was asked for
-
 // kindOf returns the kind of a failed call. One that is not the provider's own may have
 // had its effect.
-func kindOf(err error) stripe.ErrorKind {
-	if e, ok := errors.AsType[*stripe.Error](err); ok {
+func kindOf(err error) payprovider.ErrorKind {
+	if e, ok := errors.AsType[*payprovider.Error](err); ok {
 		return e.Kind
 	}
-	return stripe.KindUnknown
+	return payprovider.KindUnknown
 }
 
 // failureOf returns why the provider has refused a refund, for people.
 func failureOf(err error) string {
-	e, ok := errors.AsType[*stripe.Error](err)
+	e, ok := errors.AsType[*payprovider.Error](err)
 	switch {
 	case !ok:
 		return err.Error()
@@ -93,14 +91,14 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
-	if kind != stripe.KindUnavailable && kind != stripe.KindUnknown && kind != stripe.KindLimited { // these tell nothing new
+	if kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these tell nothing new
 		o.Stuck = isStuck(err)
 	}
-	if e, ok := errors.AsType[*stripe.Error](err); ok && !e.RetryAt.IsZero() {
+	if e, ok := errors.AsType[*payprovider.Error](err); ok && !e.RetryAt.IsZero() {
 		next = max(next, time.Until(e.RetryAt))
 	}
 	log := o.logger.Warn
-	if kind == kindMismatch || kind == stripe.KindRefused || kind == stripe.KindConflict {
+	if kind == payprovider.KindMismatch || kind == payprovider.KindRefused || kind == payprovider.KindConflict {
 		log = o.logger.Error // time alone will not help
 	}
 	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
@@ -114,19 +112,19 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 // that was used for something else is replaced, so that is none.
 func isStuck(err error) bool {
 	const codeOtherUse = "idempotency_error"
-	e, ok := errors.AsType[*stripe.Error](err)
+	e, ok := errors.AsType[*payprovider.Error](err)
 	if !ok || e.Code == codeOtherUse {
 		return false
 	}
-	return e.Kind == kindMismatch || e.Kind == stripe.KindRefused || e.Kind == stripe.KindConflict
+	return e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindRefused || e.Kind == payprovider.KindConflict
 }
 
 // pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, and an
 // hour when a person has to look at it.
-func pause(faults int, kind stripe.ErrorKind) time.Duration {
+func pause(faults int, kind payprovider.ErrorKind) time.Duration {
 	const longest, forPeople = time.Minute, time.Hour
 	switch kind {
-	case stripe.KindUnavailable, stripe.KindUnknown, stripe.KindLimited:
+	case payprovider.KindUnavailable, payprovider.KindUnknown, payprovider.KindLimited:
 		return min(time.Second<<min(faults-1, 6), longest)
 	}
 	return forPeople

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -32,7 +32,7 @@ func service(w *world) *refunds.Service {
 }
 
 // refusedWorld is a world whose refund the provider has refused.
-func refusedWorld(t *testing.T, status stripe.RefundStatus) *world {
+func refusedWorld(t *testing.T, status payprovider.RefundStatus) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.provider.status, w.provider.failure = status, "expired_or_canceled_card"
@@ -42,9 +42,9 @@ func refusedWorld(t *testing.T, status stripe.RefundStatus) *world {
 
 func TestARefusedRefundIsTriedAgainWithAKeyOfItsOwn(t *testing.T) {
 	t.Parallel()
-	for _, status := range []stripe.RefundStatus{stripe.RefundFailed, stripe.RefundCanceled} {
+	for _, status := range []payprovider.RefundStatus{payprovider.RefundFailed, payprovider.RefundCanceled} {
 		w := refusedWorld(t, status)
-		w.provider.status = stripe.RefundSucceeded
+		w.provider.status = payprovider.RefundSucceeded
 		r := request(job.KindRefundRetry)
 		for range 2 { // the second is the same request again
 			done, err := service(w).Retry(t.Context(), r, w.id, "operator:ops")
@@ -70,8 +70,8 @@ func TestARefusedRefundIsTriedAgainWithAKeyOfItsOwn(t *testing.T) {
 // An operator may try again what somebody has repaired at the provider in the meantime.
 func TestARetryFindsWhatSucceededInTheMeantime(t *testing.T) {
 	t.Parallel()
-	w := refusedWorld(t, stripe.RefundFailed)
-	w.provider.add(w.provider.captured, stripe.RefundSucceeded, nil)
+	w := refusedWorld(t, payprovider.RefundFailed)
+	w.provider.add(w.provider.captured, payprovider.RefundSucceeded, nil)
 	if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestARetryFindsWhatSucceededInTheMeantime(t *testing.T) {
 
 func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
 	t.Parallel()
-	w := refusedWorld(t, stripe.RefundFailed)
+	w := refusedWorld(t, payprovider.RefundFailed)
 	w.provider.fault = func(call string) (error, bool) {
 		if call == "fetch" { // of the worker that an event has woken
 			w.provider.fault = nil
@@ -102,7 +102,7 @@ func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
 
 func TestAnOperatorSettlesByHandWhatTheProviderHasRefused(t *testing.T) {
 	t.Parallel()
-	w := refusedWorld(t, stripe.RefundFailed)
+	w := refusedWorld(t, payprovider.RefundFailed)
 	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "paid by bank transfer", false)
 	if err != nil || done.Job.State != job.Succeeded {
 		t.Fatalf("%+v, %v", done, err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 )
 
 // provider is a provider with one captured intent, which may be refunded up to its
@@ -17,11 +17,11 @@ type provider struct {
 	mu       sync.Mutex
 	intent   string
 	captured money.Amount
-	status   stripe.RefundStatus // of new refunds
+	status   payprovider.RefundStatus // of new refunds
 	failure  string
-	refunds  []stripe.Refund
+	refunds  []payprovider.Refund
 	keys     map[string]answer
-	creates  []stripe.NewRefund
+	creates  []payprovider.NewRefund
 	calls    []string
 	fault    func(call string) (err error, before bool) // before: the call has no effect
 }
@@ -32,10 +32,10 @@ type answer struct {
 }
 
 func newProvider(intent string, captured money.Amount) *provider {
-	return &provider{intent: intent, captured: captured, status: stripe.RefundSucceeded, keys: make(map[string]answer)}
+	return &provider{intent: intent, captured: captured, status: payprovider.RefundSucceeded, keys: make(map[string]answer)}
 }
 
-var errLost = &stripe.Error{Kind: stripe.KindUnknown, Call: "refund", Message: "no answer"}
+var errLost = &payprovider.Error{Kind: payprovider.KindUnknown, Call: "refund", Message: "no answer"}
 
 func (p *provider) enter(call string) (after error, err error) {
 	p.calls = append(p.calls, call)
@@ -49,13 +49,13 @@ func (p *provider) enter(call string) (after error, err error) {
 	return fault, nil
 }
 
-func (p *provider) CreateRefund(_ context.Context, n stripe.NewRefund) (stripe.Refund, error) {
+func (p *provider) CreateRefund(_ context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.creates = append(p.creates, n)
 	after, err := p.enter("create")
 	if err != nil {
-		return stripe.Refund{}, err
+		return payprovider.Refund{}, err
 	}
 	known, ok := p.keys[n.Key]
 	if !ok {
@@ -63,54 +63,54 @@ func (p *provider) CreateRefund(_ context.Context, n stripe.NewRefund) (stripe.R
 		p.keys[n.Key] = known
 	}
 	if after != nil {
-		return stripe.Refund{}, after
+		return payprovider.Refund{}, after
 	}
 	if known.err != nil {
-		return stripe.Refund{}, known.err
+		return payprovider.Refund{}, known.err
 	}
 	return p.refunds[known.at], nil
 }
 
-func (p *provider) create(n stripe.NewRefund) answer {
+func (p *provider) create(n payprovider.NewRefund) answer {
 	if n.IntentID != p.intent {
-		return answer{err: &stripe.Error{Kind: stripe.KindRefused, Code: "resource_missing"}}
+		return answer{err: &payprovider.Error{Kind: payprovider.KindRefused, Code: "resource_missing"}}
 	}
 	if p.returned()+n.Amount > p.captured {
-		return answer{err: &stripe.Error{Kind: stripe.KindConflict, Code: "charge_already_refunded", Message: "it has already been refunded"}}
+		return answer{err: &payprovider.Error{Kind: payprovider.KindConflict, Code: "charge_already_refunded", Message: "it has already been refunded"}}
 	}
 	p.add(n.Amount, p.status, n.Metadata)
 	return answer{at: len(p.refunds) - 1}
 }
 
-func (p *provider) add(amount money.Amount, status stripe.RefundStatus, metadata map[string]string) {
-	p.refunds = append(p.refunds, stripe.Refund{ID: fmt.Sprintf("re_%d_%s", len(p.refunds)+1, p.intent), IntentID: p.intent, Status: status, Amount: amount,
+func (p *provider) add(amount money.Amount, status payprovider.RefundStatus, metadata map[string]string) {
+	p.refunds = append(p.refunds, payprovider.Refund{ID: fmt.Sprintf("re_%d_%s", len(p.refunds)+1, p.intent), IntentID: p.intent, Status: status, Amount: amount,
 		Currency: "JPY", Failure: p.failure, Metadata: metadata, CreatedAt: time.Now()})
 }
 
 func (p *provider) returned() (sum money.Amount) {
 	for _, r := range p.refunds {
-		if r.Status != stripe.RefundFailed && r.Status != stripe.RefundCanceled {
+		if r.Status != payprovider.RefundFailed && r.Status != payprovider.RefundCanceled {
 			sum += r.Amount
 		}
 	}
 	return sum
 }
 
-func (p *provider) Refund(_ context.Context, id string) (stripe.Refund, error) {
+func (p *provider) Refund(_ context.Context, id string) (payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if after, err := p.enter("fetch"); errors.Join(after, err) != nil {
-		return stripe.Refund{}, errors.Join(after, err)
+		return payprovider.Refund{}, errors.Join(after, err)
 	}
 	for _, r := range p.refunds {
 		if r.ID == id {
 			return r, nil
 		}
 	}
-	return stripe.Refund{}, &stripe.Error{Kind: stripe.KindRefused, Code: "resource_missing"}
+	return payprovider.Refund{}, &payprovider.Error{Kind: payprovider.KindRefused, Code: "resource_missing"}
 }
 
-func (p *provider) RefundsOf(_ context.Context, intentID string) ([]stripe.Refund, error) {
+func (p *provider) RefundsOf(_ context.Context, intentID string) ([]payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if after, err := p.enter("list"); errors.Join(after, err) != nil {
@@ -119,11 +119,11 @@ func (p *provider) RefundsOf(_ context.Context, intentID string) ([]stripe.Refun
 	if intentID != p.intent {
 		return nil, nil
 	}
-	return append([]stripe.Refund(nil), p.refunds...), nil
+	return append([]payprovider.Refund(nil), p.refunds...), nil
 }
 
 // set changes the status of all refunds.
-func (p *provider) set(status stripe.RefundStatus, failure string) {
+func (p *provider) set(status payprovider.RefundStatus, failure string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.refunds {

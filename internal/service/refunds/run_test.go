@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -167,19 +167,19 @@ func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
 func TestAPendingRefundIsFetchedUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		end    stripe.RefundStatus
+		end    payprovider.RefundStatus
 		result refunds.Result
 		state  refund.State
 		bought purchase.State
 		step   string
 	}{
-		{stripe.RefundSucceeded, refunds.Finished, refund.Succeeded, purchase.Refunded, payment.StepRefunded},
-		{stripe.RefundFailed, refunds.Refused, refund.Failed, purchase.Refunding, payment.StepRefundFailed},
-		{stripe.RefundCanceled, refunds.Refused, refund.Canceled, purchase.Refunding, payment.StepRefundFailed},
-		{stripe.RefundRequiresAction, refunds.Waits, refund.RequiresAction, purchase.Refunding, payment.StepRefundAction},
+		{payprovider.RefundSucceeded, refunds.Finished, refund.Succeeded, purchase.Refunded, payment.StepRefunded},
+		{payprovider.RefundFailed, refunds.Refused, refund.Failed, purchase.Refunding, payment.StepRefundFailed},
+		{payprovider.RefundCanceled, refunds.Refused, refund.Canceled, purchase.Refunding, payment.StepRefundFailed},
+		{payprovider.RefundRequiresAction, refunds.Waits, refund.RequiresAction, purchase.Refunding, payment.StepRefundAction},
 	} {
 		w := newWorld(t)
-		w.provider.status = stripe.RefundPending
+		w.provider.status = payprovider.RefundPending
 		if result := w.run(); result != refunds.Waits {
 			t.Errorf("pending: %s", result)
 		}
@@ -214,7 +214,7 @@ func TestARefundThatFailsAfterItSucceededWaitsForAnOperator(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.expect(refund.Succeeded, purchase.Refunded, 1)
-	w.provider.set(stripe.RefundFailed, "declined")
+	w.provider.set(payprovider.RefundFailed, "declined")
 	woken, err := refund.Wake(t.Context(), w.db, nil, []string{w.provider.refunds[0].ID})
 	if err != nil || len(woken) != 1 {
 		t.Fatalf("woken: %v, %v", woken, err)
@@ -286,7 +286,7 @@ func TestAKeyThatFailsAgainAndAgainIsReplaced(t *testing.T) {
 func TestWhatSomebodyHasRefundedByHandIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.provider.add(w.provider.captured, stripe.RefundSucceeded, nil)
+	w.provider.add(w.provider.captured, payprovider.RefundSucceeded, nil)
 	if result := w.run(); result != refunds.Finished {
 		t.Errorf("got %s", result)
 	}
@@ -297,7 +297,7 @@ func TestWhatSomebodyHasRefundedByHandIsDone(t *testing.T) {
 func TestARefundOfAPartByHandIsNotOurs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.provider.add(100, stripe.RefundSucceeded, nil)
+	w.provider.add(100, payprovider.RefundSucceeded, nil)
 	if result := w.run(); result != refunds.Refused {
 		t.Errorf("got %s", result)
 	}
@@ -317,17 +317,17 @@ func TestARefundOfAPartByHandIsNotOurs(t *testing.T) {
 // Whatever comes back must be what was asked for; else nothing is believed.
 func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*stripe.Refund){
-		"amount":   func(r *stripe.Refund) { r.Amount-- },
-		"currency": func(r *stripe.Refund) { r.Currency = "USD" },
-		"intent":   func(r *stripe.Refund) { r.IntentID = "pi_other" },
-		"status":   func(r *stripe.Refund) { r.Status = "lost" },
+	for name, spoil := range map[string]func(*payprovider.Refund){
+		"amount":   func(r *payprovider.Refund) { r.Amount-- },
+		"currency": func(r *payprovider.Refund) { r.Currency = "USD" },
+		"intent":   func(r *payprovider.Refund) { r.IntentID = "pi_other" },
+		"status":   func(r *payprovider.Refund) { r.Status = "lost" },
 	} {
 		w := newWorld(t)
-		w.provider.status = stripe.RefundPending
+		w.provider.status = payprovider.RefundPending
 		w.run()
 		good := w.provider.refunds[0]
-		w.provider.set(stripe.RefundSucceeded, "")
+		w.provider.set(payprovider.RefundSucceeded, "")
 		spoil(&w.provider.refunds[0])
 		if result := w.run(); result != refunds.Waits {
 			t.Errorf("%s: %s", name, result)
@@ -337,7 +337,7 @@ func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
 			t.Errorf("%s: it is due at %v", name, r.DueAt)
 		}
 		w.provider.refunds[0] = good
-		w.provider.set(stripe.RefundSucceeded, "")
+		w.provider.set(payprovider.RefundSucceeded, "")
 		w.run()
 		w.expect(refund.Succeeded, purchase.Refunded, 1)
 	}
@@ -346,7 +346,7 @@ func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
 func TestWhileTheProviderIsAwayARefundWaitsLongerAndLonger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	away := &stripe.Error{Kind: stripe.KindUnavailable, Call: "refund"}
+	away := &payprovider.Error{Kind: payprovider.KindUnavailable, Call: "refund"}
 	w.provider.fault = func(string) (error, bool) { return away, true }
 	var waits []time.Duration
 	for range 9 {

@@ -10,20 +10,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 )
-
-// Provider makes and tells about refunds. Its errors are *stripe.Error.
-type Provider interface {
-	CreateRefund(ctx context.Context, n stripe.NewRefund) (stripe.Refund, error)
-	Refund(ctx context.Context, id string) (stripe.Refund, error)
-	RefundsOf(ctx context.Context, intentID string) ([]stripe.Refund, error) // all of an intent
-}
 
 // The names of our metadata at the provider.
 const (
@@ -56,7 +49,7 @@ const keyLimit = 23 * time.Hour
 // Runner does card refunds at the provider.
 type Runner struct {
 	db       postgres.Pool
-	provider Provider
+	provider payprovider.Refunds
 	settings Settings
 	logger   *slog.Logger
 	metrics  *metrics
@@ -103,7 +96,7 @@ func (o *run) hit(name string) {
 func (o *run) lead(ctx context.Context) (Result, error) {
 	switch {
 	case o.ProviderID != nil:
-		got, err := call(ctx, o, func(ctx context.Context) (stripe.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
+		got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
 		if err != nil {
 			return o.put(ctx, err)
 		}
@@ -144,8 +137,8 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 		return Nothing, err
 	}
 	o.hit("refunds.attempt.stored")
-	got, err := call(ctx, o, func(ctx context.Context) (stripe.Refund, error) {
-		return o.provider.CreateRefund(ctx, stripe.NewRefund{
+	got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
+		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
 			Key: fmt.Sprintf("re:%s:%d", o.PurchaseID, o.Attempt), IntentID: o.intentID, Amount: o.Amount,
 			Metadata: map[string]string{MetaRefund: o.ID.String(), MetaPurchase: o.PurchaseID.String(), MetaCampaign: o.CampaignID.String(),
 				MetaAttempt: strconv.Itoa(o.Attempt)},
@@ -155,7 +148,7 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 		return o.apply(ctx, got)
 	}
 	switch kindOf(err) {
-	case stripe.KindRefused, stripe.KindConflict, stripe.KindDeclined:
+	case payprovider.KindRefused, payprovider.KindConflict, payprovider.KindDeclined:
 		return o.refused(ctx, err)
 	}
 	return o.put(ctx, err)
@@ -189,10 +182,10 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 
 // look finds what the provider has of this refund: the one with our id in its metadata,
 // or one that somebody made by hand.
-func (o *run) look(ctx context.Context) (stripe.Refund, bool, error) {
-	all, err := call(ctx, o, func(ctx context.Context) ([]stripe.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
+func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
+	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
 	if err != nil {
-		return stripe.Refund{}, false, err
+		return payprovider.Refund{}, false, err
 	}
 	found, ok := pick(all, o.Refund)
 	return found, ok, nil
@@ -208,9 +201,9 @@ func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, e
 }
 
 // apply stores what the provider says of the refund.
-func (o *run) apply(ctx context.Context, got stripe.Refund) (Result, error) {
+func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error) {
 	if wrong := o.check(got); wrong != "" {
-		return o.put(ctx, &stripe.Error{Kind: kindMismatch, Call: "refund", Message: wrong})
+		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
 	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = stateOf(got.Status), &got.ID, nil, 0, false
 	if o.State.Refused() {
@@ -224,7 +217,7 @@ func (o *run) apply(ctx context.Context, got stripe.Refund) (Result, error) {
 }
 
 // check returns what is wrong with a refund that the provider says is ours.
-func (o *run) check(got stripe.Refund) string {
+func (o *run) check(got payprovider.Refund) string {
 	switch {
 	case got.IntentID != o.intentID:
 		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/stripe"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -24,7 +24,7 @@ func stuckWorld(t *testing.T) *world {
 		if call == "create" {
 			return errLost, true
 		}
-		return &stripe.Error{Kind: stripe.KindRefused, Call: call, Code: "resource_missing", Message: "No such payment_intent"}, true
+		return &payprovider.Error{Kind: payprovider.KindRefused, Call: call, Code: "resource_missing", Message: "No such payment_intent"}, true
 	}
 	w.run()
 	if r := w.refund(); r.Stuck || r.ForOperator() {
@@ -122,7 +122,7 @@ func TestAStuckRefundIsLookedAtAgainWhenAnOperatorAsks(t *testing.T) {
 func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.provider.fault = func(string) (error, bool) { return &stripe.Error{Kind: stripe.KindUnavailable}, true }
+	w.provider.fault = func(string) (error, bool) { return &payprovider.Error{Kind: payprovider.KindUnavailable}, true }
 	w.run()
 	w.run()
 	if r := w.refund(); r.Stuck || waiting(w) != 0 {
@@ -185,7 +185,7 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 func TestARefundThatNeedsAnActionWaitsForItsBuyerAndNotForAnOperator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.provider.status = stripe.RefundRequiresAction
+	w.provider.status = payprovider.RefundRequiresAction
 	w.run()
 	w.sql(`UPDATE refunds SET reason = 'campaign-cancelled' WHERE id = $1`)
 	r := w.expect(refund.RequiresAction, purchase.Refunding, 1)

@@ -11,7 +11,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -28,7 +27,8 @@ type inputs struct {
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 
 	unpaid     map[buyer]int // positions that wait for cards of users who order by card, read by endHolds
-	mostUnpaid int           // of one user in a campaign; 0: no limit
+	takes      func(money.Currency) bool
+	mostUnpaid int // of one user in a campaign; 0: no limit
 }
 
 // buyer is a user in a campaign.
@@ -246,7 +246,7 @@ func (in *inputs) check(o *order) error {
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
-	if o.Payment.Method == purchase.Card && !stripe.Takes(money.Currency(c.Currency)) {
+	if o.Payment.Method == purchase.Card && (in.takes == nil || !in.takes(money.Currency(c.Currency))) {
 		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
 	return c.CheckOnSale()

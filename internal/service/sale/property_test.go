@@ -20,6 +20,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -92,7 +93,7 @@ type model struct {
 
 func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *servers.Clock) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
-		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour}), bank: newBank(), clock: clock, atEnd: -1}
+		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour, Takes: stripe.Takes}), bank: newBank(), clock: clock, atEnd: -1}
 	draft := fixture.Draft(m.base)
 	if rapid.Bool().Draw(rt, "drawn at its end") {
 		m.end = clock.Ahead() + shortSale

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -27,9 +28,10 @@ type Seller struct {
 
 // Reservations says how long positions are reserved for payments.
 type Reservations struct {
-	For          time.Duration // from the reservation on
-	MaxExtension time.Duration // while the provider is away, beyond that
-	MostPerUser  int           // positions of a campaign that wait for a user's cards at a time; 0: no limit
+	For          time.Duration             // from the reservation on
+	MaxExtension time.Duration             // while the provider is away, beyond that
+	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
+	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
 }
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
@@ -119,7 +121,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err := s.shapes.Fill(ctx, tx, in.campaigns); err != nil {
 		return Report{}, err
 	}
-	in.mostUnpaid = s.reservations.MostPerUser
+	in.takes, in.mostUnpaid = s.reservations.Takes, s.reservations.MostPerUser
 	if err := in.endHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}

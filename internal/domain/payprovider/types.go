@@ -1,16 +1,17 @@
-package stripe
+package payprovider
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"triprize/internal/domain/money"
 )
 
-// IntentStatus is the status of a PaymentIntent, in Stripe's words.
+// IntentStatus is how far an intent has come.
 type IntentStatus string
 
-// The statuses of a PaymentIntent.
+// The statuses of an intent.
 const (
 	RequiresPaymentMethod IntentStatus = "requires_payment_method" // new without a method, or declined: it can be confirmed again
 	RequiresConfirmation  IntentStatus = "requires_confirmation"
@@ -21,12 +22,12 @@ const (
 	Succeeded             IntentStatus = "succeeded" // captured, for ever
 )
 
-// NewIntent is a PaymentIntent to be created, not confirmed.
+// NewIntent is an intent to be created, not confirmed.
 type NewIntent struct {
 	Key           string // our idempotency key; for 24 hours the same key and fields create the same intent
 	Amount        money.Amount
 	Currency      string // ISO 4217, capitals
-	PaymentMethod string // pm_…
+	PaymentMethod string // the provider's id of it
 	Description   string
 	Metadata      map[string]string
 
@@ -36,7 +37,7 @@ type NewIntent struct {
 	Redirects bool
 }
 
-// Intent is a PaymentIntent as Stripe has it.
+// Intent is one payment as the provider has it.
 type Intent struct {
 	ID            string
 	Status        IntentStatus
@@ -59,7 +60,7 @@ type Decline struct {
 	Message     string // for the buyer
 }
 
-// RefundStatus is the status of a refund, in Stripe's words.
+// RefundStatus is how far a refund has come at the provider.
 type RefundStatus string
 
 // The statuses of a refund.
@@ -79,7 +80,7 @@ type NewRefund struct {
 	Metadata map[string]string
 }
 
-// Refund is a refund as Stripe has it.
+// Refund is a refund as the provider has it.
 type Refund struct {
 	ID        string
 	IntentID  string
@@ -92,15 +93,14 @@ type Refund struct {
 }
 
 // Event is a webhook's event. Its object is as it was at some moment: events come late,
-// twice and in any order, so whoever decides fetches the object.
+// twice and in any order, so fetch the object before you decide.
 type Event struct {
-	ID         string // evt_…
-	Type       string // such as payment_intent.succeeded
+	ID         string
+	Type       string // in the provider's words
 	APIVersion string
 	Livemode   bool
 	Account    string // of a connected account; empty: the account itself
 	CreatedAt  time.Time
-	ObjectType string            // payment_intent, refund, charge, dispute
 	ObjectID   string            // of the object itself
 	IntentID   string            // the intent that the object is or belongs to; may be empty
 	Metadata   map[string]string // of the object
@@ -118,29 +118,33 @@ const (
 	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will be refused again
 	KindConflict    ErrorKind = "conflict"    // the object's state does not allow the call: fetch it
 	KindLimited     ErrorKind = "limited"     // 429, or our own pace: nothing was done
-	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, our key is refused, or a read failed
+	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, the key is refused, or a read failed
 	KindUnknown     ErrorKind = "unknown"     // it may have been done: a timeout, 5xx, a lost connection
 	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
+)
+
+// Errors of ParseEvent. They are not worth a repetition: the sender gets 400.
+var (
+	ErrSignature = errors.New("payment provider: the webhook is not signed with our secret")
+	ErrTooOld    = errors.New("payment provider: the webhook was signed too long ago")
+	ErrEvent     = errors.New("payment provider: the webhook is not an event")
 )
 
 // Error is a failed call.
 type Error struct {
 	Kind      ErrorKind
 	Call      string // such as "confirm"
-	Code      string // Stripe's code, if any
+	Code      string // the provider's code, if any
 	Message   string
-	RequestID string // Stripe's request id, for its support
+	RequestID string // for the provider's support
 	Status    int    // of HTTP; 0: no answer
 	Decline   *Decline
 	RetryAt   time.Time // not before this moment; zero: when you like
 	Err       error
-
-	advice   advice // of Stripe, about a repetition
-	excluded bool   // it says nothing about Stripe's health
 }
 
 func (e *Error) Error() string {
-	text := fmt.Sprintf("stripe: %s: %s", e.Call, e.Kind)
+	text := fmt.Sprintf("payment provider: %s: %s", e.Call, e.Kind)
 	if e.Code != "" {
 		text += " " + e.Code
 	}

@@ -1,0 +1,95 @@
+// Package payprovider describes a payment provider: its calls, intents, refunds, events and errors.
+// A provider implements [Provider], as package stripe does; package boot chooses it.
+//
+// The words are those of payment intents: an intent is created, confirmed (the card is
+// authorized), captured or cancelled. Errors of calls are an [*Error], whose Kind says
+// whether something may have been done.
+package payprovider
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"triprize/internal/domain/money"
+)
+
+// Provider is a payment provider.
+type Provider interface {
+	Payments
+	Refunds
+	Books
+	Events
+	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
+	CheckAccount(ctx context.Context) error                     // KindMismatch: the key is of another account
+	Close()
+}
+
+// Payments makes payments. Every call ends within a timeout of its own.
+type Payments interface {
+	CreateIntent(ctx context.Context, n NewIntent) (Intent, error)
+	// ConfirmIntent tries to pay.
+	ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (Intent, error)
+	// CaptureIntent takes the money of an intent that is RequiresCapture.
+	CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (Intent, error)
+	// CancelIntent ends an intent for ever.
+	CancelIntent(ctx context.Context, id, key string) (Intent, error)
+	Intent(ctx context.Context, id string) (Intent, error)
+}
+
+// Refunds gives money back.
+type Refunds interface {
+	CreateRefund(ctx context.Context, n NewRefund) (Refund, error)
+	Refund(ctx context.Context, id string) (Refund, error)
+	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
+}
+
+// Books tells what the provider has on its books. Lists are of what was made in
+// [from, to), the newest first, and end with the error of yield.
+type Books interface {
+	Intent(ctx context.Context, id string) (Intent, error)
+	Refund(ctx context.Context, id string) (Refund, error)
+	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
+	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
+}
+
+// Events lists the provider's events and says what they mean.
+type Events interface {
+	Reader
+	// ListEvents yields the events of the given types made in [from, to), the newest first.
+	ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(Event) error) error
+}
+
+// Reader knows the provider's events. It makes no call.
+type Reader interface {
+	Live() bool         // the key moves real money
+	APIVersion() string // of events; empty: any
+	// Subjects are the types of events that are known, and what each is about.
+	Subjects() map[string]Subject
+	// RefundIn reads the refund that the payload of an event is about.
+	RefundIn(payload []byte) (Refund, bool)
+}
+
+// Subject is what an event is about.
+type Subject int
+
+// The subjects. Events about those from AboutPayment on do something.
+const (
+	AboutUnknown Subject = iota // of a type that is not known
+	AboutNothing                // of a type that tells nothing new
+	AboutPayment
+	AboutRefund
+	AboutDispute
+)
+
+// EventTypes returns the types of events that do something, for the settings of the
+// webhook endpoint, in order.
+func EventTypes(r Reader) (all []string) {
+	for name, about := range r.Subjects() {
+		if about >= AboutPayment {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
