@@ -2,7 +2,7 @@
 // of ours and decides nothing about purchases.
 //
 // A call is one method of [Client]. It ends within the timeout of the settings, with an
-// object as Stripe has it, or with a [payprovider.Error] whose Kind says whether something may have
+// object as Stripe has it, or with an Error whose Kind says whether something may have
 // been done. What happens in between:
 //
 //	breaker ── open: unavailable ──▶ the caller
