@@ -11,7 +11,7 @@ import (
 )
 
 // grown measures purchases in a system that has become large, and in one that has not:
-// the same crowd buys from the same number of campaigns. What is compared is the CPU time
+// the same crowd buys from the same number of campaigns. It compares the CPU time
 // of one purchase.
 type grown struct {
 	jobs      int // finished ones in the table

@@ -3,5 +3,5 @@
 // simulated; processes are killed with SIGKILL, stopped with SIGSTOP, servers
 // are restarted and emptied.
 //
-// Every test ends with the audit: whatever happened, no invariant may be broken.
+// Every test ends with the audit: no invariant may be broken.
 package e2e

@@ -3,7 +3,7 @@
 // The page is written in plain JavaScript (verify/), from the published procedure and from
 // nothing of the server: it shares no code with what it checks. Its libraries are pinned by
 // the lock file of tools/npm and built in; the result is one file, kept here and embedded,
-// so that whoever builds or runs the server needs no Node.js. After a change of the sources:
+// so that building and running the server needs no Node.js. After a change of the sources:
 //
 //	make npm && node web/verify/build.mjs
 //

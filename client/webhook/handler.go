@@ -12,7 +12,7 @@ const maxBody = 512 << 10
 
 // Handler answers webhooks. handle is called for each event that is verified; when it returns
 // an error, the answer is 500 and the event comes again. It may get an event more than once.
-// It should be quick: the sender waits for 15 seconds. What is not verified gets 401.
+// It should be quick: the sender waits for 15 seconds. An unverified request gets 401.
 func (v *Verifier) Handler(handle func(context.Context, Event) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

@@ -10,7 +10,7 @@ import (
 )
 
 // scanner reads a document from its front, member by member. It knows of JSON only where a
-// value ends; whoever takes the value decides whether it is well-formed.
+// value ends; the caller decides whether the value is well-formed.
 type scanner struct {
 	r    *bufio.Reader
 	seen []string // names of members

@@ -117,7 +117,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	return err
 }
 
-// readinessPool opens a connection of its own for the checks of /readyz: whoever asks
+// readinessPool opens a connection of its own for the checks of /readyz: a check
 // takes none from the work, and a pool that is all in use is no outage of Postgres.
 func readinessPool(ctx context.Context, settings config.Postgres, application string) (*pgxpool.Pool, error) {
 	settings.MaxConnections = 1

@@ -20,7 +20,7 @@ const relays = 3
 // testChain is the file of the chain of an environment's folder: rounds of one second,
 // signed with a key from the seed.
 type testChain struct {
-	Seed        string `json:"seed"`         // hex; whoever has it knows every round before it is due
+	Seed        string `json:"seed"`         // hex; it predicts every round
 	GenesisTime int64  `json:"genesis_time"` // Unix seconds
 }
 

@@ -100,7 +100,7 @@ func (l *listening) prepare() error {
 	if !strings.HasPrefix(l.state.Secret, "whsec_") {
 		return errors.New("--secret must begin with whsec_")
 	}
-	guard, err := webhookhttp.NewGuard("0.0.0.0/0,::/0") // whoever runs this sends to an address of their own
+	guard, err := webhookhttp.NewGuard("0.0.0.0/0,::/0") // its user chooses the address
 	l.sender = webhookhttp.NewSender(guard, forwardTimeout, webhookhttp.Options{})
 	return err
 }

@@ -68,7 +68,7 @@ type reverter interface {
 }
 
 // takeBack reverts the newest migration, when nothing is lost or destroy says that it may be,
-// and whoever sits at a terminal agrees.
+// and the user of a terminal agrees.
 func takeBack(ctx context.Context, m reverter, ask question, destroy bool) ([]string, error) {
 	name, losses, err := m.Losses(ctx)
 	if err != nil || name == "" {

@@ -64,7 +64,7 @@ func cut[T any](list []T, limit int, news io.Writer) []T {
 	return list[:limit]
 }
 
-// operatorBy is how the records name whoever uses this tool.
+// operatorBy is the name of the user of this tool in the records.
 func operatorBy(by string) string { return "operator:" + cliClient + "/" + by }
 
 // checkRecord refuses a reason or a name that the records cannot have.

@@ -33,8 +33,8 @@ type Totals struct {
 	RefundedThere money.Amount `json:"refunded_there"`
 }
 
-// PaymentsReport is the result of a comparison. What is under way is no difference: its
-// payment or refund is still open here.
+// PaymentsReport is the result of a comparison. An open payment
+// or refund is no difference.
 type PaymentsReport struct {
 	From        time.Time          `json:"from"`
 	To          time.Time          `json:"to"`

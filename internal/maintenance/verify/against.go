@@ -23,9 +23,9 @@ func newDigest(r io.Reader) digest {
 	return digest{io.TeeReader(r, h), h}
 }
 
-// against compares with another proof document. Documents carry no signature of whoever
-// publishes them, and once the secret is out anybody can write one that holds. So what differs
-// shows only that one of them is not the campaign's.
+// against compares with another proof document. Documents carry no signature, and
+// once the secret is public anybody can write one that holds. So a difference shows only that one
+// of them is not the campaign's.
 func (r *Report) against(d *document, first digest, from io.Reader, o Options) error {
 	if d == nil {
 		r.add(fairdraw.CheckAgainst, notMade("it needs the document"))

@@ -107,8 +107,8 @@ type Options struct {
 	verify verifyRound // nil: verifySignature; tests that verify one round often remember it
 }
 
-// Proof verifies a proof document. What is wrong with it stands in the report; an error
-// means that it could not be read.
+// Proof verifies a proof document. The report has its faults; an error means
+// that it could not be read.
 func Proof(r io.Reader, o Options) (Report, error) {
 	first := newDigest(r)
 	if o.verify == nil {

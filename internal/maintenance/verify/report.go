@@ -13,7 +13,7 @@ import (
 // Status is how a check ended.
 type Status string
 
-// How a check ends. What was not made never counts as verified.
+// How a check ends. A check that was not made never counts as verified.
 const (
 	OK      Status = "ok"
 	Failed  Status = "failed"

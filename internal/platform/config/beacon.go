@@ -89,7 +89,7 @@ func checkBeacon(b Beacon) error {
 }
 
 // checkRelay requires https, or http on this machine: a relay cannot lie about a round, but
-// whoever stands between could keep it from us.
+// the network between could keep it from us.
 func checkRelay(text string) error {
 	const name = "beacon.relays"
 	u, err := url.Parse(text)

@@ -15,7 +15,7 @@ import (
 // mergeFile overrides the defaults with a file. It refuses settings that the
 // defaults do not have, and settings without a value.
 func mergeFile(v *viper.Viper, file string, known []string) error {
-	data, err := os.ReadFile(file) //nolint:gosec // whoever starts us says which file
+	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 	if err != nil {
 		return fmt.Errorf("settings file: %w", err)
 	}

@@ -33,7 +33,7 @@ type relay struct {
 	answers *prometheus.CounterVec
 	logger  *slog.Logger
 	lies    rate.Sometimes // a lie is logged, at most once in newsInterval
-	faults  rate.Sometimes // and so is whatever else is wrong
+	faults  rate.Sometimes // and so is any other fault
 }
 
 func newRelay(base string, timeout time.Duration, answers *prometheus.CounterVec, logger *slog.Logger) (*relay, error) {
@@ -50,7 +50,7 @@ func newRelay(base string, timeout time.Duration, answers *prometheus.CounterVec
 }
 
 // round asks for a round, or for the latest one, and verifies it. number is the one that
-// the answer must have; 0: any. What came of it is counted, unless ctx has ended: then
+// the answer must have; 0: any. The outcome is counted, unless ctx has ended: then
 // nobody wanted the answer any more.
 func (r *relay) round(ctx context.Context, client *http.Client, chain beacon.Chain, which string, number uint64) (beacon.Round, error) {
 	round, o, err := r.ask(ctx, client, chain, which, number)

@@ -34,5 +34,5 @@ func countVotes(err error) (v votes) {
 func (v votes) taken(servers, quorum int) bool { return v.no > 0 && servers-v.silent >= quorum }
 
 // gone tells, for a failed attempt to extend a lock, whether no majority can have
-// it any more, whatever the silent servers would say.
+// it any more, even if all silent servers agreed.
 func (v votes) gone(servers, quorum int) bool { return servers-v.no < quorum }

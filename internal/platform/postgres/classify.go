@@ -67,7 +67,7 @@ func IsLockTimeout(err error) bool {
 func isClosedConnection(err error) bool { return pgconn.SafeToRetry(err) }
 
 // NothingSent tells whether err proves that the statement was not sent, so that
-// it is safe to send it again, whatever it does.
+// any statement can be sent again.
 func NothingSent(err error) bool { return pgconn.SafeToRetry(err) }
 
 // HadNoEffect tells whether err proves that a statement changed nothing: it was not

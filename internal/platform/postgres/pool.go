@@ -48,7 +48,7 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap()) // without it every uuid travels as text
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
-			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers show UTC, in whatever zone the process runs
+			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers show UTC, in any zone of the process
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

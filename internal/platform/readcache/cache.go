@@ -39,7 +39,7 @@ type Cache[K comparable, V any] struct {
 
 // reading is a read that is about to begin or under way.
 type reading[V any] struct {
-	hasBegun  bool // whoever comes later may have missed what it sees
+	hasBegun  bool // a later caller may need a newer read
 	forgotten bool // what it reads is not kept
 	done      chan struct{}
 
@@ -129,7 +129,7 @@ func (c *Cache[K, V]) keep(key K, fresh Copy[V]) {
 	}
 }
 
-// Forget drops the copy of a key. Who asks from now on gets what is read from now on.
+// Forget drops the copy of a key. Later callers get a later read.
 func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

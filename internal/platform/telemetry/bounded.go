@@ -14,8 +14,8 @@ type bounded struct {
 	asking   atomic.Bool
 }
 
-// Bounded lets a collector take no longer than patience. What it has not reported
-// by then is left out, so that it does not hold up other metrics. While it is
+// Bounded lets a collector take no longer than patience. Later metrics are
+// left out, so that it does not delay others. While it is
 // still busy it is not asked again.
 func Bounded(c prometheus.Collector, patience time.Duration) prometheus.Collector {
 	return &bounded{Collector: c, patience: patience}

@@ -16,7 +16,7 @@ type Check struct {
 }
 
 // Health is the state that a process reports. It is starting until Started is
-// called, whatever its checks say.
+// called, with any result of its checks.
 type Health struct {
 	checks     []Check
 	started    atomic.Bool

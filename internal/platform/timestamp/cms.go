@@ -30,8 +30,8 @@ type contentInfo struct {
 	Content asn1.RawValue `asn1:"explicit,tag:0"`
 }
 
-// signedData is SignedData of RFC 5652. What is not looked into stays as it came, so that
-// it can be written again byte for byte.
+// signedData is SignedData of RFC 5652. Parts that are not read stay raw, so that they
+// can be written again byte for byte.
 type signedData struct {
 	Version          int
 	DigestAlgorithms asn1.RawValue

@@ -70,8 +70,8 @@ func (g Guard) control(plain bool) func(network, address string, _ syscall.RawCo
 // portAllowed refuses the ports of other services, such as mail.
 func portAllowed(port uint16) bool { return port == 80 || port == 443 || port >= 1024 }
 
-// CheckURL says what is wrong with the URL of an endpoint, in words for whoever has sent it;
-// nil: nothing. Where its name leads is only known when a request is sent.
+// CheckURL says what is wrong with the URL of an endpoint, in words for its sender; nil:
+// nothing. The address behind its name is only known when a request is sent.
 func (g Guard) CheckURL(text string) error {
 	if len(text) > MaxURLLength {
 		return fmt.Errorf("is longer than %d bytes", MaxURLLength)

@@ -75,8 +75,8 @@ func (a Answer) Arrived() bool { return a.Err == nil && a.Status >= 200 && a.Sta
 // Gone reports whether the other side wants no more messages.
 func (a Answer) Gone() bool { return a.Err == nil && a.Status == http.StatusGone }
 
-// Unwell reports whether the other side as a whole could not take the message, whatever is
-// in it: no answer, or one that says so.
+// Unwell reports whether the other side as a whole could not take any message: no
+// answer, or one that says so.
 func (a Answer) Unwell() bool {
 	switch a.Status {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -182,7 +182,7 @@ var (
 	errNoStatus = errors.New("the answer has no status of HTTP")
 )
 
-// why shortens the error of a request: it is stored, and shown to whoever owns the endpoint.
+// why shortens the error of a request: it is stored, and shown to the owner of the endpoint.
 func why(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return errTimeout

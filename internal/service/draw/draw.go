@@ -26,7 +26,7 @@ import (
 var ErrBusy = errors.New("draw: another worker is drawing this campaign")
 
 // Beacon asks relays for rounds of a chain. Every round that it returns is verified; an
-// error says that it has none, whatever the reason.
+// error says that it has none.
 type Beacon interface {
 	Round(ctx context.Context, chain beacon.Chain, number uint64) (beacon.Round, error)
 	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)

@@ -195,7 +195,7 @@ func (a *attempt) noteLatest(ctx context.Context) error {
 }
 
 // keepRound verifies a round once more and stores it. Nothing unverified is ever stored,
-// whoever has brought it.
+// from any source.
 func (a *attempt) keepRound(ctx context.Context, r beacon.Round) error {
 	verified, err := a.chain.Verify(r.Number, r.Signature)
 	if err != nil {

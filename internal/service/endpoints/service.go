@@ -122,7 +122,7 @@ func (s *Service) Enable(ctx context.Context, r job.Request, owner string, id uu
 	})
 }
 
-// Disable stops an endpoint. What is pending fails.
+// Disable stops an endpoint. Its pending deliveries fail.
 func (s *Service) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ webhook.Endpoint) (any, error) {
 		e, err := webhook.Disable(ctx, tx, id, webhook.Asked)

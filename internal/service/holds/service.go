@@ -25,7 +25,7 @@ type Request struct {
 	inventory.Selection
 	TTL      time.Duration
 	Metadata metadata.Map
-	Viewer   string // the role of whoever reads the answer; the service passes it to render
+	Viewer   string // the role of the reader of the answer; the service passes it to render
 }
 
 // Service makes, extends and releases holds.

@@ -36,8 +36,8 @@ type End struct {
 // and for any other campaign, it does nothing. Many holds end in several transactions
 // before; what is in end is committed, with an error too.
 //
-// It waits for reservations by doing nothing about them: their payments go on, and whichever
-// transaction frees or sells the last reserved position ends the sale as well. But no
+// It waits for reservations by doing nothing about them: their payments go on, and the
+// transaction that frees or sells the last reserved position ends the sale as well. But no
 // reservation is waited for longer than until it should have ended with every extension:
 // then a payment whose end only the provider knows is late. Its positions are free, its job
 // stays open, and what is paid after all is refunded.

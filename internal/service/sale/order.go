@@ -14,7 +14,7 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// Order is the payload of a purchase job: who buys what, and how it is paid.
+// Order is the payload of a purchase job: buyer, selection and payment.
 type Order struct {
 	UserID    string    `json:"user_id"`
 	Selection Selection `json:"selection"`

@@ -25,7 +25,7 @@ type reassignment struct {
 }
 
 // reassign gives late payments other positions of the same layers, when as many are free
-// and the limit allows it. Otherwise their money goes back. What others hold is theirs.
+// and the limit allows it. Otherwise their money goes back. Holds of others are respected.
 func (o *conclusions) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
 	if len(late) == 0 {
 		return nil

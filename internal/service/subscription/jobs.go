@@ -82,9 +82,9 @@ func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
 // final. A newer one replaces one that is not taken yet.
 func (w *Waiter) Changes() <-chan job.Job { return w.changes }
 
-// Has says what the waiter has read by itself after it was registered: it is told of what
-// differs from that. What was put into Changes before may be older and is withdrawn,
-// unless it is final.
+// Has says which job the waiter has read by itself after it was registered: it is told of
+// differences from that. An earlier entry in Changes may be older and is withdrawn, unless it
+// is final.
 func (w *Waiter) Has(j job.Job) {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()

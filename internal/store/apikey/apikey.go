@@ -104,7 +104,7 @@ func errUnknown() error {
 	return fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 }
 
-// form is that of every key. What does not have it needs no look-up.
+// form is that of every key. Other texts need no look-up.
 var form = regexp.MustCompile(fmt.Sprintf(`^%s_([0-9a-f]{%d})_([0-9a-f]{%d})$`, marker, 2*prefixBytes, 2*secretBytes))
 
 // split parses the text of a key.

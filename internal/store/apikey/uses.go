@@ -126,7 +126,7 @@ func (u *uses) write() {
 }
 
 // recordUses sets when keys were last used. A key that another process has just noted is
-// left alone, and so is one that is locked: whoever locks it notes it too, or revokes it.
+// left alone, and so is one that is locked: the holder of the lock notes it too, or revokes it.
 func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) error {
 	prefixes, ages := make([]string, 0, len(at)), make([]float64, 0, len(at)) // seconds: the clock that counts is the database's
 	for prefix, used := range at {

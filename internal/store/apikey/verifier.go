@@ -25,9 +25,9 @@ const (
 
 // Verifier authenticates keys. It caches known keys for a short time, so that
 // not every request reads the database; a revoked key stops working everywhere
-// within that time. Unknown prefixes are remembered for a second. What does not look
-// like a key is refused without a look-up. When a key was used is written in the
-// background, once a minute at most, for many keys in one statement.
+// within that time. Unknown prefixes are remembered for a second. A text that
+// does not look like a key is refused without a look-up. The last use of keys is written in
+// the background, once a minute at most, for many keys in one statement.
 type Verifier struct {
 	known   *expirable.LRU[string, stored]   // nil: nothing is cached
 	unknown *expirable.LRU[string, struct{}] // as known

@@ -114,8 +114,8 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 }
 
 // unlocked reports whether a test has taken the execution lock of a campaign away: then
-// every claim succeeds and no fence looks. What keeps draws single without it are the
-// primary keys of their evidence. In binaries without failpoints it is always false.
+// every claim succeeds and no fence looks. Without it the primary keys of the
+// draw records keep draws single. In binaries without failpoints it is always false.
 func unlocked(id uuid.UUID) bool {
 	return failpoint.Off("campaign.execution", func() []string { return []string{id.String()} })
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // EndSale ends the sale of a campaign that is drawn at the end of its sale: it is drawing,
-// whatever is sold, and paused or not. ended is false when its end has not come by the
+// with any number of sales, paused or not. ended is false when its end has not come by the
 // database's clock, when positions are held or reserved, or when its sale was ended
 // before. Call it under the campaign's lock.
 func EndSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended bool, err error) {

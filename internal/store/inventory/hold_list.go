@@ -9,7 +9,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// HoldFilter selects holds of a list. What is empty selects all. There must be a campaign
+// HoldFilter selects holds of a list. Empty fields select all. There must be a campaign
 // or a user: each of them has an index.
 type HoldFilter struct {
 	CampaignID uuid.UUID
@@ -19,7 +19,7 @@ type HoldFilter struct {
 
 // ListHolds returns holds newest first, as they are now, and the id before which the next
 // page begins: zero after the last one. It goes along the index of the user, of the active
-// holds of the campaign, or of the campaign. What else the filter has is looked up among
+// holds of the campaign, or of the campaign. The other fields are looked up among
 // [postgres.ListWindow] holds at most: then a page may be short, or empty, and not be the last.
 func ListHolds(ctx context.Context, db postgres.DB, f HoldFilter, p postgres.ListPage) (list []Hold, next uuid.UUID, err error) {
 	l := postgres.List[Hold]{From: "holds", Alias: "h", Columns: now, Scan: scanHold, ID: func(h Hold) uuid.UUID { return h.ID }}

@@ -107,8 +107,8 @@ func Overlay(older, own []Position, userID string) []Position {
 	return fresh
 }
 
-// Since returns the positions of a board that have changed after a version. Who has seen
-// the board at that version, and replaces these, has the board as it is.
+// Since returns the positions of a board that have changed after a version. A reader
+// of the board at that version who replaces these has the present board.
 func Since(all []Position, version int64) []Position {
 	changed := make([]Position, 0, 16)
 	for _, p := range all {

@@ -11,7 +11,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Filter selects jobs of a list. What is empty selects all.
+// Filter selects jobs of a list. Empty fields select all.
 type Filter struct {
 	Client     string // who made the request: others never learn of its jobs
 	CampaignID uuid.UUID
@@ -41,7 +41,7 @@ const openJobs = `(
 
 // List returns jobs newest first, and the id before which the next page begins: zero after
 // the last one. It goes along the index of the user, of a kind that is rare, of the client,
-// or without a client of the campaign; for open states it looks at the open jobs. What else the filter has is
+// or without a client of the campaign; for open states it looks at the open jobs. The other fields are
 // looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
 // and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Job, next uuid.UUID, err error) {

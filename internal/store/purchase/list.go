@@ -9,7 +9,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Filter selects purchases of a list. What is empty selects all. There must be a campaign,
+// Filter selects purchases of a list. Empty fields select all. There must be a campaign,
 // a user, a reference or an id: each of them has an index.
 type Filter struct {
 	CampaignID uuid.UUID
@@ -22,8 +22,8 @@ type Filter struct {
 
 // List returns purchases newest first, and the id before which the next page begins: zero
 // after the last one. It goes along the index of the reference, of the user, or of the
-// campaign; in a campaign an index finds those that are not completed. What else the filter
-// has is looked up among [postgres.ListWindow] purchases at most: then a page may be short,
+// campaign; in a campaign an index finds those that are not completed. The other fields
+// are looked up among [postgres.ListWindow] purchases at most: then a page may be short,
 // or empty, and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Purchase, next uuid.UUID, err error) {
 	l := postgres.List[Purchase]{From: "purchases", Alias: "p", Columns: columns, Scan: scan, ID: func(p Purchase) uuid.UUID { return p.ID }}

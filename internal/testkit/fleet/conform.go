@@ -27,8 +27,8 @@ import (
 // conforming holds every answer of an operation against the contract, with
 // another reader of it than the server's own: its status, headers, media type and
 // body, and that the code of a problem is among those that the contract lists for
-// the operation. A request that succeeds must fit the contract too. What does not
-// is held against the test that has sent the request, or else the system that answered.
+// the operation. A request that succeeds must fit the contract too. A violation
+// fails the test that has sent the request, or else the system that answered.
 type conforming struct {
 	next http.RoundTripper
 
