@@ -91,7 +91,7 @@ CREATE TABLE layers (
 -- The number of a position, 1 … n over its campaign.
 CREATE FUNCTION position_number(first_number integer, col integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN first_number + col - 1;
--- What people call it. Both are simple enough to be put into the query.
+-- Its name for people. Both are simple enough to be inlined into the query.
 CREATE FUNCTION position_label(label text, first_number integer, col integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(label || ' ' || col::text, position_number(first_number, col)::text);
 
@@ -119,8 +119,8 @@ END $$;
 CREATE TRIGGER prizes_are_won_in_their_layer BEFORE INSERT OR UPDATE OF winning_column, layer ON prizes
     FOR EACH ROW WHEN (NEW.winning_column IS NOT NULL) EXECUTE FUNCTION prizes_are_won_in_their_layer();
 
--- What apps write on a campaign for themselves; no row: nothing. It stands beside the row of
--- the campaign, which is written with every sale. The bound is wider than that of the API
+-- The metadata of a campaign; no row: none. It stands beside the row of the campaign, which is
+-- written with every sale. The bound is wider than that of the API
 -- (2 KiB of keys and values): here each quotation mark counts twice, and punctuation counts.
 CREATE TABLE campaign_metadata (
     campaign_id uuid  PRIMARY KEY REFERENCES campaigns,

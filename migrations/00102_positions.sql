@@ -27,7 +27,7 @@ CREATE TABLE positions (
 -- "A random free position", of the campaign or of a layer, is the first free one by rank.
 CREATE UNIQUE INDEX positions_free ON positions (campaign_id, rank) WHERE state = 'available';
 CREATE INDEX positions_free_in_layer ON positions (campaign_id, layer, rank) WHERE state = 'available';
--- What a user has, for the purchase limit.
+-- The positions of a user, for the purchase limit.
 CREATE INDEX positions_of_user ON positions (campaign_id, user_id) WHERE user_id IS NOT NULL;
 CREATE INDEX positions_of_hold ON positions (hold_id) WHERE hold_id IS NOT NULL;
 
@@ -64,13 +64,13 @@ CREATE TABLE holds (
     CHECK ((state = 'used') = (purchase_id IS NOT NULL))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000); -- see jobs
 
--- What a user let expire a moment ago, what it holds, and what is due in a campaign.
+-- The expired and the active holds of a user, and the due holds of a campaign.
 CREATE INDEX holds_of_user ON holds (campaign_id, user_id, expires_at);
 CREATE INDEX holds_active_of_user ON holds (campaign_id, user_id) WHERE state = 'active';
 CREATE INDEX holds_active ON holds (campaign_id, expires_at) WHERE state = 'active';
--- What the sweep looks for.
+-- For the sweep of expired holds.
 CREATE INDEX holds_expiry ON holds (expires_at) WHERE state = 'active';
--- What the retention sweep looks for.
+-- For the sweep of old records.
 CREATE INDEX holds_ended ON holds (ended_at) WHERE ended_at IS NOT NULL;
 -- Lists, newest first.
 CREATE INDEX holds_of_campaign ON holds (campaign_id, id);
@@ -90,7 +90,7 @@ CREATE TABLE held_times (
     PRIMARY KEY (campaign_id, user_id, layer, col)
 ) WITH (fillfactor = 80);
 
--- What the retention sweep looks for.
+-- For the sweep of old records.
 CREATE INDEX held_times_ended ON held_times (ended_at);
 
 -- +goose Down

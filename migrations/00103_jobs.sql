@@ -27,8 +27,8 @@ CREATE TABLE jobs (
     CHECK ((state IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)),
     CHECK ((state = 'failed') = (problem IS NOT NULL)),
     CHECK (state = 'succeeded' OR result IS NULL)
--- What is deleted is a small share of a table that grows large. By default it would be vacuumed
--- only after a fifth has changed: searches by time would pass over millions of deleted rows.
+-- Deleted rows are a small share of a large table. By default it would be vacuumed only after a
+-- fifth has changed: searches by time would pass over millions of deleted rows.
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000);
 
 CREATE INDEX jobs_expiry ON jobs (expires_at);
@@ -45,7 +45,7 @@ CREATE INDEX jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'cam
 
 -- The outbox. A message is one task in the queue that calls workers to a bundle of
 -- jobs. It is written in the commit that accepts them and deleted once all of
--- them are final; whatever is left here is looked for by the sweep lost-jobs.
+-- them are final; the sweep lost-jobs looks for the rest.
 CREATE TABLE outbox_messages (
     id       uuid        PRIMARY KEY,                                      -- the task's id in the queue
     kind     text        NOT NULL,

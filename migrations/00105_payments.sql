@@ -34,7 +34,7 @@ CREATE TABLE payments (
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
     faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
     waiting_for    text,                                                   -- why it waits, for people
-    trouble        text,                                                   -- what the provider said when it began to wait, for operators
+    trouble        text,                                                   -- the provider's words when it began to wait, for operators
     settled_as     text        CHECK (settled_as IN ('paid', 'unpaid')),   -- by an operator, by hand
     settled_by     text,
     settle_reason  text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
@@ -58,7 +58,7 @@ CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_
 CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
 CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges
 
--- What has happened to a payment, and to its refund: the dated steps of the timeline.
+-- The dated steps of a payment and its refund, for the timeline.
 CREATE TABLE payment_steps (
     purchase_id uuid        NOT NULL,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -91,7 +91,7 @@ CREATE TABLE refunds (
     failure       text,                                                    -- why the provider has refused it
     faults        integer     NOT NULL DEFAULT 0,
     stuck         boolean     NOT NULL DEFAULT false,                      -- the provider refuses to tell of it: time alone will not help
-    settled_by    text,                                                    -- who settled it by hand
+    settled_by    text,                                                    -- the operator or app that resolved it
     settle_reason text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at   timestamptz,
@@ -119,7 +119,7 @@ CREATE TABLE foreign_refunds (
     seen_at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- What the provider has told us, each event once, in any order.
+-- The events of the provider, each once, in any order.
 CREATE TABLE payment_events (
     id          text        PRIMARY KEY,                                   -- evt_… of the provider
     type        text        NOT NULL,

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- What lets anyone check a draw is append-only, one row or all of them.
+-- The records of a draw are append-only.
 
--- What a campaign bound itself to at publication.
+-- The commitment of a campaign, made at publication.
 CREATE TABLE commitments (
     campaign_id uuid  PRIMARY KEY REFERENCES campaigns,
     rules       text  NOT NULL,                                            -- canonical JSON, the bytes that were hashed
@@ -148,7 +148,7 @@ CREATE TRIGGER timestamp_tokens_before_the_draw BEFORE INSERT ON timestamp_token
 CREATE TRIGGER timestamp_tokens_are_immutable BEFORE UPDATE OR DELETE ON timestamp_tokens FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- What a draw under way waits for, for people to read; nothing is decided by it.
+-- The wait of a draw, for people; it decides nothing.
 CREATE TABLE draw_waits (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
     reason      text        NOT NULL,

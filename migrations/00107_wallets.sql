@@ -1,7 +1,7 @@
 -- +goose Up
 
--- What its events add up to, kept beside them: the row that commands lock, and
--- what readers read. No index names what changes and half of each page stays
+-- The sum of its events, kept beside them: commands lock this row, and readers
+-- read it. No index names what changes and half of each page stays
 -- free, so that a movement is a HOT update. No foreign key points here: share
 -- locks on a hot wallet would cost more than the movement (audit checks what the
 -- keys would have).
@@ -18,7 +18,7 @@ CREATE TABLE wallets (
     CHECK (held <= balance)                                                -- nobody spends what is held
 ) WITH (fillfactor = 50);
 
--- What apps write on a wallet for themselves; no row: nothing. See campaign_metadata.
+-- The metadata of a wallet; no row: none. See campaign_metadata.
 CREATE TABLE wallet_metadata (
     wallet_id uuid  PRIMARY KEY,                                           -- no foreign key: see wallets
     metadata  jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
@@ -27,9 +27,9 @@ CREATE TABLE wallet_metadata (
 -- The ledger: one row per movement, with the side that gives (debit) and the
 -- side that gets (credit). A side is a wallet or an account of the system. Those
 -- accounts exist in these rows only, so that none of them is a hot row.
---   funding  the world outside: what is paid in comes from it, what is paid out goes to it
---   sales    what positions were sold for
---   refunds  what cancelled purchases were given back
+--   funding  the world outside: deposits come from it, withdrawals go to it
+--   sales    the prices of sold positions
+--   refunds  the money of cancelled purchases
 -- Entries of the kinds authorize, void and expire are pending: they hold money
 -- where it is and give it free again. All others are posted: they move it.
 CREATE TABLE ledger_entries (
@@ -48,7 +48,7 @@ CREATE TABLE ledger_entries (
     authorization_id uuid,
     metadata         jsonb       CONSTRAINT ledger_entries_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE (scope, reference),                                             -- what was done under a name is done once
+    UNIQUE (scope, reference),                                             -- a reference is used once
 
     CHECK (num_nonnulls(debit_wallet, debit_account) = 1),
     CHECK (num_nonnulls(credit_wallet, credit_account) = 1),
@@ -60,7 +60,7 @@ CREATE TABLE ledger_entries (
     CHECK ((kind IN ('authorize', 'capture', 'void', 'expire')) = (authorization_id IS NOT NULL))
 );
 
--- What an entry did to a wallet: one row per wallet it touches. The primary key
+-- The effect of an entry on a wallet: one row per wallet. The primary key
 -- gives every version to one event: of two writers that saw the same version,
 -- one fails.
 CREATE TABLE wallet_events (
@@ -74,8 +74,8 @@ CREATE TABLE wallet_events (
     CHECK (delta_balance <> 0 OR delta_held <> 0)
 );
 
--- What a wallet's events add up to, up to a version, so that a command adds up a
--- bounded number of them. It can be made again from the events at any time.
+-- The sum of a wallet's events up to a version, so that a command adds up a bounded
+-- number of them. It can be made again from the events at any time.
 CREATE TABLE wallet_snapshots (
     wallet_id uuid   NOT NULL,
     version   bigint NOT NULL CHECK (version >= 1),
@@ -103,9 +103,9 @@ CREATE TABLE authorizations (
     CHECK (expires_at > created_at)
 ) WITH (fillfactor = 80);
 
--- What a wallet that is short of money may have back.
+-- The expired authorizations of a wallet that is short of money.
 CREATE INDEX authorizations_active ON authorizations (wallet_id, expires_at) WHERE state = 'active';
--- What the sweep looks for.
+-- For the sweep of expired authorizations.
 CREATE INDEX authorizations_expiry ON authorizations (expires_at) WHERE state = 'active';
 
 CREATE TRIGGER ledger_is_append_only BEFORE UPDATE OR DELETE ON ledger_entries

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- What apps are told by themselves. No foreign keys: an event is written in crowds, and locks
--- no row of an endpoint; audit checks what the keys would have.
+-- Webhooks to apps. No foreign keys: events are written in crowds, and lock no row of an
+-- endpoint; the audit checks the references.
 
--- Where an app wants to be told, and of what. Whoever sends to it has its lease; every write
--- about what was sent names lease_version.
+-- The endpoints of apps. The sender to one has its lease; every write about a delivery names
+-- lease_version.
 CREATE TABLE webhook_endpoints (
     id              uuid        PRIMARY KEY,
     client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose resources it hears of
@@ -29,8 +29,7 @@ CREATE TABLE webhook_endpoints (
 
 CREATE INDEX webhook_endpoints_of_client ON webhook_endpoints (client, id);
 
--- What an endpoint's messages are signed with, encrypted with draw.secret_key. Several, while
--- one replaces another.
+-- The signing secrets of endpoints, encrypted with draw.secret_key. Several during a rotation.
 CREATE TABLE webhook_secrets (
     id          uuid        PRIMARY KEY,
     endpoint_id uuid        NOT NULL,
@@ -42,7 +41,7 @@ CREATE TABLE webhook_secrets (
 
 CREATE INDEX webhook_secrets_of_endpoint ON webhook_secrets (endpoint_id, created_at);
 
--- What has happened. The id is that of the message, too.
+-- The events. The id is that of the message, too.
 CREATE TABLE webhook_events (
     id          uuid        PRIMARY KEY,                                   -- version 7
     client      text,                                                      -- whose resource it is; null: everybody's
@@ -76,7 +75,7 @@ CREATE INDEX webhook_deliveries_due ON webhook_deliveries (endpoint_id, next_at,
 CREATE INDEX webhook_deliveries_of_endpoint ON webhook_deliveries (endpoint_id, event_id);
 CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (endpoint_id, event_id) WHERE state = 'failed';
 
--- What was sent, and what came of it.
+-- The attempts and their results.
 CREATE TABLE webhook_attempts (
     event_id    uuid        NOT NULL,
     endpoint_id uuid        NOT NULL,
@@ -121,13 +120,13 @@ CREATE FUNCTION emit_webhooks(clients text[], types text[], subjects uuid[], ver
 $$;
 -- +goose StatementEnd
 
--- The events of a table are written by a trigger, in the transaction of their effect, whoever
--- writes the table. Without endpoints it costs a look
+-- The events of a table are written by a trigger, in the transaction of their effect, for
+-- every writer of the table. Without endpoints it costs a look
 -- at an empty table.
 --
 -- Rows before and after are not joined: a session plans such a join once, for the rows of its
 -- first statement, which is often one, and then compares each row of a batch with each. NOT IN
--- is looked up in a hash table, whatever the plan was made for.
+-- is looked up in a hash table, with any plan.
 
 -- +goose StatementBegin
 CREATE FUNCTION purchases_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -187,7 +186,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Who has sent a command has its answer: only the jobs of workers tell.
+-- The sender of a command has its answer: only the jobs of workers have events.
 -- +goose StatementBegin
 CREATE FUNCTION jobs_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

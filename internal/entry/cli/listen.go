@@ -156,7 +156,7 @@ func (l *listening) connect(ctx context.Context) error {
 	switch {
 	case response.StatusCode == http.StatusNotFound && l.state.Place != "":
 		l.state.Place = ""
-		return errors.New("nobody listened for an hour: what happened since then is gone; it begins anew")
+		return errors.New("nobody listened for an hour: the events since then are gone; it begins anew")
 	case response.StatusCode >= 400 && response.StatusCode < 500 && response.StatusCode != http.StatusTooManyRequests:
 		problem, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
 		return fmt.Errorf("the server has %w this: %s %s", errRefused, response.Status, problem)

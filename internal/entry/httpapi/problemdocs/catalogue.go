@@ -28,7 +28,7 @@ var explanations = map[fault.Code]Explanation{
 			"Nothing was done.",
 		retryChanged,
 		steps("Use a UUID, such as `Idempotency-Key: 0198c9a4-7d52-7c1e-9a44-5b0f2f6d8e31`.",
-			"To derive keys from names of your own, send a hash of them in hexadecimal: it is short, and ASCII whatever the names are."),
+			"To derive keys from names of your own, send a hash of them in hexadecimal: it is short, and always ASCII."),
 	},
 	fault.Unauthenticated: {
 		"The request has no credentials, or none that are valid: an API key that is unknown or revoked, or a token that has expired or is meant for " +
@@ -302,7 +302,7 @@ var explanations = map[fault.Code]Explanation{
 		"Something is broken on our side; the request may be perfectly good. The error is in the server's log. If this is the problem of a job, the job was tried " +
 			"several times and given up, and had no effect. If it is the answer to a request, its outcome is unknown.",
 		"A request: yes, with the same `Idempotency-Key`. A failed job: later, with a fresh one.",
-		steps("Send a request again with the same key, a few times, with growing pauses: whatever was done is not done twice.",
+		steps("Send a request again with the same key, a few times, with growing pauses: nothing is done twice.",
 			"If it goes on, report the `request_id` (it is in the `X-Request-ID` header as well), or the id of the job.",
 			"Send a new request for a failed job only when the cause is found: until then it is likely to fail again."),
 	},
