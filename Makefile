@@ -100,8 +100,9 @@ lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: contract
-contract: go ## Check that the contract breaks no client of api/released.yaml, and generated code
+contract: go ## Check generated code; say how the contract has changed (SINCE=commit)
 	@tools/tagged.sh contract
+	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
 generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript

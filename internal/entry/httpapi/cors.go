@@ -16,7 +16,7 @@ var (
 	mayBeSent = []string{fiber.HeaderAuthorization, fiber.HeaderContentType, idempotencyKeyHeader, fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
 		"Last-Event-ID", "Prefer", requestIDHeader, "traceparent", "tracestate"}
 	mayBeRead = []string{fiber.HeaderLocation, fiber.HeaderETag, fiber.HeaderRetryAfter, requestIDHeader, "Idempotent-Replayed", "Preference-Applied",
-		"RateLimit", "RateLimit-Policy", deprecationHeader, sunsetHeader, fiber.HeaderWWWAuthenticate}
+		"RateLimit", "RateLimit-Policy", fiber.HeaderWWWAuthenticate}
 )
 
 // shareAcrossOrigins lets scripts of the origins in a list, separated by commas, call the

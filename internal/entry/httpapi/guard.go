@@ -26,13 +26,11 @@ func (s *Server) mount(router fiber.Router) {
 		if len(o.Roles) == 0 {
 			continue // open to anybody: mountOperations and mountDocs register these
 		}
-		path, before := strings.NewReplacer("{", ":", "}", "").Replace(o.Path), []fiber.Handler{s.guard(o)}
-		if !o.DeprecatedAt.IsZero() {
-			before = []fiber.Handler{tellDeprecation(o), s.guard(o)}
-		}
-		router.Add(o.Method, path, before...)
+		path := strings.NewReplacer("{", ":", "}", "").Replace(o.Path)
+		guarded := s.guard(o)
+		router.Add(o.Method, path, guarded)
 		if o.Method == http.MethodGet { // Fiber also sends HEAD requests to the handlers of GET
-			router.Add(http.MethodHead, path, before...)
+			router.Add(http.MethodHead, path, guarded)
 		}
 	}
 	operations.RegisterHandlers(router, operations.NewStrictHandler(handlers{s}, nil))

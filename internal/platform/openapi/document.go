@@ -31,9 +31,6 @@ type Operation struct {
 	MaxBody      int  // the most bytes of the body (x-max-body-bytes)
 	NeedsKey     bool // an Idempotency-Key is required
 
-	DeprecatedAt time.Time // x-deprecated-at; zero: it is not deprecated
-	Sunset       time.Time // x-sunset: from when on it will be gone; zero: not decided
-
 	body       *jsonschema.Schema
 	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
 	parameters []parameter
@@ -129,9 +126,6 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	for _, role := range roles {
 		name, _ := role.(string)
 		o.Roles = append(o.Roles, name)
-	}
-	if err := o.readDeprecation(operation); err != nil {
-		return o, err
 	}
 	security, _ := operation["security"].([]any)
 	for _, scheme := range security {
