@@ -443,7 +443,7 @@ type CampaignCancellation struct {
 	Reason string `json:"reason"`
 }
 
-// CampaignCancellationResult What the cancellation of a campaign has given back, in purchases.
+// CampaignCancellationResult The purchases that the cancellation of a campaign has taken back.
 type CampaignCancellationResult struct {
 	// CampaignID A UUID.
 	CampaignID ID                              `json:"campaign_id"`
@@ -484,7 +484,7 @@ type CampaignDraft struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies What happens in special cases; members that are left out have their defaults.
+	// Policies Rules for special cases; members that are left out have their defaults.
 	Policies PoliciesDraft `json:"policies,omitempty,omitzero"`
 
 	// PurchaseLimit Positions a user may have; null for no limit.
@@ -521,7 +521,7 @@ type CampaignPage struct {
 	NextCursor uuid.UUID         `json:"next_cursor"`
 }
 
-// CampaignPatch What to change; at least one field.
+// CampaignPatch The changes; at least one field.
 type CampaignPatch struct {
 	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
@@ -536,7 +536,7 @@ type CampaignPatch struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name,omitempty,omitzero"`
 
-	// Policies What happens in special cases; members that are left out have their defaults.
+	// Policies Rules for special cases; members that are left out have their defaults.
 	Policies      PoliciesDraft                `json:"policies,omitempty,omitzero"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty,omitzero"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty,omitzero"`
@@ -603,7 +603,7 @@ type CancellationRequest struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// CancellationResult What the cancellation of a purchase has freed, and what is to be refunded.
+// CancellationResult The positions that a cancellation has freed, and the money to refund.
 type CancellationResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
@@ -742,7 +742,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
 	Trust string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -827,7 +827,7 @@ type DrawProofTrust string
 // DrawProofVersion defines model for DrawProof.Version.
 type DrawProofVersion string
 
-// DrawResult What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it.
+// DrawResult The result of a draw. `GET /v1/campaigns/{campaign}/draw` has the details.
 type DrawResult struct {
 	// CampaignID A UUID.
 	CampaignID ID              `json:"campaign_id"`
@@ -847,7 +847,7 @@ type DrawResult struct {
 // DrawResultTrust defines model for DrawResult.Trust.
 type DrawResultTrust string
 
-// DrawWait What a draw waits for.
+// DrawWait The wait of a draw.
 type DrawWait struct {
 	// Reason For people.
 	Reason string `json:"reason"`
@@ -865,7 +865,7 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: what witnesses timestamp, and what the proof carries.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: witnesses timestamp it, and the proof has it.
 	Hash string `json:"hash"`
 
 	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
@@ -1060,7 +1060,7 @@ type Movement struct {
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
-// NextAction What the buyer has to do.
+// NextAction The step that the buyer has to take.
 type NextAction struct {
 	// Type `redirect`: send the buyer's browser to `url`.
 	Type NextActionType `json:"type"`
@@ -1167,7 +1167,7 @@ type Policies struct {
 	Witness bool `json:"witness"`
 }
 
-// PoliciesDraft What happens in special cases; members that are left out have their defaults.
+// PoliciesDraft Rules for special cases; members that are left out have their defaults.
 type PoliciesDraft struct {
 	// Beacon Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true.
 	Beacon *bool `json:"beacon,omitempty"`
@@ -1456,7 +1456,7 @@ type PurchaseRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
-// PurchaseResult What a purchase has bought.
+// PurchaseResult The positions of a purchase, and their price.
 type PurchaseResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID             `json:"purchase_id"`
@@ -1782,7 +1782,7 @@ type WalletDraft struct {
 	OwnerID UserID `json:"owner_id"`
 }
 
-// WalletEvent What one entry of the ledger did to a wallet.
+// WalletEvent The effect of one ledger entry on a wallet.
 type WalletEvent struct {
 	Version int64           `json:"version"`
 	Kind    WalletEventKind `json:"kind"`
@@ -1855,7 +1855,7 @@ type WebhookDelivery struct {
 	// EventID A UUID.
 	EventID ID `json:"event_id"`
 
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Subject The id of what the event is about; of `wallet.*` the wallet.
@@ -1958,7 +1958,7 @@ type WebhookEvent struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Client Whose it is; null: of a campaign, which everybody hears of.
@@ -1975,7 +1975,7 @@ type WebhookEvent struct {
 	Message json.RawMessage `json:"message"`
 }
 
-// WebhookEventType What has happened.
+// WebhookEventType An event.
 type WebhookEventType string
 
 // WebhookFilter A type of events, or with a star all of a family; `*` is all.
@@ -1983,7 +1983,7 @@ type WebhookFilter string
 
 // WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 type WebhookMessage struct {
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Timestamp When it happened.
@@ -1993,7 +1993,7 @@ type WebhookMessage struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// WebhookReplay What is to be sent again.
+// WebhookReplay The events to send again.
 type WebhookReplay struct {
 	// From Events from this time on.
 	From time.Time `json:"from"`
@@ -2004,11 +2004,11 @@ type WebhookReplay struct {
 	// Types Only these; all that the endpoint wants, if it is left out.
 	Types []WebhookEventType `json:"types,omitempty,omitzero"`
 
-	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
 	State WebhookReplayState `json:"state,omitempty,omitzero"`
 }
 
-// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
 type WebhookReplayState string
 
 // WebhookReplayed defines model for WebhookReplayed.
@@ -2053,11 +2053,11 @@ type WebhookStreamed struct {
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
-// WebhookWallet What one entry of the ledger did to a wallet, and the wallet as it is now.
+// WebhookWallet The effect of one ledger entry on a wallet, and the wallet as it is now.
 type WebhookWallet struct {
 	Wallet Wallet `json:"wallet"`
 
-	// Event What one entry of the ledger did to a wallet.
+	// Event The effect of one ledger entry on a wallet.
 	Event WalletEvent `json:"event"`
 }
 
@@ -2082,10 +2082,10 @@ type Winner struct {
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
-// WithJob What is shown with a job.
+// WithJob The resource that is shown with a job.
 type WithJob string
 
-// WithPurchase What is shown with a purchase.
+// WithPurchase The resource that is shown with a purchase.
 type WithPurchase string
 
 // Witness A timestamp of the freeze record (RFC 3161).
@@ -2125,10 +2125,10 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
-// IncludeCampaign What is shown with a purchase.
+// IncludeCampaign The resource that is shown with a purchase.
 type IncludeCampaign = WithPurchase
 
-// IncludePurchase What is shown with a job.
+// IncludePurchase The resource that is shown with a job.
 type IncludePurchase = WithJob
 
 // JobID A UUID.
@@ -2249,7 +2249,7 @@ type GetPurchaseParams struct {
 
 // ListWaitingRefundsParams is the query of ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
-	WaitingFor RefundWaitingFor // What they wait for.
+	WaitingFor RefundWaitingFor // The reason of their wait.
 	Cursor     Cursor           // The `next_cursor` of an earlier page.
 	Limit      Limit            // The most elements of a page.
 }
@@ -2440,7 +2440,7 @@ func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body C
 
 // GetDraw is GET /v1/campaigns/{campaign}/draw: read the draw.
 //
-// The commitment from publication on; the freeze record from the freeze on; what a draw waits for meanwhile; the secret and
+// The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
 // the winners once drawn. The event stream of the campaign tells when it changes. Anybody may read it, without a key too, once
 // the campaign is published. Requests without a key are limited per address.
 //
@@ -2698,7 +2698,7 @@ func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options 
 // SettlePayment is POST /v1/payments/{purchase}/settle: end a payment by hand.
 //
 // For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
-// at the provider. Who says so and why is in the timeline of the purchase. Then the payment ends as any other:
+// at the provider. The operator and the reason are in the timeline of the purchase. Then the payment ends as any other:
 //
 //   - `unpaid`: nothing was paid, or what was is given back already. The positions are free, and the job fails with `payment-not-received`,
 //     or with the reason for which the payment was being given up.
@@ -2986,7 +2986,7 @@ func (c *Client) CreateWebhookEndpoint(ctx context.Context, body WebhookEndpoint
 
 // DeleteWebhookEndpoint is DELETE /v1/webhook-endpoints/{endpoint}: delete an endpoint.
 //
-// With its secrets, deliveries and attempts. What is not delivered yet is never sent, but for a request that is under way at this moment.
+// With its secrets, deliveries and attempts. Undelivered events are never sent, except for a request that is under way at this moment.
 //
 // For app, operator.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) error {
@@ -3005,7 +3005,7 @@ func (c *Client) GetWebhookEndpoint(ctx context.Context, endpoint EndpointID, op
 
 // PatchWebhookEndpoint is PATCH /v1/webhook-endpoints/{endpoint}: change an endpoint.
 //
-// A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; what is under way already is still sent, to the new `url` if there is one.
+// A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; deliveries under way are still sent, to the new `url` if there is one.
 //
 // For app, operator.
 func (c *Client) PatchWebhookEndpoint(ctx context.Context, endpoint EndpointID, body WebhookEndpointPatch, options ...CallOption) (WebhookEndpoint, error) {
@@ -3046,7 +3046,7 @@ func (c *Client) ReplayWebhookDelivery(ctx context.Context, endpoint EndpointID,
 
 // DisableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/disable: disable an endpoint.
 //
-// Nothing is sent to it any more; deliveries that were pending are `failed`. What it would have been sent is noted, for `POST …/replay`. An endpoint that is disabled stays as it is.
+// Nothing is sent to it any more; deliveries that were pending are `failed`. Its events are stored, for `POST …/replay`. An endpoint that is disabled stays as it is.
 //
 // For app, operator.
 func (c *Client) DisableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
@@ -3055,7 +3055,7 @@ func (c *Client) DisableWebhookEndpoint(ctx context.Context, endpoint EndpointID
 
 // EnableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/enable: enable an endpoint again.
 //
-// It is sent events again, those from now on. What was missed meanwhile comes with `POST …/replay`. An endpoint that is enabled stays as it is.
+// It is sent events again, those from now on. Missed events come with `POST …/replay`. An endpoint that is enabled stays as it is.
 //
 // For app, operator.
 func (c *Client) EnableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
@@ -3082,7 +3082,7 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, endpoint EndpointID, b
 
 // TestWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/test: send a test event.
 //
-// An event `webhook-endpoint.test` to this endpoint only, whatever its `events` are. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+// An event `webhook-endpoint.test` to this endpoint only, with any `events`. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookDelivery, error) {

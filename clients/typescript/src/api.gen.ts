@@ -292,7 +292,7 @@ export interface paths {
         /**
          * End a payment by hand
          * @description For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
-         *     at the provider. Who says so and why is in the timeline of the purchase. Then the payment ends as any other:
+         *     at the provider. The operator and the reason are in the timeline of the purchase. Then the payment ends as any other:
          *
          *     - `unpaid`: nothing was paid, or what was is given back already. The positions are free, and the job fails with `payment-not-received`,
          *       or with the reason for which the payment was being given up.
@@ -430,7 +430,7 @@ export interface paths {
         };
         /**
          * Read the draw
-         * @description The commitment from publication on; the freeze record from the freeze on; what a draw waits for meanwhile; the secret and
+         * @description The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
          *     the winners once drawn. The event stream of the campaign tells when it changes. Anybody may read it, without a key too, once
          *     the campaign is published. Requests without a key are limited per address.
          */
@@ -1046,14 +1046,14 @@ export interface paths {
         post?: never;
         /**
          * Delete an endpoint
-         * @description With its secrets, deliveries and attempts. What is not delivered yet is never sent, but for a request that is under way at this moment.
+         * @description With its secrets, deliveries and attempts. Undelivered events are never sent, except for a request that is under way at this moment.
          */
         delete: operations["deleteWebhookEndpoint"];
         options?: never;
         head?: never;
         /**
          * Change an endpoint
-         * @description A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; what is under way already is still sent, to the new `url` if there is one.
+         * @description A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; deliveries under way are still sent, to the new `url` if there is one.
          */
         patch: operations["patchWebhookEndpoint"];
         trace?: never;
@@ -1069,7 +1069,7 @@ export interface paths {
         put?: never;
         /**
          * Enable an endpoint again
-         * @description It is sent events again, those from now on. What was missed meanwhile comes with `POST …/replay`. An endpoint that is enabled stays as it is.
+         * @description It is sent events again, those from now on. Missed events come with `POST …/replay`. An endpoint that is enabled stays as it is.
          */
         post: operations["enableWebhookEndpoint"];
         delete?: never;
@@ -1089,7 +1089,7 @@ export interface paths {
         put?: never;
         /**
          * Disable an endpoint
-         * @description Nothing is sent to it any more; deliveries that were pending are `failed`. What it would have been sent is noted, for `POST …/replay`. An endpoint that is disabled stays as it is.
+         * @description Nothing is sent to it any more; deliveries that were pending are `failed`. Its events are stored, for `POST …/replay`. An endpoint that is disabled stays as it is.
          */
         post: operations["disableWebhookEndpoint"];
         delete?: never;
@@ -1129,7 +1129,7 @@ export interface paths {
         put?: never;
         /**
          * Send a test event
-         * @description An event `webhook-endpoint.test` to this endpoint only, whatever its `events` are. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+         * @description An event `webhook-endpoint.test` to this endpoint only, with any `events`. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
          */
         post: operations["testWebhookEndpoint"];
         delete?: never;
@@ -1517,7 +1517,7 @@ export interface components {
             price: number;
             prizes?: components["schemas"]["PrizeGroup"][];
         };
-        /** @description What happens in special cases; members that are left out have their defaults. */
+        /** @description Rules for special cases; members that are left out have their defaults. */
         PoliciesDraft: {
             /**
              * @description What happens to a payment that arrives after its reservation expired.
@@ -1558,7 +1558,7 @@ export interface components {
             policies?: components["schemas"]["PoliciesDraft"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description What to change; at least one field. */
+        /** @description The changes; at least one field. */
         CampaignPatch: {
             name?: components["schemas"]["Name"];
             /** @description As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say. */
@@ -2067,12 +2067,12 @@ export interface components {
          */
         JobState: "queued" | "awaiting_action" | "succeeded" | "failed";
         /**
-         * @description What is shown with a job.
+         * @description The resource that is shown with a job.
          * @enum {string}
          */
         WithJob: "purchase";
         /**
-         * @description What is shown with a purchase.
+         * @description The resource that is shown with a purchase.
          * @enum {string}
          */
         WithPurchase: "campaign";
@@ -2217,7 +2217,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description What one entry of the ledger did to a wallet. */
+        /** @description The effect of one ledger entry on a wallet. */
         WalletEvent: {
             /** Format: int64 */
             version: number;
@@ -2296,14 +2296,14 @@ export interface components {
          * @enum {string}
          */
         JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
-        /** @description What a purchase has bought. */
+        /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
             positions: components["schemas"]["PurchaseItem"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
         };
-        /** @description What the cancellation of a purchase has freed, and what is to be refunded. */
+        /** @description The positions that a cancellation has freed, and the money to refund. */
         CancellationResult: {
             purchase_id: components["schemas"]["ID"];
             /**
@@ -2315,7 +2315,7 @@ export interface components {
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
         };
-        /** @description What the cancellation of a campaign has given back, in purchases. */
+        /** @description The purchases that the cancellation of a campaign has taken back. */
         CampaignCancellationResult: {
             campaign_id: components["schemas"]["ID"];
             /** @enum {string} */
@@ -2331,7 +2331,7 @@ export interface components {
             /** @description Whose card refund waits for an operator, or needs an action from its buyer. */
             waiting: number;
         };
-        /** @description What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it. */
+        /** @description The result of a draw. `GET /v1/campaigns/{campaign}/draw` has the details. */
         DrawResult: {
             campaign_id: components["schemas"]["ID"];
             /** @enum {string} */
@@ -2341,7 +2341,7 @@ export interface components {
             winners: components["schemas"]["Winner"][];
             executed_at: components["schemas"]["Time"];
         };
-        /** @description What the buyer has to do. */
+        /** @description The step that the buyer has to take. */
         NextAction: {
             /**
              * @description `redirect`: send the buyer's browser to `url`.
@@ -2401,7 +2401,7 @@ export interface components {
         Draw: {
             state: components["schemas"]["CampaignState"];
             /**
-             * @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
+             * @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
              * @enum {string|null}
              */
             trust: "operator" | "beacon" | null;
@@ -2437,14 +2437,14 @@ export interface components {
         };
         /** @description The freeze record of a campaign, with its hash. */
         Freeze: {
-            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: what witnesses timestamp, and what the proof carries. */
+            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: witnesses timestamp it, and the proof has it. */
             hash: string;
             /** @description `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes. */
             record: {
                 [key: string]: unknown;
             };
         };
-        /** @description What a draw waits for. */
+        /** @description The wait of a draw. */
         DrawWait: {
             /** @description For people. */
             reason: string;
@@ -2562,7 +2562,7 @@ export interface components {
             path: components["schemas"]["Hash"][];
         };
         /**
-         * @description What has happened.
+         * @description An event.
          * @enum {string}
          */
         WebhookEventType: "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "hold.created" | "hold.expired" | "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
@@ -2696,7 +2696,7 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
-        /** @description What is to be sent again. */
+        /** @description The events to send again. */
         WebhookReplay: {
             /**
              * Format: date-time
@@ -2711,7 +2711,7 @@ export interface components {
             /** @description Only these; all that the endpoint wants, if it is left out. */
             types?: components["schemas"]["WebhookEventType"][];
             /**
-             * @description Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+             * @description Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
              * @enum {string}
              */
             state?: "delivered" | "failed" | "missed";
@@ -2755,7 +2755,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description What one entry of the ledger did to a wallet, and the wallet as it is now. */
+        /** @description The effect of one ledger entry on a wallet, and the wallet as it is now. */
         WebhookWallet: {
             wallet: components["schemas"]["Wallet"];
             event: components["schemas"]["WalletEvent"];
@@ -3793,7 +3793,7 @@ export interface operations {
     listWaitingRefunds: {
         parameters: {
             query: {
-                /** @description What they wait for. */
+                /** @description The reason of their wait. */
                 waiting_for: components["schemas"]["RefundWaitingFor"];
                 /** @description The `next_cursor` of an earlier page. */
                 cursor?: components["parameters"]["Cursor"];
@@ -4035,7 +4035,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The payment as it is now. What becomes of the purchase follows at once. */
+            /** @description The payment as it is now. The end of the purchase follows at once. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

@@ -466,7 +466,7 @@ type CampaignCancellation struct {
 	Reason string `json:"reason"`
 }
 
-// CampaignCancellationResult What the cancellation of a campaign has given back, in purchases.
+// CampaignCancellationResult The purchases that the cancellation of a campaign has taken back.
 type CampaignCancellationResult struct {
 	// CampaignID A UUID.
 	CampaignID ID                              `json:"campaign_id"`
@@ -507,7 +507,7 @@ type CampaignDraft struct {
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies What happens in special cases; members that are left out have their defaults.
+	// Policies Rules for special cases; members that are left out have their defaults.
 	Policies *PoliciesDraft `json:"policies,omitempty"`
 
 	// PurchaseLimit Positions a user may have; null for no limit.
@@ -544,7 +544,7 @@ type CampaignPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
-// CampaignPatch What to change; at least one field.
+// CampaignPatch The changes; at least one field.
 type CampaignPatch struct {
 	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
 	BaseLength *int `json:"base_length,omitempty"`
@@ -559,7 +559,7 @@ type CampaignPatch struct {
 	// Name 1 to 200 characters, no control characters.
 	Name *Name `json:"name,omitempty"`
 
-	// Policies What happens in special cases; members that are left out have their defaults.
+	// Policies Rules for special cases; members that are left out have their defaults.
 	Policies      *PoliciesDraft               `json:"policies,omitempty"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty"`
@@ -626,7 +626,7 @@ type CancellationRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// CancellationResult What the cancellation of a purchase has freed, and what is to be refunded.
+// CancellationResult The positions that a cancellation has freed, and the money to refund.
 type CancellationResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
@@ -765,7 +765,7 @@ type Draw struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State CampaignState `json:"state"`
 
-	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and whoever knew the secret could still have bought last.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
 	Trust *string `json:"trust"`
 
 	// Commitment Hex, from publication on.
@@ -850,7 +850,7 @@ type DrawProofTrust string
 // DrawProofVersion defines model for DrawProof.Version.
 type DrawProofVersion string
 
-// DrawResult What a draw has drawn. `GET /v1/campaigns/{campaign}/draw` has all about it.
+// DrawResult The result of a draw. `GET /v1/campaigns/{campaign}/draw` has the details.
 type DrawResult struct {
 	// CampaignID A UUID.
 	CampaignID ID              `json:"campaign_id"`
@@ -870,7 +870,7 @@ type DrawResult struct {
 // DrawResultTrust defines model for DrawResult.Trust.
 type DrawResultTrust string
 
-// DrawWait What a draw waits for.
+// DrawWait The wait of a draw.
 type DrawWait struct {
 	// Reason For people.
 	Reason string `json:"reason"`
@@ -888,7 +888,7 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: what witnesses timestamp, and what the proof carries.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: witnesses timestamp it, and the proof has it.
 	Hash string `json:"hash"`
 
 	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
@@ -1091,7 +1091,7 @@ type Movement struct {
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
-// NextAction What the buyer has to do.
+// NextAction The step that the buyer has to take.
 type NextAction struct {
 	// Type `redirect`: send the buyer's browser to `url`.
 	Type NextActionType `json:"type"`
@@ -1198,7 +1198,7 @@ type Policies struct {
 	Witness bool `json:"witness"`
 }
 
-// PoliciesDraft What happens in special cases; members that are left out have their defaults.
+// PoliciesDraft Rules for special cases; members that are left out have their defaults.
 type PoliciesDraft struct {
 	// Beacon Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true.
 	Beacon *bool `json:"beacon,omitempty"`
@@ -1487,7 +1487,7 @@ type PurchaseRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
-// PurchaseResult What a purchase has bought.
+// PurchaseResult The positions of a purchase, and their price.
 type PurchaseResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID             `json:"purchase_id"`
@@ -1831,7 +1831,7 @@ type WalletDraft struct {
 	OwnerID UserID `json:"owner_id"`
 }
 
-// WalletEvent What one entry of the ledger did to a wallet.
+// WalletEvent The effect of one ledger entry on a wallet.
 type WalletEvent struct {
 	Version int64           `json:"version"`
 	Kind    WalletEventKind `json:"kind"`
@@ -1904,7 +1904,7 @@ type WebhookDelivery struct {
 	// EventID A UUID.
 	EventID ID `json:"event_id"`
 
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Subject The id of what the event is about; of `wallet.*` the wallet.
@@ -2007,7 +2007,7 @@ type WebhookEvent struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Client Whose it is; null: of a campaign, which everybody hears of.
@@ -2024,7 +2024,7 @@ type WebhookEvent struct {
 	Message json.RawMessage `json:"message"`
 }
 
-// WebhookEventType What has happened.
+// WebhookEventType An event.
 type WebhookEventType string
 
 // WebhookFilter A type of events, or with a star all of a family; `*` is all.
@@ -2032,7 +2032,7 @@ type WebhookFilter string
 
 // WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 type WebhookMessage struct {
-	// Type What has happened.
+	// Type An event.
 	Type WebhookEventType `json:"type"`
 
 	// Timestamp When it happened.
@@ -2042,7 +2042,7 @@ type WebhookMessage struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// WebhookReplay What is to be sent again.
+// WebhookReplay The events to send again.
 type WebhookReplay struct {
 	// From Events from this time on.
 	From time.Time `json:"from"`
@@ -2053,11 +2053,11 @@ type WebhookReplay struct {
 	// Types Only these; all that the endpoint wants, if it is left out.
 	Types *[]WebhookEventType `json:"types,omitempty"`
 
-	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
 	State *WebhookReplayState `json:"state,omitempty"`
 }
 
-// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; what is pending is sent anyway.
+// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
 type WebhookReplayState string
 
 // WebhookReplayed defines model for WebhookReplayed.
@@ -2102,11 +2102,11 @@ type WebhookStreamed struct {
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
-// WebhookWallet What one entry of the ledger did to a wallet, and the wallet as it is now.
+// WebhookWallet The effect of one ledger entry on a wallet, and the wallet as it is now.
 type WebhookWallet struct {
 	Wallet Wallet `json:"wallet"`
 
-	// Event What one entry of the ledger did to a wallet.
+	// Event The effect of one ledger entry on a wallet.
 	Event WalletEvent `json:"event"`
 }
 
@@ -2131,10 +2131,10 @@ type Winner struct {
 	UserID string `json:"user_id,omitempty"`
 }
 
-// WithJob What is shown with a job.
+// WithJob The resource that is shown with a job.
 type WithJob string
 
-// WithPurchase What is shown with a purchase.
+// WithPurchase The resource that is shown with a purchase.
 type WithPurchase string
 
 // Witness A timestamp of the freeze record (RFC 3161).
@@ -2174,10 +2174,10 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
-// IncludeCampaign What is shown with a purchase.
+// IncludeCampaign The resource that is shown with a purchase.
 type IncludeCampaign = WithPurchase
 
-// IncludePurchase What is shown with a job.
+// IncludePurchase The resource that is shown with a job.
 type IncludePurchase = WithJob
 
 // JobID A UUID.
@@ -2479,7 +2479,7 @@ type CancelPurchaseParams struct {
 
 // ListWaitingRefundsParams defines parameters for ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
-	// WaitingFor What they wait for.
+	// WaitingFor The reason of their wait.
 	WaitingFor RefundWaitingFor `form:"waiting_for" json:"waiting_for"`
 
 	// Cursor The `next_cursor` of an earlier page.
