@@ -1,10 +1,9 @@
-// Command bench measures Triprize and what it is compared with: the purchase transaction
-// of the documents, asynq alone, and the sale transaction alone. README.md explains each
+// Command bench measures Triprize and simpler ways to do the same. README.md explains each
 // row of its table.
 //
-// It starts private servers with default durability and stops them at the end. Speed
-// never makes it fail: the exit status is 1 when an answer or a database was wrong, or
-// when a scenario could not run, and 2 for wrong arguments.
+// It starts private servers with default durability and stops them at the end. Speed never
+// makes it fail: the exit status is 1 when an answer or a database was wrong, or when a
+// scenario could not run, and 2 for wrong arguments.
 package main
 
 import (

@@ -1,7 +1,5 @@
-// Package e2e has only tests: the real binaries, as processes, on a real
-// Postgres and Redis, used from outside over HTTP. Clocks and servers are not
-// simulated; processes are killed with SIGKILL, stopped with SIGSTOP, servers
-// are restarted and emptied.
+// Package e2e has only tests: the real binaries, on a real Postgres and Redis, over HTTP.
 //
-// Every test ends with the audit: no invariant may be broken.
+// Processes are killed with SIGKILL and stopped with SIGSTOP, servers are restarted and
+// emptied. Every test ends with the audit.
 package e2e

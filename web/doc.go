@@ -1,9 +1,10 @@
-// Package web has the pages that browsers run as programs: verify.html, which checks a draw.
+// Package web has the pages that browsers run as programs: verify.html, which checks a
+// draw.
 //
-// The page is written in plain JavaScript (verify/), from the published procedure and from
-// nothing of the server: it shares no code with what it checks. Its libraries are pinned by
-// the lock file of tools/npm and built in; the result is one file, kept here and embedded,
-// so that building and running the server needs no Node.js. After a change of the sources:
+// The page is plain JavaScript (verify/), written from the published procedure, and shares
+// no code with the server. Its libraries are pinned by the lock file of tools/npm and
+// built in. The result is one embedded file in the repository, so building and running the
+// server needs no Node.js. After a change of the sources:
 //
 //	make npm && node web/verify/build.mjs
 //
