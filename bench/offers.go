@@ -11,8 +11,8 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
@@ -63,7 +63,7 @@ func baseLengthFor(positions, longest int) int {
 // publish publishes campaigns without the API: its settings limit their size, and the
 // tables allow more.
 func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
-	key, err := seal.ParseRing(s.drawKey, "")
+	key, err := keyring.Parse(s.drawKey, "")
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/apikey"
 )
 
@@ -42,7 +42,7 @@ func openSetup(ctx context.Context) (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{stack: stack, drawKey: seal.NewKey(), made: make(map[string]bool)}
+	s := &setup{stack: stack, drawKey: keyring.NewKey(), made: make(map[string]bool)}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
 	"triprize/internal/store/webhook"
@@ -78,7 +78,7 @@ func toldSale(ctx context.Context, s *setup, measured time.Duration) (r result, 
 
 // listen makes an endpoint of the bench's app.
 func (sys *system) listen(ctx context.Context, url string) error {
-	keys, err := seal.ParseRing(sys.setup.drawKey, "")
+	keys, err := keyring.Parse(sys.setup.drawKey, "")
 	if err != nil {
 		return err
 	}

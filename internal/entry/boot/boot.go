@@ -19,11 +19,11 @@ import (
 
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -186,9 +186,9 @@ func closePool(db *pgxpool.Pool) {
 }
 
 // DrawKey returns the keys that seal draw secrets; api and worker need them.
-func (p *Process) DrawKey() (seal.Ring, error) {
+func (p *Process) DrawKey() (keyring.Keyring, error) {
 	if p.Settings.Draw.SecretKey == "" {
-		return seal.Ring{}, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by " + p.Name + "; make one with: openssl rand -hex 32")
+		return keyring.Keyring{}, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by " + p.Name + "; make one with: openssl rand -hex 32")
 	}
-	return seal.ParseRing(p.Settings.Draw.SecretKey, p.Settings.Draw.PreviousSecretKeys)
+	return keyring.Parse(p.Settings.Draw.SecretKey, p.Settings.Draw.PreviousSecretKeys)
 }

@@ -19,9 +19,9 @@ import (
 	"triprize/internal/entry/worker"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
@@ -35,7 +35,7 @@ type Server interface {
 // API serves HTTP until ctx ends. While it waits for Postgres it answers
 // requests with 503. The main passes httpapi.New, so that no other process links
 // the HTTP server.
-func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, seal.Ring, payprovider.Provider, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
+func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, keyring.Keyring, payprovider.Provider, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
 ) func(context.Context, *Process) error {
 	return func(ctx context.Context, p *Process) error {
 		key, err := p.DrawKey()
@@ -98,7 +98,7 @@ func Scheduler(ctx context.Context, p *Process) error {
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
-	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Patient(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
+	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
 	if provider := p.provider(); provider != nil {
 		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}

@@ -20,9 +20,9 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/drandsim"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/apikey"
 )
 
@@ -180,7 +180,7 @@ func (e *environment) settingsFile() string {
 	file := filepath.Join(e.dir, "triprize.yaml")
 	secret := filepath.Join(e.dir, "draw.key")
 	if _, err := os.Stat(secret); err != nil {
-		_ = os.WriteFile(secret, []byte(seal.NewKey()+"\n"), 0o600) // without it the key is empty, which the processes report
+		_ = os.WriteFile(secret, []byte(keyring.NewKey()+"\n"), 0o600) // without it the key is empty, which the processes report
 	}
 	key, _ := os.ReadFile(secret)
 	text := "# Written by triprize dev at every start.\n" +

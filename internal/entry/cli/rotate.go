@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/webhooks"
 )
@@ -31,7 +31,7 @@ func rotateCommand() *cobra.Command {
 		if settings.Draw.SecretKey == "" {
 			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
 		}
-		keys, err := seal.ParseRing(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+		keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
 		if err != nil {
 			return err
 		}

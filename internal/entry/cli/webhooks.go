@@ -16,7 +16,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/endpoints"
 	"triprize/internal/service/webhooks"
@@ -183,7 +183,7 @@ func endpointsOn(db *pgxpool.Pool, settings config.Settings) (*endpoints.Service
 	if settings.Draw.SecretKey == "" {
 		return nil, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required, it seals the secrets of endpoints")
 	}
-	keys, err := seal.ParseRing(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+	keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
 	if err != nil {
 		return nil, err
 	}

@@ -21,13 +21,13 @@ import (
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/readcache"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/service/endpoints"
@@ -95,7 +95,7 @@ type Server struct {
 }
 
 // New returns a Server; Run runs it. provider is nil where cards are not accepted.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key seal.Ring, provider payprovider.Provider, logger *slog.Logger,
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
@@ -117,8 +117,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		walletOptions.Acquire = locks.AcquireFunc()
 	}
 	gate := postgres.NewGate(db, registry)
-	walletOptions.Patient = gate.Patient(0)
-	executor := wallets.NewExecutor(gate.Brief(0), walletDocuments, walletOptions)
+	walletOptions.Retry = gate.Retry(0)
+	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, walletOptions)
 	registerWallets(registry, executor)
 	s := &Server{
 		settings: settings, db: db, logger: logger, registry: registry, health: health,
@@ -133,12 +133,12 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		streams:   callerlimit.New("event streams", settings.Streams.MaxOpen),
 		waits:     callerlimit.New("waiting requests", settings.API.MaxConnections),
 		campaigns: subscription.NewCampaigns(db, settings.Streams.Interval, logger),
-		sweeper:   recovery.New(settings, gate.Patient(recovery.RowWait), rdb, holdMetrics, logger),
+		sweeper:   recovery.New(settings, gate.Retry(recovery.RowWait), rdb, holdMetrics, logger),
 		lifecycle: lifecycle.New(gate, key, campaignBounds(settings), terms,
 			func(c lifecycle.Details) any { return resource.Campaign(c, operator) }),
 		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, role(viewer)) }),
 		wallets: wallets.NewBatcher(executor, settings.Wallets),
-		refunds: refunds.NewService(gate.Patient(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
+		refunds: refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
 
 		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		jobs:       subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
@@ -151,7 +151,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.openPayments(provider, rdb, registry)
-	s.payments = payments.NewService(gate.Patient(0), provider != nil, s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
+	s.payments = payments.NewService(gate.Retry(0), provider != nil, s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))

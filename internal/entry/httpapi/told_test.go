@@ -14,8 +14,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
 	hook "triprize/internal/store/webhook"
@@ -69,7 +69,7 @@ func toldApp(t *testing.T, s *fleet.System, client string) *told {
 		a.messages[m.Type+" "+resource.ID.String()] = m.Data
 	}))
 	t.Cleanup(a.Close)
-	ring, err := seal.ParseRing(s.Settings.Draw.SecretKey, "")
+	ring, err := keyring.Parse(s.Settings.Draw.SecretKey, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/endpoints"
 	"triprize/internal/service/listeners"
@@ -19,14 +19,14 @@ import (
 
 // openWebhooks prepares what clients decide about their webhook endpoints, and what they
 // listen to.
-func (s *Server) openWebhooks(gate *postgres.Gate, key seal.Ring) error {
+func (s *Server) openWebhooks(gate *postgres.Gate, key keyring.Keyring) error {
 	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
 	most := s.settings.Webhooks.MaxEndpoints
-	s.endpoints = endpoints.New(gate.Patient(0), sealed, most, guard.CheckURL, webhookDocuments)
+	s.endpoints = endpoints.New(gate.Retry(0), sealed, most, guard.CheckURL, webhookDocuments)
 	s.listeners = listeners.New(s.db, sealed, s.webhookMessages, most)
 	return nil
 }

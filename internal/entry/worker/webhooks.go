@@ -8,8 +8,8 @@ import (
 
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
@@ -26,13 +26,13 @@ type teller struct {
 
 // TakeWebhooks lets the worker deliver events, with queues and slots of their own. key opens
 // the secrets of endpoints. Call it before Run.
-func (w *Worker) TakeWebhooks(settings config.Webhooks, key seal.Ring, registry prometheus.Registerer) error {
+func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, registry prometheus.Registerer) error {
 	guard, err := webhookhttp.NewGuard(settings.AllowNetworks)
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sender := webhookhttp.NewSender(guard, settings.Timeout, webhookhttp.Options{})
-	t := &teller{sender: sender, deliverer: webhooks.NewDeliverer(w.gate.Brief(0), key, sender, resource.WebhookDocuments{DB: w.db},
+	t := &teller{sender: sender, deliverer: webhooks.NewDeliverer(w.gate.FirstTry(0), key, sender, resource.WebhookDocuments{DB: w.db},
 		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter}, w.logger, registry)}
 	t.sending, t.end = context.WithCancel(context.Background())
 	w.webhooks = t

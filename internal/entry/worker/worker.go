@@ -13,9 +13,9 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
@@ -65,7 +65,7 @@ type Worker struct {
 
 // New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
 // cards can pay.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key seal.Ring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
@@ -73,16 +73,16 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		id: uuid.NewString(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: outbox.NewDispatcher(client, logger, registry),
 		payments:   payments.NewDispatcher(client, logger, registry),
-		seller: sale.NewSeller(gate.Brief(0), settings.Retention.Jobs,
+		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser, Takes: takes}),
-		ender:    sale.NewSeller(gate.Patient(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		ender:    sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:     gate,
 		draining: make(chan struct{}),
 		traces:   newTraces(),
 	}
 	draws.EndSale = w.endSale
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
-	w.drawer = draw.NewDrawer(gate.Patient(draw.RowWait), key, settings.Draw, draws, logger)
+	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
@@ -91,7 +91,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
-	w.canceller = campaigncancel.New(gate.Patient(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
+	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
 	registry.MustRegister(telemetry.Bounded(newWaitingGauges(db, logger), gaugesPatience))
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},

@@ -2,7 +2,7 @@
 // one.
 //
 // A [Coalescer] does this. A single call does not wait for others, unless Options.Every
-// sets a pause. [Lanes] are several coalescers, chosen by a key. [Queues] keep every key
+// sets a pause. [Shards] are several coalescers, chosen by a key. [Queues] keep every key
 // in a queue of its own, and put a locked key off without delaying others.
 //
 //	Do ─▶ pending (bounded) ─▶ flusher 1..n ─▶ flush([]T) ─▶ []R ─▶ Do returns

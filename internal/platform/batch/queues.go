@@ -11,8 +11,8 @@ type QueueOptions struct {
 	Size     int           // most items in one flush
 	Linger   time.Duration // under load, how long a flush waits for more items of its key
 	InFlight int           // flushes under way at once, without those of keys that were put off
-	Again    int           // flushes under way at once of keys that were put off
-	Pause    time.Duration // how long a key that was put off rests before it is flushed again
+	Retrying int           // flushes under way at once of keys that were put off
+	Backoff  time.Duration // how long a key that was put off waits before it is flushed again
 	Pending  int           // callers without a result; more get ErrFull
 	Timeout  time.Duration // of one flush; and how long an item is put off until it fails
 	Drain    time.Duration // how long Close goes on flushing
@@ -20,45 +20,45 @@ type QueueOptions struct {
 	PutOff   func(error) bool // whether an error means that nothing was done, and that the key is to be flushed again later
 }
 
-// Flight is one flush of Queues.
-type Flight[K comparable] struct {
-	Key    K
-	Again  bool // the flush before it was put off
-	Others int  // keys that wait for a flight
+// FlushInfo describes one flush of Queues.
+type FlushInfo[K comparable] struct {
+	Key     K
+	Retry   bool // the flush before it was put off
+	Waiting int  // keys that wait for a flush
 }
 
 // Queues collects items by key. The items of a key form one queue, which is flushed
-// by one flush at a time. A key that is put off rests without occupying anything,
-// and then has only the Again flights: however many keys are put off, and however
-// often, the others have the InFlight flights to themselves.
+// by one flush at a time. A key that is put off occupies nothing during its backoff,
+// and then has only the Retrying flushes: however many keys are put off, and however
+// often, the others have the InFlight flushes to themselves.
 type Queues[K comparable, T, R any] struct {
 	opts  QueueOptions
-	flush func(ctx context.Context, f Flight[K], items []T) ([]R, error)
+	flush func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)
 
-	mu      sync.Mutex
-	queues  map[K]*queue[K, T, R] // those with items or a flight
-	ready   []*queue[K, T, R]     // with items, in the order of their turns
-	late    []*queue[K, T, R]     // the same, of keys that were put off and have rested
-	flying  int
-	again   int
-	pending int // items without a result
-	closed  bool
-	idle    *sync.Cond // pending or the flights may have become 0
-	alive   context.Context
-	end     context.CancelFunc
+	mu       sync.Mutex
+	queues   map[K]*queue[K, T, R] // those with items or a flush
+	ready    []*queue[K, T, R]     // with items, in the order of their turns
+	retries  []*queue[K, T, R]     // the same, of keys that were put off, after their backoff
+	flushing int
+	retrying int
+	pending  int // items without a result
+	closed   bool
+	idle     *sync.Cond // pending or the flushes may have become 0
+	alive    context.Context
+	end      context.CancelFunc
 }
 
-// queue is the items of a key. It is in ready, in late, on a flight, or resting.
+// queue is the items of a key. It is in ready, in retries, or held.
 type queue[K comparable, T, R any] struct {
-	key    K
-	calls  []*call[T, R]
-	late   bool // its last flight was put off
-	busy   bool // its last flight had several items: lingering pays
-	moving bool // it is on a flight, or rests
+	key     K
+	calls   []*call[T, R]
+	putOff  bool // its last flush was put off
+	crowded bool // its last flush had several items: lingering pays
+	held    bool // a flush is under way, or its backoff
 }
 
 // NewQueues returns Queues; Close closes them.
-func NewQueues[K comparable, T, R any](opts QueueOptions, flush func(ctx context.Context, f Flight[K], items []T) ([]R, error)) *Queues[K, T, R] {
+func NewQueues[K comparable, T, R any](opts QueueOptions, flush func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)) *Queues[K, T, R] {
 	q := &Queues[K, T, R]{opts: opts, flush: flush, queues: make(map[K]*queue[K, T, R])}
 	q.idle = sync.NewCond(&q.mu)
 	q.alive, q.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
@@ -79,7 +79,7 @@ func (q *Queues[K, T, R]) Do(ctx context.Context, key K, item T) (R, error) {
 	return mine.wait(ctx)
 }
 
-// Pending returns how many items of a key wait for a flight.
+// Pending returns how many items of a key wait for a flush.
 func (q *Queues[K, T, R]) Pending(key K) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,12 +98,12 @@ func (q *Queues[K, T, R]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	for q.pending > 0 || q.flying+q.again > 0 {
+	for q.pending > 0 || q.flushing+q.retrying > 0 {
 		q.idle.Wait()
 	}
 }
 
-// cutOff ends the flights under way and gives up what waits for one.
+// cutOff ends the flushes under way and gives up what waits for one.
 func (q *Queues[K, T, R]) cutOff() {
 	q.end()
 	q.mu.Lock()
@@ -111,7 +111,7 @@ func (q *Queues[K, T, R]) cutOff() {
 	for _, its := range q.queues {
 		q.giveUp(its, time.Time{}, ErrClosed)
 	}
-	q.ready, q.late = nil, nil
+	q.ready, q.retries = nil, nil
 }
 
 func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
@@ -133,34 +133,34 @@ func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
 	}
 	q.pending++
 	its.calls = append(its.calls, one)
-	if !its.moving && len(its.calls) == 1 {
+	if !its.held && len(its.calls) == 1 {
 		q.ready = append(q.ready, its)
 	}
 	q.start()
 	return nil
 }
 
-// start starts as many flights as there are turns for. It is called with the lock.
+// start starts as many flushes as there are turns for. It is called with the lock.
 func (q *Queues[K, T, R]) start() {
-	for q.flying < q.opts.InFlight && len(q.ready) > 0 {
+	for q.flushing < q.opts.InFlight && len(q.ready) > 0 {
 		its := q.ready[0]
 		q.ready = q.ready[1:]
-		q.flying++
-		q.fly(its, &q.flying)
+		q.flushing++
+		q.launch(its, &q.flushing)
 	}
-	for q.again < q.opts.Again && len(q.late) > 0 {
-		its := q.late[0]
-		q.late = q.late[1:]
-		q.again++
-		q.fly(its, &q.again)
+	for q.retrying < q.opts.Retrying && len(q.retries) > 0 {
+		its := q.retries[0]
+		q.retries = q.retries[1:]
+		q.retrying++
+		q.launch(its, &q.retrying)
 	}
 }
 
-func (q *Queues[K, T, R]) fly(its *queue[K, T, R], seat *int) {
-	its.moving = true
-	flight := Flight[K]{Key: its.key, Again: its.late, Others: len(q.ready)}
+func (q *Queues[K, T, R]) launch(its *queue[K, T, R], permit *int) {
+	its.held = true
+	info := FlushInfo[K]{Key: its.key, Retry: its.putOff, Waiting: len(q.ready)}
 	go func() {
-		if its.busy && !flight.Again && q.opts.Linger > 0 {
+		if its.crowded && !info.Retry && q.opts.Linger > 0 {
 			time.Sleep(q.opts.Linger)
 		}
 		q.mu.Lock()
@@ -168,58 +168,57 @@ func (q *Queues[K, T, R]) fly(its *queue[K, T, R], seat *int) {
 		calls := its.calls[:n:n]
 		its.calls = its.calls[n:]
 		q.mu.Unlock()
-		putOff := q.run(flight, calls)
+		putOff := q.run(info, calls)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		*seat--
+		*permit--
 		q.pending -= len(calls) - len(putOff)
-		q.land(its, calls, putOff)
+		q.finish(its, calls, putOff)
 		q.start()
 		q.idle.Broadcast()
 	}()
 }
 
-func (q *Queues[K, T, R]) run(flight Flight[K], calls []*call[T, R]) (putOff []*call[T, R]) {
+func (q *Queues[K, T, R]) run(info FlushInfo[K], calls []*call[T, R]) (putOff []*call[T, R]) {
 	if len(calls) == 0 { // Close has given them up
 		return nil
 	}
 	return flusher[T, R]{
-		flush: func(ctx context.Context, items []T) ([]R, error) { return q.flush(ctx, flight, items) },
+		flush: func(ctx context.Context, items []T) ([]R, error) { return q.flush(ctx, info, items) },
 		alive: q.alive, timeout: q.opts.Timeout, whole: q.opts.Whole, putOff: q.opts.PutOff,
 	}.flushCalls(calls)
 }
 
-// land decides what comes next for a queue whose flight is over. It is called with
-// the lock.
-func (q *Queues[K, T, R]) land(its *queue[K, T, R], calls, putOff []*call[T, R]) {
+// finish decides what comes next for a queue after its flush. It is called with the lock.
+func (q *Queues[K, T, R]) finish(its *queue[K, T, R], calls, putOff []*call[T, R]) {
 	its.calls = append(putOff, its.calls...)
-	its.busy, its.late = len(calls) > 1, len(putOff) > 0
-	switch next := time.Now().Add(q.opts.Pause); {
+	its.crowded, its.putOff = len(calls) > 1, len(putOff) > 0
+	switch next := time.Now().Add(q.opts.Backoff); {
 	case q.alive.Err() != nil:
 		q.giveUp(its, time.Time{}, ErrClosed)
-	case its.late:
+	case its.putOff:
 		q.giveUp(its, next, putOff[0].err)
 	}
 	switch {
 	case len(its.calls) == 0:
 		delete(q.queues, its.key)
-	case its.late:
-		time.AfterFunc(q.opts.Pause, func() { q.rested(its) })
+	case its.putOff:
+		time.AfterFunc(q.opts.Backoff, func() { q.endBackoff(its) })
 	default:
-		its.moving = false
+		its.held = false
 		q.ready = append(q.ready, its)
 	}
 }
 
-// rested gives a queue that was put off its next turn.
-func (q *Queues[K, T, R]) rested(its *queue[K, T, R]) {
+// endBackoff gives a queue that was put off its next turn.
+func (q *Queues[K, T, R]) endBackoff(its *queue[K, T, R]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(its.calls) == 0 { // Close has given them up
 		delete(q.queues, its.key)
 		return
 	}
-	q.late = append(q.late, its)
+	q.retries = append(q.retries, its)
 	q.start()
 }
 

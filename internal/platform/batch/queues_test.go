@@ -13,21 +13,21 @@ import (
 
 var errLocked = errors.New("the row is locked")
 
-// rows is a flush that fails for locked keys and records its flights.
+// rows is a flush that fails for locked keys and records its flushes.
 type rows struct {
 	mu      sync.Mutex
 	locked  map[string]bool
 	takes   time.Duration
-	flights []string
-	at      map[string]int // flights under way
+	flushes []string
+	at      map[string]int // flushes under way
 	most    int
 }
 
-func (r *rows) flush(_ context.Context, f Flight[string], items []int) ([]int, error) {
+func (r *rows) flush(_ context.Context, f FlushInfo[string], items []int) ([]int, error) {
 	r.mu.Lock()
-	r.flights = append(r.flights, fmt.Sprint(f.Key, " ", items, " ", f.Again))
+	r.flushes = append(r.flushes, fmt.Sprint(f.Key, " ", items, " ", f.Retry))
 	if r.at[f.Key]++; r.at[f.Key] > 1 {
-		panic("two flights of one key")
+		panic("two flushes of one key")
 	}
 	locked := r.locked[f.Key]
 	under := 0
@@ -52,7 +52,7 @@ func (r *rows) flush(_ context.Context, f Flight[string], items []int) ([]int, e
 
 func queues(r *rows, change ...func(*QueueOptions)) *Queues[string, int, int] {
 	r.at = make(map[string]int)
-	o := QueueOptions{Size: 4, InFlight: 2, Again: 1, Pause: 100 * time.Millisecond, Pending: 100, Timeout: time.Second, Drain: time.Minute,
+	o := QueueOptions{Size: 4, InFlight: 2, Retrying: 1, Backoff: 100 * time.Millisecond, Pending: 100, Timeout: time.Second, Drain: time.Minute,
 		PutOff: func(err error) bool { return errors.Is(err, errLocked) }}
 	for _, c := range change {
 		c(&o)
@@ -90,8 +90,8 @@ func TestAKeyIsOneQueueWithOneFlightAtATime(t *testing.T) {
 			t.Error(errs)
 		}
 		want := []string{"a [1] false", "b [7] false", "c [8] false", "a [2 3 4 5] false", "a [6] false"}
-		if slices.Sort(r.flights[2:4]); !slices.Equal(r.flights, []string{want[0], want[1], want[3], want[2], want[4]}) || r.most != 2 {
-			t.Errorf("%q, %d at once", r.flights, r.most)
+		if slices.Sort(r.flushes[2:4]); !slices.Equal(r.flushes, []string{want[0], want[1], want[3], want[2], want[4]}) || r.most != 2 {
+			t.Errorf("%q, %d at once", r.flushes, r.most)
 		}
 		q.Close()
 		if len(q.queues) > 0 || q.pending != 0 {
@@ -100,7 +100,7 @@ func TestAKeyIsOneQueueWithOneFlightAtATime(t *testing.T) {
 	})
 }
 
-// More keys are locked than there are flights. While they are, the others are served
+// More keys are locked than there are flushes. While they are, the others are served
 // as if they were alone; when they no longer are, they are served too.
 func TestLockedKeysDelayNoOther(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestLockedKeysDelayNoOther(t *testing.T) {
 			stuck = append(stuck, send(q, key, i))
 		}
 		time.Sleep(20 * time.Millisecond)
-		const waits = 50 * time.Millisecond // of a flight, for a locked row
+		const waits = 50 * time.Millisecond // of a flush, for a locked row
 		r.mu.Lock()
 		r.takes = waits
 		r.mu.Unlock()
@@ -218,7 +218,7 @@ func TestQueuesAreBoundedAndClose(t *testing.T) {
 		if _, err := q.Do(t.Context(), "a", 1); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // what rested has gone
+		time.Sleep(time.Minute) // what backedOff has gone
 		if len(q.queues) > 0 || q.pending != 0 {
 			t.Errorf("%d queues and %d items are left", len(q.queues), q.pending)
 		}

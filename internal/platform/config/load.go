@@ -245,7 +245,7 @@ func others(f validator.FieldError) string {
 	return strings.Join(names, " or ")
 }
 
-// drawKeys are up to eight keys of 64 hex digits; package seal reads them.
+// drawKeys are up to eight keys of 64 hex digits; package keyring reads them.
 var drawKeys = regexp.MustCompile(`^(\s*[0-9a-fA-F]{64}\s*(,\s*[0-9a-fA-F]{64}\s*){0,7})?$`)
 
 // areNetworks is the rule networks: none, or CIDRs without bits of a host.

@@ -2,5 +2,5 @@ package postgres
 
 import "time"
 
-// SetPatience sets how long a transaction waits for its turn.
-func (g *Gate) SetPatience(d time.Duration) { g.patience = d }
+// SetTimeout sets how long a transaction waits for its turn.
+func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }

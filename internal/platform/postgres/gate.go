@@ -16,20 +16,20 @@ import (
 // rows that can be locked, and that none has ended in time. Nothing was done.
 var ErrCrowded = errors.New("postgres: too many transactions wait for locks")
 
-// gatePatience is how long a transaction waits for its turn at a Gate.
-const gatePatience = 2 * time.Second
+// gateTimeout is how long a transaction waits for its turn at a Gate.
+const gateTimeout = 2 * time.Second
 
 // Gate lets transactions that may wait for a lock into a pool: at most three fifths
 // of its connections at a time, so that however many rows are locked elsewhere, the
 // rest accepts jobs, reads, and tells whether the process is ready. Half of these
-// are never for [Gate.Patient] transactions.
+// are never for [Gate.Retry] transactions.
 type Gate struct {
-	pool     *pgxpool.Pool
-	seats    *semaphore.Weighted
-	patient  *semaphore.Weighted // of the seats
-	patience time.Duration
-	refused  prometheus.Counter
-	waiting  prometheus.Gauge
+	pool    *pgxpool.Pool
+	permits *semaphore.Weighted
+	retries *semaphore.Weighted // of the permits
+	timeout time.Duration
+	refused prometheus.Counter
+	waiting prometheus.Gauge
 }
 
 // Pool begins transactions, and reads outside of them.
@@ -40,8 +40,8 @@ type Pool interface {
 
 // NewGate returns the Gate of a pool. A process has one.
 func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
-	seats := Seats(pool.Config().MaxConns)
-	g := &Gate{pool: pool, seats: semaphore.NewWeighted(seats), patient: semaphore.NewWeighted(max(seats/2, 1)), patience: gatePatience,
+	permits := Permits(pool.Config().MaxConns)
+	g := &Gate{pool: pool, permits: semaphore.NewWeighted(permits), retries: semaphore.NewWeighted(max(permits/2, 1)), timeout: gateTimeout,
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
 			Help: "Transactions that were not begun, because too many others waited for locks."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
@@ -51,24 +51,24 @@ func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
 	return g
 }
 
-// Seats is how many of so many connections are for transactions that may wait for
+// Permits is how many of so many connections are for transactions that may wait for
 // locks.
-func Seats(connections int32) int64 { return int64(max(connections*3/5, 1)) }
+func Permits(connections int32) int64 { return int64(max(connections*3/5, 1)) }
 
 // Pool returns the pool, for statements that never wait for a lock.
 func (g *Gate) Pool() *pgxpool.Pool { return g.pool }
 
-// Brief is for transactions that wait for a locked row only once: work on what is not
+// FirstTry is for transactions that wait for a locked row only once: work on what is not
 // known to be locked. limit bounds each wait for a lock, instead of
 // postgres.lock_timeout; 0: it does not.
-func (g *Gate) Brief(limit time.Duration) Pool {
-	return &door{Pool: g.pool, gate: g, begin: beginQuery(limit)}
+func (g *Gate) FirstTry(limit time.Duration) Pool {
+	return &gatedPool{Pool: g.pool, gate: g, begin: beginQuery(limit)}
 }
 
-// Patient is for all other transactions: work that is tried again and again while a
-// row stays locked, sweeps, and what operators do. They share half of the seats.
-func (g *Gate) Patient(limit time.Duration) Pool {
-	return &door{Pool: g.pool, gate: g, begin: beginQuery(limit), patient: true}
+// Retry is for all other transactions: work that is tried again and again while a
+// row stays locked, sweeps, and what operators do. They share half of the permits.
+func (g *Gate) Retry(limit time.Duration) Pool {
+	return &gatedPool{Pool: g.pool, gate: g, begin: beginQuery(limit), retry: true}
 }
 
 // beginQuery bounds lock waits from the first statement on, in the same round trip.
@@ -79,17 +79,17 @@ func beginQuery(limit time.Duration) string {
 	return fmt.Sprintf("begin; set local lock_timeout = %d", max(limit.Milliseconds(), 1)) // 0 would be no limit
 }
 
-// door is a pool whose transactions pass the gate.
-type door struct {
+// gatedPool is a pool whose transactions pass the gate.
+type gatedPool struct {
 	*pgxpool.Pool
-	gate    *Gate
-	begin   string
-	patient bool
+	gate  *Gate
+	begin string
+	retry bool
 }
 
-// Begin implements Beginner. It returns ErrCrowded when there is no seat in time.
-func (d *door) Begin(ctx context.Context) (pgx.Tx, error) {
-	leave, err := d.gate.enter(ctx, d.patient)
+// Begin implements Beginner. It returns ErrCrowded when there is no permit in time.
+func (d *gatedPool) Begin(ctx context.Context) (pgx.Tx, error) {
+	leave, err := d.gate.enter(ctx, d.retry)
 	if err != nil {
 		return nil, err
 	}
@@ -98,36 +98,36 @@ func (d *door) Begin(ctx context.Context) (pgx.Tx, error) {
 		leave()
 		return nil, err
 	}
-	return &seated{Tx: tx, leave: leave}, nil
+	return &gatedTx{Tx: tx, leave: leave}, nil
 }
 
-// enter waits for a seat.
-func (g *Gate) enter(ctx context.Context, patient bool) (leave func(), err error) {
+// enter waits for a permit.
+func (g *Gate) enter(ctx context.Context, retry bool) (leave func(), err error) {
 	g.waiting.Inc()
 	defer g.waiting.Dec()
-	bounded, cancel := context.WithTimeout(ctx, g.patience)
+	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	if patient {
-		if err := g.take(ctx, bounded, g.patient); err != nil {
+	if retry {
+		if err := g.take(ctx, bounded, g.retries); err != nil {
 			return nil, err
 		}
 	}
-	if err := g.take(ctx, bounded, g.seats); err != nil {
-		if patient {
-			g.patient.Release(1)
+	if err := g.take(ctx, bounded, g.permits); err != nil {
+		if retry {
+			g.retries.Release(1)
 		}
 		return nil, err
 	}
 	return func() {
-		g.seats.Release(1)
-		if patient {
-			g.patient.Release(1)
+		g.permits.Release(1)
+		if retry {
+			g.retries.Release(1)
 		}
 	}, nil
 }
 
-func (g *Gate) take(ctx, bounded context.Context, seats *semaphore.Weighted) error {
-	err := seats.Acquire(bounded, 1)
+func (g *Gate) take(ctx, bounded context.Context, permits *semaphore.Weighted) error {
+	err := permits.Acquire(bounded, 1)
 	switch {
 	case err == nil:
 		return nil
@@ -138,26 +138,26 @@ func (g *Gate) take(ctx, bounded context.Context, seats *semaphore.Weighted) err
 	return ErrCrowded
 }
 
-// seated is a transaction that gives its seat back when it ends.
-type seated struct {
+// gatedTx is a transaction that gives its permit back when it ends.
+type gatedTx struct {
 	pgx.Tx
 	leave func()
 }
 
 // Commit implements pgx.Tx.
-func (t *seated) Commit(ctx context.Context) error {
-	defer t.stand()
+func (t *gatedTx) Commit(ctx context.Context) error {
+	defer t.release()
 	return t.Tx.Commit(ctx)
 }
 
 // Rollback implements pgx.Tx.
-func (t *seated) Rollback(ctx context.Context) error {
-	defer t.stand()
+func (t *gatedTx) Rollback(ctx context.Context) error {
+	defer t.release()
 	return t.Tx.Rollback(ctx)
 }
 
-// stand gives the seat back, once: a rollback may follow a commit.
-func (t *seated) stand() {
+// release gives the permit back, once: a rollback may follow a commit.
+func (t *gatedTx) release() {
 	if t.leave != nil {
 		t.leave()
 		t.leave = nil
@@ -168,8 +168,8 @@ func (t *seated) stand() {
 // the same work can be tried again.
 func IsPutOff(err error) bool { return IsLockTimeout(err) || errors.Is(err, ErrCrowded) }
 
-// putOffPause is how long work rests before it is tried again.
-const putOffPause = 100 * time.Millisecond
+// putOffBackoff is how long work waits before it is tried again.
+const putOffBackoff = 100 * time.Millisecond
 
 // Persist does work again and again while rows that it needs stay locked, until ctx
 // ends; it then returns why. Between two attempts the work has no connection.
@@ -182,7 +182,7 @@ func Persist(ctx context.Context, do func() error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(putOffPause):
+		case <-time.After(putOffBackoff):
 		}
 	}
 }

@@ -15,15 +15,15 @@ import (
 
 func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
-	for connections, seats := range map[int32]int64{2: 1, 3: 1, 4: 2, 5: 3, 10: 6, 20: 12} {
-		if got := postgres.Seats(connections); got != seats {
-			t.Errorf("of %d connections %d are for them, want %d", connections, got, seats)
+	for connections, permits := range map[int32]int64{2: 1, 3: 1, 4: 2, 5: 3, 10: 6, 20: 12} {
+		if got := postgres.Permits(connections); got != permits {
+			t.Errorf("of %d connections %d are for them, want %d", connections, got, permits)
 		}
 	}
 	db, registry := servers.DB(t), prometheus.NewRegistry()
 	gate := postgres.NewGate(db, registry)
-	gate.SetPatience(50 * time.Millisecond)
-	patient, brief := gate.Patient(0), gate.Brief(0)
+	gate.SetTimeout(50 * time.Millisecond)
+	patient, brief := gate.Retry(0), gate.FirstTry(0)
 	var open []pgx.Tx
 	fill := func(what string, pool postgres.Pool, n int) {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	if counted, err := registry.Gather(); err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetCounter().GetValue() != 2 {
 		t.Errorf("counted are %v, %v", counted, err)
 	}
-	if open[0].Commit(t.Context()) != nil || !errors.Is(open[0].Rollback(t.Context()), pgx.ErrTxClosed) { // gives one seat back
+	if open[0].Commit(t.Context()) != nil || !errors.Is(open[0].Rollback(t.Context()), pgx.ErrTxClosed) { // gives one permit back
 		t.Error("a commit failed")
 	}
 	open = open[1:]
@@ -63,7 +63,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	open = nil
 	fill("brief", brief, 6)
 	if _, err := patient.Begin(t.Context()); !errors.Is(err, postgres.ErrCrowded) {
-		t.Errorf("without a seat: %v", err)
+		t.Errorf("without a permit: %v", err)
 	}
 	for _, tx := range open {
 		_ = tx.Rollback(t.Context())
@@ -74,7 +74,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 		t.Errorf("for one who has left: %v", err)
 	}
 	open = nil
-	fill("patient", patient, 3) // every seat was given back
+	fill("patient", patient, 3) // every permit was given back
 	for _, tx := range open {
 		_ = tx.Rollback(t.Context())
 	}
@@ -84,7 +84,7 @@ func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	gate := postgres.NewGate(db, prometheus.NewRegistry())
-	for pool, want := range map[postgres.Pool]string{gate.Brief(70 * time.Millisecond): "70ms", gate.Patient(time.Microsecond): "1ms", gate.Brief(0): "5min"} {
+	for pool, want := range map[postgres.Pool]string{gate.FirstTry(70 * time.Millisecond): "70ms", gate.Retry(time.Microsecond): "1ms", gate.FirstTry(0): "5min"} {
 		err := postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			var got string
 			if err := tx.QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&got); err != nil || got != want {

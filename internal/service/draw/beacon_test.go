@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
@@ -187,7 +187,7 @@ func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
 	ref := fixture.SellOut(t, db, id)
-	other, err := seal.ParseRing(seal.NewKey(), "")
+	other, err := keyring.Parse(keyring.NewKey(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -65,7 +65,7 @@ type Options struct {
 // Drawer draws campaigns.
 type Drawer struct {
 	db      postgres.Pool
-	keys    seal.Ring
+	keys    keyring.Keyring
 	lease   time.Duration
 	limit   time.Duration
 	options Options
@@ -81,7 +81,7 @@ const RowWait = 100 * time.Millisecond
 
 // NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
 // wait for locks; keys decrypt the campaigns' secrets.
-func NewDrawer(db postgres.Pool, keys seal.Ring, settings config.Draw, options Options, logger *slog.Logger) *Drawer {
+func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, options Options, logger *slog.Logger) *Drawer {
 	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
 }
 

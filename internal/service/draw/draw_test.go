@@ -15,7 +15,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -136,9 +136,9 @@ func TestTheLockIsReleasedAfterAFailure(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
-	wrong, _ := seal.ParseRing(seal.NewKey(), "")
+	wrong, _ := keyring.Parse(keyring.NewKey(), "")
 	_, err := draw.NewDrawer(db, wrong, settings, draw.Options{}, servers.Logger(t)).Run(t.Context(), ref)
-	if !errors.Is(err, seal.ErrOpen) {
+	if !errors.Is(err, keyring.ErrOpen) {
 		t.Fatalf("with another key: %v", err)
 	}
 	if lock, version := execution(t, db, id); lock != nil || version != 1 {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/drawrecord"
 )
 
@@ -21,7 +21,7 @@ type Rotation struct {
 // RotateSecrets seals every secret with the current key of the ring, at most batch
 // secrets at a time. It may be repeated, and run beside others and beside draws: a secret
 // that has changed meanwhile is left for the next run.
-func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch int) (r Rotation, err error) {
+func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
 		page, err := drawrecord.SecretsAfter(ctx, db, after, batch)
 		if err != nil {
@@ -38,7 +38,7 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys seal.Ring, batch 
 }
 
 // rotate seals one batch.
-func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys seal.Ring, page []drawrecord.Sealed) error {
+func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys keyring.Keyring, page []drawrecord.Sealed) error {
 	var old []drawrecord.Sealed
 	var anew [][]byte
 	for _, s := range page {

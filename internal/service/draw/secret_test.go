@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
@@ -90,8 +90,8 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 	for _, id := range ids {
 		secrets[id] = secretOf(t, db, id)
 	}
-	old, oldText, newText := fixture.Key(t), strings.Repeat("5a", 32), seal.NewKey()
-	ring, err := seal.ParseRing(newText, oldText)
+	old, oldText, newText := fixture.Key(t), strings.Repeat("5a", 32), keyring.NewKey()
+	ring, err := keyring.Parse(newText, oldText)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 			t.Errorf("run %d: %+v, %v, want %+v", run, got, err, want)
 		}
 	}
-	fresh, err := seal.ParseRing(newText, "")
+	fresh, err := keyring.Parse(newText, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 		if secret, err := fresh.Open(sealed, id[:]); err != nil || !bytes.Equal(secret, secrets[id]) {
 			t.Errorf("the new key opens %x, %v", secret, err)
 		}
-		if _, err := old.Open(sealed, id[:]); !errors.Is(err, seal.ErrOpen) {
+		if _, err := old.Open(sealed, id[:]); !errors.Is(err, keyring.ErrOpen) {
 			t.Errorf("the old key still opens it: %v", err)
 		}
 	}

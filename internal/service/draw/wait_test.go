@@ -21,7 +21,7 @@ func TestADrawDoesNotWaitLongForItsCampaign(t *testing.T) {
 	ref := fixture.SellOut(t, db, id)
 	unlock := fixture.LockCampaign(t, db, id)
 	gate := postgres.NewGate(db, prometheus.NewRegistry())
-	drawer := draw.NewDrawer(gate.Patient(draw.RowWait), fixture.Key(t), settings.Draw, draw.Options{}, servers.Logger(t)) // as a worker has it
+	drawer := draw.NewDrawer(gate.Retry(draw.RowWait), fixture.Key(t), settings.Draw, draw.Options{}, servers.Logger(t)) // as a worker has it
 	if _, err := drawer.Run(t.Context(), ref); !postgres.IsLockTimeout(err) {
 		t.Errorf("got %v", err)
 	}

@@ -16,7 +16,7 @@ func (s *Service) DB() postgres.DB { return s.db }
 
 // SetRowWait sets how long a transaction waits for its campaign, the first time and
 // when it was found locked.
-func (s *Service) SetRowWait(first, again time.Duration) { s.rowWait, s.againWait = first, again }
+func (s *Service) SetRowWait(first, again time.Duration) { s.rowWait, s.retryWait = first, again }
 
 // Pending returns how many requests wait for the transaction of a campaign.
 func (s *Service) Pending(campaignID uuid.UUID) int { return s.campaigns.Pending(campaignID) }

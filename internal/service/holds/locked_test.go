@@ -15,7 +15,7 @@ import (
 )
 
 // One process has requests of every kind for more locked campaigns than it has
-// flights, and those that it tries again wait for ever. The free campaign does not
+// flushes, and those that it tries again wait for ever. The free campaign does not
 // wait for them; and when they are unlocked, all of them are served.
 func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ type Service struct {
 	gate      *postgres.Gate
 	db        postgres.DB // for reading
 	rowWait   time.Duration
-	againWait time.Duration
+	retryWait time.Duration
 	settings  config.Holds
 	acquire   lock.AcquireFunc // nil: without locks, and without the cache of taken positions
 	metrics   *inventory.HoldMetrics
@@ -48,17 +48,17 @@ type Service struct {
 const (
 	prechecksAtOnce = 2
 
-	// flights is the number of transactions at once, each of another campaign, and
-	// againFlights that of further ones, of campaigns that were found locked.
-	flights      = 4
-	againFlights = 2
+	// flushes is the number of transactions at once, each of another campaign, and
+	// retryFlushes that of further ones, of campaigns that were found locked.
+	flushes      = 4
+	retryFlushes = 2
 
 	// rowWait is how long a transaction waits for its campaign, when no other campaign
-	// waits for a flight. againWait is how long it waits when the campaign was found
-	// locked, and againPause how long the campaign rests between two attempts.
-	rowWait    = 100 * time.Millisecond
-	againWait  = 250 * time.Millisecond
-	againPause = 50 * time.Millisecond
+	// waits for a flush. retryWait is how long it waits when the campaign was found
+	// locked, and retryBackoff how long the campaign rests between two attempts.
+	rowWait      = 100 * time.Millisecond
+	retryWait    = 250 * time.Millisecond
+	retryBackoff = 50 * time.Millisecond
 
 	// drain is how long Close still serves requests that are waiting.
 	drain = 2 * time.Second
@@ -71,14 +71,14 @@ const (
 // New returns a Service; Close closes it. acquire takes the locks of positions; nil
 // goes without. render makes the answer's body from a hold.
 func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
-	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, againWait: againWait, settings: settings, acquire: acquire, metrics: metrics,
+	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), shapes: campaign.NewShapes()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)
-	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: flights,
-		Again: againFlights, Pause: againPause, Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain,
-		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.fly)
+	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: flushes,
+		Retrying: retryFlushes, Backoff: retryBackoff, Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain,
+		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.flush)
 	options.InFlight = 1
 	options.Linger = max(options.Linger, retryLinger)
 	s.retries = batch.New(options, s.findRetries)

@@ -10,8 +10,8 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -20,7 +20,7 @@ import (
 // Service creates campaigns and changes their state.
 type Service struct {
 	db     postgres.Pool
-	key    seal.Ring
+	key    keyring.Keyring
 	bounds campaign.Bounds
 	terms  Terms
 	render func(Details) any
@@ -38,8 +38,8 @@ type Terms struct {
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key seal.Ring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
-	return &Service{db: gate.Patient(rowWait), key: key, bounds: bounds, terms: terms, render: render}
+func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
+	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, terms: terms, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.

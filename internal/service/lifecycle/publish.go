@@ -10,7 +10,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/seal"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
@@ -22,7 +22,7 @@ const secretSize = 32
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw. A campaign
 // with a beacon binds itself to the chain of terms, and is refused when they have none.
-func Publish(ctx context.Context, tx pgx.Tx, key seal.Ring, terms Terms, id uuid.UUID) error {
+func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}

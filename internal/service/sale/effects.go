@@ -22,13 +22,13 @@ type effects struct {
 	sales     []inventory.Sale
 	purchases []purchase.Purchase
 	reserving reserving
-	book      *wallet.Book // nil: no money moves
+	unit      *wallet.UnitOfWork // nil: no money moves
 	report    Report
 }
 
 // effectsOf turns decisions into effects.
 func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Reservations) (*effects, error) {
-	e := &effects{changes: make(campaign.Changes), book: payers.book, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
+	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
 	e.reserving.Reservations = reservations
 	for _, h := range in.over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
@@ -89,8 +89,8 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	if len(e.purchases) > 0 {
 		purchase.QueueInsert(&b, e.purchases)
 	}
-	if e.book != nil {
-		e.book.Queue(&b)
+	if e.unit != nil {
+		e.unit.Queue(&b)
 	}
 	e.reserving.queueBegun(&b, e.report.Settled)
 	if len(e.report.Settled) > 0 {

@@ -15,7 +15,7 @@ import (
 
 // payers are the wallets that pay for the orders of a transaction.
 type payers struct {
-	book    *wallet.Book         // nil: no order is paid by wallet
+	unit    *wallet.UnitOfWork   // nil: no order is paid by wallet
 	wallets map[*order]uuid.UUID // of orders that are paid by wallet; missing when the buyer has no wallet
 }
 
@@ -45,14 +45,14 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, w
 			p.wallets[o] = id
 		}
 	}
-	p.book, err = wait.openWallets(ctx, tx, want)
+	p.unit, err = wait.openWallets(ctx, tx, want)
 	return p, err
 }
 
 // busy reports whether another transaction has locked the wallet of an order.
 func (p *payers) busy(o *order) bool {
 	id, ok := p.wallets[o]
-	return ok && slices.Contains(p.book.Busy(), id)
+	return ok && slices.Contains(p.unit.Busy(), id)
 }
 
 // charge takes the price of a purchase from its buyer's wallet and sets the ledger
@@ -65,7 +65,7 @@ func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, 
 	if !ok {
 		return bought, fault.New(fault.InsufficientFunds, "this user has no wallet in %s", bought.Currency)
 	}
-	entry, err := p.book.Pay(id, wallet.Movement{Amount: bought.Amount, Reference: paymentReference(o.jobID),
+	entry, err := p.unit.Pay(id, wallet.Movement{Amount: bought.Amount, Reference: paymentReference(o.jobID),
 		Description: "purchase " + bought.ID.String()})
 	if err != nil {
 		return bought, err

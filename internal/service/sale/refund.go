@@ -39,7 +39,7 @@ func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait Wait) (
 }
 
 // openWallets locks wallets as w says.
-func (w Wait) openWallets(ctx context.Context, tx pgx.Tx, want wallet.Wanted) (*wallet.Book, error) {
+func (w Wait) openWallets(ctx context.Context, tx pgx.Tx, want wallet.Wanted) (*wallet.UnitOfWork, error) {
 	mode, err := w.forWallets(ctx, tx)
 	if err != nil {
 		return nil, err

@@ -17,19 +17,19 @@ import (
 // transaction keeps locked get batches of their own, which wait longer, and so do the
 // commands on it that come meanwhile: so they delay only each other.
 type Batcher struct {
-	lanes   *batch.Lanes[Command, job.Done]
-	waiting *batch.Lanes[Command, job.Done] // of commands that found their wallet locked
+	shards  *batch.Shards[Command, job.Done]
+	waiting *batch.Shards[Command, job.Done] // of commands that found their wallet locked
 	locked  lockedWallets
 	timeout time.Duration
-	rowWait time.Duration // of the waiting lanes; tests set it
+	rowWait time.Duration // of the waiting shards; tests set it
 }
 
 const (
-	// lanes is the number of concurrent batches. A command runs in the lane of its first
-	// wallet, so two lanes of a process compete only for wallets that receive transfers.
-	lanes = 4
-	// waitingLanes is the number of batches that wait for locked wallets.
-	waitingLanes = 2
+	// shards is the number of concurrent batches. A command runs in the shard of its first
+	// wallet, so two shards of a process compete only for wallets that receive transfers.
+	shards = 4
+	// waitingShards is the number of batches that wait for locked wallets.
+	waitingShards = 2
 	// waitingRowWait is how long such a batch waits before it does without the wallets
 	// that are still locked. Their commands are tried again, in the next one. It is
 	// short because the batch has claimed the keys of its commands meanwhile: a retry
@@ -43,10 +43,10 @@ const (
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
-	b := &Batcher{lanes: batch.NewLanes(lanes, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
+	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
 		timeout: settings.Timeout, rowWait: waitingRowWait}
-	b.waiting = batch.NewLanes(waitingLanes, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
-		return e.do(ctx, e.options.Patient, commands, b.rowWait)
+	b.waiting = batch.NewShards(waitingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
+		return e.do(ctx, e.options.Retry, commands, b.rowWait)
 	})
 	return b
 }
@@ -61,7 +61,7 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	}
 	until := time.Now().Add(b.timeout)
 	if !b.locked.any(c) {
-		if done, err := b.lanes.Of(by).Do(ctx, c); err != nil || !errors.Is(done.Err, errBusy) {
+		if done, err := b.shards.Of(by).Do(ctx, c); err != nil || !errors.Is(done.Err, errBusy) {
 			return done, err
 		}
 	}
@@ -76,6 +76,6 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 
 // Close finishes the commands that are waiting.
 func (b *Batcher) Close() {
-	b.lanes.Close()
+	b.shards.Close()
 	b.waiting.Close()
 }

@@ -44,7 +44,7 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 	servers.AwaitBlocked(t, db, 1)
 	inTime, cancel := context.WithTimeout(t.Context(), servers.Patience/2) // the one that waits does so for longer
 	defer cancel()
-	for range 16 { // in every lane
+	for range 16 { // in every shard
 		free := made(t, at, 100)
 		for range 3 {
 			if done, err := b.Do(inTime, command(wallets.Credit{Wallet: free, Details: amount(1)})); err != nil || done.Err != nil {

@@ -141,7 +141,7 @@ func (a Open) do(s *session, _ string) (any, error) {
 	}
 	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next command the wallet exists
 	if a.InitialBalance > 0 {
-		if _, err := s.book.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Description: a.Description}); err != nil {
+		if _, err := s.unit.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Description: a.Description}); err != nil {
 			return nil, err
 		}
 	}
@@ -149,32 +149,32 @@ func (a Open) do(s *session, _ string) (any, error) {
 }
 
 func (a Credit) do(s *session, scope string) (any, error) {
-	_, err := s.book.Credit(a.Wallet, a.movement(scope))
+	_, err := s.unit.Credit(a.Wallet, a.movement(scope))
 	return s.wallet(a.Wallet, err)
 }
 
 func (a Debit) do(s *session, scope string) (any, error) {
-	_, err := s.book.Debit(a.Wallet, a.movement(scope))
+	_, err := s.unit.Debit(a.Wallet, a.movement(scope))
 	return s.wallet(a.Wallet, err)
 }
 
 func (a Transfer) do(s *session, scope string) (any, error) {
-	e, err := s.book.Transfer(a.From, a.To, a.movement(scope))
+	e, err := s.unit.Transfer(a.From, a.To, a.movement(scope))
 	return s.documents.Transfer(e), err
 }
 
 func (a Authorize) do(s *session, scope string) (any, error) {
-	made, err := s.book.Authorize(a.Wallet, a.movement(scope), a.TTL)
+	made, err := s.unit.Authorize(a.Wallet, a.movement(scope), a.TTL)
 	return s.documents.Authorization(made), err
 }
 
 func (a Capture) do(s *session, scope string) (any, error) {
-	captured, _, err := s.book.Capture(a.Wallet, a.Authorization, a.movement(scope))
+	captured, _, err := s.unit.Capture(a.Wallet, a.Authorization, a.movement(scope))
 	return s.documents.Authorization(captured), err
 }
 
 func (a Void) do(s *session, scope string) (any, error) {
-	voided, err := s.book.Void(a.Wallet, a.Authorization, a.movement(scope))
+	voided, err := s.unit.Void(a.Wallet, a.Authorization, a.movement(scope))
 	return s.documents.Authorization(voided), err
 }
 
@@ -183,6 +183,6 @@ func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.book.Wallet(id)
+	w, err := s.unit.Wallet(id)
 	return s.documents.Wallet(w), err
 }

@@ -26,7 +26,7 @@ const tries = 3
 type Options struct {
 	Acquire  lock.AcquireFunc // takes locks in Redis for hot wallets; nil: row locks only
 	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
-	Patient  postgres.Pool    // for commands whose wallet was found locked; nil: the same as for others
+	Retry    postgres.Pool    // for commands whose wallet was found locked; nil: the same as for others
 	RowWait  time.Duration    // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
 }
 
@@ -48,8 +48,8 @@ type Executor struct {
 
 // NewExecutor returns an Executor.
 func NewExecutor(db postgres.Pool, documents Documents, options Options) *Executor {
-	if options.Patient == nil {
-		options.Patient = db
+	if options.Retry == nil {
+		options.Retry = db
 	}
 	options.LockWait = cmp.Or(options.LockWait, 100*time.Millisecond)
 	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
@@ -122,7 +122,7 @@ var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the s
 // session is what the commands of one transaction share.
 type session struct {
 	documents Documents
-	book      *wallet.Book
+	unit      *wallet.UnitOfWork
 	opened    map[wallet.Owner]wallet.Created
 }
 
@@ -137,14 +137,14 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 	if err := postgres.LimitLockWaits(ctx, tx, rowWait); err != nil {
 		return nil, err
 	}
-	if s.book, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {
+	if s.unit, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {
 		return nil, err
 	}
 	answers := make([]job.Answer, len(commands))
 	for i, c := range commands {
 		answers[i] = s.answer(c)
 	}
-	if err := s.book.Write(ctx, tx); err != nil {
+	if err := s.unit.Write(ctx, tx); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("wallets.written", func() []string { return touched(commands) })
@@ -208,7 +208,7 @@ func (s *session) checkOwner(c Command) error {
 		return nil
 	}
 	id := c.Action.wallets()[0]
-	w, err := s.book.Wallet(id)
+	w, err := s.unit.Wallet(id)
 	if err == nil && !owns(c, w.Owner.ID) {
 		return fault.New(fault.NotFound, "there is no wallet %s", id)
 	}

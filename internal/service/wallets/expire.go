@@ -37,18 +37,18 @@ func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (d
 }
 
 func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done Expired, err error) {
-	book, err := wallet.Open(ctx, tx, wallet.Wanted{Wallets: due}, postgres.SkipLocked)
+	unit, err := wallet.Open(ctx, tx, wallet.Wanted{Wallets: due}, postgres.SkipLocked)
 	if err != nil {
 		return done, err
 	}
 	done.Visited = due
 	for _, id := range due {
-		n, err := book.ExpireDue(id)
+		n, err := unit.ExpireDue(id)
 		if err != nil { // busy or broken: go on with the others
 			done.PassedOver++
 			continue
 		}
 		done.Authorizations += n
 	}
-	return done, book.Write(ctx, tx)
+	return done, unit.Write(ctx, tx)
 }

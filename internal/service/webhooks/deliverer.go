@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/store/webhook"
 )
@@ -54,7 +54,7 @@ type Result struct {
 // Deliverer delivers events.
 type Deliverer struct {
 	db       postgres.Pool
-	keys     seal.Ring
+	keys     keyring.Keyring
 	sender   *webhookhttp.Sender
 	renderer Renderer
 	settings Settings
@@ -63,7 +63,7 @@ type Deliverer struct {
 }
 
 // NewDeliverer returns a Deliverer. keys open the secrets of endpoints.
-func NewDeliverer(db postgres.Pool, keys seal.Ring, sender *webhookhttp.Sender, renderer Renderer, settings Settings, logger *slog.Logger,
+func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *webhookhttp.Sender, renderer Renderer, settings Settings, logger *slog.Logger,
 	registry prometheus.Registerer) *Deliverer {
 	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }

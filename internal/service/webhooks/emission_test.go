@@ -118,14 +118,14 @@ func (w *world) fill(owner string, balance money.Amount) {
 		if _, err := tx.Exec(w.t.Context(), `UPDATE wallets SET client = 'test' WHERE id = $1`, id); err != nil {
 			return err
 		}
-		book, err := wallet.Open(w.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
+		unit, err := wallet.Open(w.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}
-		if _, err := book.Credit(id, wallet.Movement{Amount: balance}); err != nil {
+		if _, err := unit.Credit(id, wallet.Movement{Amount: balance}); err != nil {
 			return err
 		}
-		return book.Write(w.t.Context(), tx)
+		return unit.Write(w.t.Context(), tx)
 	})
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/seal"
 	"triprize/internal/store/webhook"
 )
 
@@ -15,12 +15,12 @@ import (
 func row(endpointID uuid.UUID) []byte { return append([]byte("webhook endpoint "), endpointID[:]...) }
 
 // Seal seals a secret for an endpoint.
-func Seal(keys seal.Ring, endpointID uuid.UUID, secret string) []byte {
+func Seal(keys keyring.Keyring, endpointID uuid.UUID, secret string) []byte {
 	return keys.Seal([]byte(secret), row(endpointID))
 }
 
 // Open opens a secret.
-func Open(keys seal.Ring, s webhook.Secret) (string, error) {
+func Open(keys keyring.Keyring, s webhook.Secret) (string, error) {
 	secret, err := keys.Open(s.Sealed, row(s.EndpointID))
 	if err != nil {
 		return "", fmt.Errorf("webhooks.Open(%s): %w", s.EndpointID, err)
@@ -37,7 +37,7 @@ type Rotation struct {
 
 // RotateSecrets seals the secrets of all endpoints with the current key of the ring, reading
 // batch of them at a time. It may be repeated, and run beside deliveries.
-func RotateSecrets(ctx context.Context, db postgres.DB, keys seal.Ring, batch int) (r Rotation, err error) {
+func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
 		page, err := webhook.SecretsAfter(ctx, db, after, batch)
 		if err != nil {

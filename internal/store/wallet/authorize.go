@@ -10,38 +10,38 @@ import (
 )
 
 // Authorize holds money in a wallet until it is captured or voided, for at most ttl.
-func (b *Book) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authorization, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Authorization, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return Authorization{}, err
 	}
 	if err := checkTTL(ttl); err != nil {
 		return Authorization{}, err
 	}
-	if err := b.admit(a, KindAuthorize, m); err != nil {
+	if err := u.admit(a, KindAuthorize, m); err != nil {
 		return Authorization{}, err
 	}
 	if a.active >= MaxActive {
-		b.expireDue(a)
+		u.expireDue(a)
 	}
 	if a.active >= MaxActive {
 		return Authorization{}, fault.New(fault.StateConflict, "the wallet has %d active authorizations, and may have no more", a.active)
 	}
-	if err := b.afford(a, m.Amount); err != nil {
+	if err := u.afford(a, m.Amount); err != nil {
 		return Authorization{}, err
 	}
 	h := &authorization{fresh: true, Authorization: Authorization{ID: uuidv7.New(), WalletID: id, Amount: m.Amount, State: Active,
-		Description: m.Description, CreatedAt: b.now, ExpiresAt: b.now.Add(ttl), Metadata: m.Metadata}}
-	b.authorizations[h.ID] = h
+		Description: m.Description, CreatedAt: u.now, ExpiresAt: u.now.Add(ttl), Metadata: m.Metadata}}
+	u.authorizations[h.ID] = h
 	a.active++
-	b.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
+	u.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
 	return h.Authorization, nil
 }
 
 // Capture pays out what an authorization holds, or a part of it. Without an amount
 // it pays out all that is left. After a part the rest stays held.
-func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, Entry, error) {
-	a, h, err := b.held(id, authorizationID)
+func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, Entry, error) {
+	a, h, err := u.held(id, authorizationID)
 	if err != nil {
 		return Authorization{}, Entry{}, err
 	}
@@ -49,11 +49,11 @@ func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization
 		m.Amount = h.Remaining()
 	}
 	if h.State == Active {
-		if err := b.admit(a, KindCapture, m); err != nil {
+		if err := u.admit(a, KindCapture, m); err != nil {
 			return Authorization{}, Entry{}, err
 		}
 	}
-	if err := b.usable(a, h); err != nil {
+	if err := u.usable(a, h); err != nil {
 		return Authorization{}, Entry{}, err
 	}
 	if m.Amount > h.Remaining() {
@@ -62,41 +62,41 @@ func (b *Book) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization
 	}
 	h.Captured += m.Amount
 	if h.changed = true; h.Captured == h.Amount {
-		b.end(a, h, Captured)
+		u.end(a, h, Captured)
 	}
-	e := b.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
+	e := u.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
 	return h.Authorization, e, nil
 }
 
 // Void gives back what an authorization holds. The amount of m is ignored.
-func (b *Book) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
-	a, h, err := b.held(id, authorizationID)
+func (u *UnitOfWork) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
+	a, h, err := u.held(id, authorizationID)
 	if err != nil {
 		return Authorization{}, err
 	}
-	if err := b.admitText(a, m); err != nil {
+	if err := u.admitText(a, m); err != nil {
 		return Authorization{}, err
 	}
-	if err := b.usable(a, h); err != nil {
+	if err := u.usable(a, h); err != nil {
 		return Authorization{}, err
 	}
-	b.giveBack(KindVoid, Voided, a, h, m)
+	u.giveBack(KindVoid, Voided, a, h, m)
 	return h.Authorization, nil
 }
 
 // ExpireDue ends the authorizations of a wallet that are over, and returns how many.
-func (b *Book) ExpireDue(id uuid.UUID) (int, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) ExpireDue(id uuid.UUID) (int, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return 0, err
 	}
-	return b.expireDue(a), nil
+	return u.expireDue(a), nil
 }
 
-func (b *Book) expireDue(a *account) (expired int) {
+func (u *UnitOfWork) expireDue(a *account) (expired int) {
 	for _, h := range a.due {
 		if h.State == Active {
-			b.expire(a, h)
+			u.expire(a, h)
 			expired++
 		}
 	}
@@ -106,28 +106,28 @@ func (b *Book) expireDue(a *account) (expired int) {
 
 // expire uses a reference made from the authorization's id, so that it can happen
 // only once.
-func (b *Book) expire(a *account, h *authorization) {
-	b.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
+func (u *UnitOfWork) expire(a *account, h *authorization) {
+	u.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
 }
 
-func (b *Book) giveBack(kind Kind, to AuthorizationState, a *account, h *authorization, m Movement) {
+func (u *UnitOfWork) giveBack(kind Kind, to AuthorizationState, a *account, h *authorization, m Movement) {
 	m.Amount = h.Remaining()
-	b.end(a, h, to)
-	b.pending(kind, a, h, m, leg{a, 0, -m.Amount})
+	u.end(a, h, to)
+	u.pending(kind, a, h, m, leg{a, 0, -m.Amount})
 }
 
-func (b *Book) end(a *account, h *authorization, to AuthorizationState) {
+func (u *UnitOfWork) end(a *account, h *authorization, to AuthorizationState) {
 	h.State, h.changed = to, true
 	a.active--
 }
 
 // held returns a wallet and one of its authorizations.
-func (b *Book) held(id, authorizationID uuid.UUID) (*account, *authorization, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) held(id, authorizationID uuid.UUID) (*account, *authorization, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := b.authorizations[authorizationID]
+	h := u.authorizations[authorizationID]
 	if h == nil || h.WalletID != id {
 		return nil, nil, fault.New(fault.NotFound, "the wallet has no authorization %s", authorizationID)
 	}
@@ -135,9 +135,9 @@ func (b *Book) held(id, authorizationID uuid.UUID) (*account, *authorization, er
 }
 
 // usable refuses an authorization that is not active. It first ends one that is over.
-func (b *Book) usable(a *account, h *authorization) error {
-	if h.over(b.now) {
-		b.expire(a, h)
+func (u *UnitOfWork) usable(a *account, h *authorization) error {
+	if h.over(u.now) {
+		u.expire(a, h)
 	}
 	if h.State != Active {
 		return fault.New(fault.StateConflict, "the authorization is %s", h.State)
@@ -147,9 +147,9 @@ func (b *Book) usable(a *account, h *authorization) error {
 
 // pending posts an entry about an authorization. All such entries have the same
 // sides: the wallet, and the account funding, where captured money goes.
-func (b *Book) pending(kind Kind, a *account, h *authorization, m Movement, l leg) Entry {
-	e := b.entry(kind, a.Currency, m)
+func (u *UnitOfWork) pending(kind Kind, a *account, h *authorization, m Movement, l leg) Entry {
+	e := u.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID
-	b.post(e, l)
+	u.post(e, l)
 	return e
 }

@@ -18,13 +18,13 @@ func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 	db := servers.DB(t)
 	id, other := made(t, db, 100), made(t, db, 0)
 	authorized(t, db, id, 60)
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		for _, amount := range []money.Amount{41, 100} {
-			refused(t, fault.InsufficientFunds)(b.Debit(id, wallet.Movement{Amount: amount}))
-			refused(t, fault.InsufficientFunds)(b.Transfer(id, other, wallet.Movement{Amount: amount}))
-			refused(t, fault.InsufficientFunds)(b.Authorize(id, wallet.Movement{Amount: amount}, time.Hour))
+			refused(t, fault.InsufficientFunds)(u.Debit(id, wallet.Movement{Amount: amount}))
+			refused(t, fault.InsufficientFunds)(u.Transfer(id, other, wallet.Movement{Amount: amount}))
+			refused(t, fault.InsufficientFunds)(u.Authorize(id, wallet.Movement{Amount: amount}, time.Hour))
 		}
-		must(t)(b.Debit(id, wallet.Movement{Amount: 40}))
+		must(t)(u.Debit(id, wallet.Movement{Amount: 40}))
 	}, id, other)
 	expect(t, db, id, 60, 60, 3)
 	fixture.Sound(t, db)
@@ -36,25 +36,25 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 	id := made(t, db, 100)
 	a := authorized(t, db, id, 60)
 	want := wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}
-	with(t, db, want, func(b *wallet.Book) {
-		got, e, err := b.Capture(id, a.ID, wallet.Movement{Amount: 10, Description: "the first parcel"})
+	with(t, db, want, func(u *wallet.UnitOfWork) {
+		got, e, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10, Description: "the first parcel"})
 		if err != nil || got.State != wallet.Active || got.Remaining() != 50 || e.Amount != 10 || e.Credit.Account != wallet.Funding {
 			t.Errorf("a part: %+v, %+v, %v", got, e, err)
 		}
-		_, _, err = b.Capture(id, a.ID, wallet.Movement{Amount: 51})
+		_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 51})
 		refused(t, fault.StateConflict)(nil, err)
 	})
 	expect(t, db, id, 90, 50, 3)
-	with(t, db, want, func(b *wallet.Book) {
-		got, _, err := b.Capture(id, a.ID, wallet.Movement{})
+	with(t, db, want, func(u *wallet.UnitOfWork) {
+		got, _, err := u.Capture(id, a.ID, wallet.Movement{})
 		if err != nil || got.State != wallet.Captured || got.Captured != 60 || got.Remaining() != 0 {
 			t.Errorf("the rest: %+v, %v", got, err)
 		}
-		_, _, err = b.Capture(id, a.ID, wallet.Movement{Amount: 1})
+		_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 1})
 		refused(t, fault.StateConflict)(nil, err)
-		_, _, err = b.Capture(id, a.ID, wallet.Movement{})
+		_, _, err = u.Capture(id, a.ID, wallet.Movement{})
 		refused(t, fault.StateConflict)(nil, err)
-		refused(t, fault.StateConflict)(b.Void(id, a.ID, wallet.Movement{}))
+		refused(t, fault.StateConflict)(u.Void(id, a.ID, wallet.Movement{}))
 	})
 	expect(t, db, id, 40, 0, 4)
 	got, err := wallet.GetAuthorization(t.Context(), db, id, a.ID)
@@ -71,11 +71,11 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 	db := servers.DB(t)
 	id, other := made(t, db, 100), made(t, db, 100)
 	a := authorized(t, db, id, 60)
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}}, func(b *wallet.Book) {
-		refused(t, fault.NotFound)(b.Void(other, a.ID, wallet.Movement{})) // it is not that wallet's
-		_, _, err := b.Capture(id, a.ID, wallet.Movement{Amount: 10})
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}}, func(u *wallet.UnitOfWork) {
+		refused(t, fault.NotFound)(u.Void(other, a.ID, wallet.Movement{})) // it is not that wallet's
+		_, _, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
-		got, err := b.Void(id, a.ID, wallet.Movement{})
+		got, err := u.Void(id, a.ID, wallet.Movement{})
 		if err != nil || got.State != wallet.Voided || got.Captured != 10 || got.Remaining() != 0 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -84,18 +84,18 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// One book makes, captures and voids: nothing of it was ever active in a table.
+// One unit makes, captures and voids: nothing of it was ever active in a table.
 func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := made(t, db, 100)
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		for range 2 {
-			a, err := b.Authorize(id, wallet.Movement{Amount: 30}, time.Hour)
+			a, err := u.Authorize(id, wallet.Movement{Amount: 30}, time.Hour)
 			must(t)(nil, err)
-			_, _, err = b.Capture(id, a.ID, wallet.Movement{Amount: 20})
+			_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 20})
 			must(t)(nil, err)
-			must(t)(b.Void(id, a.ID, wallet.Movement{}))
+			must(t)(u.Void(id, a.ID, wallet.Movement{}))
 		}
 	}, id)
 	expect(t, db, id, 60, 0, 7)
@@ -105,21 +105,21 @@ func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	commands := map[string]func(b *wallet.Book, id, other uuid.UUID) error{
-		"debit": func(b *wallet.Book, id, _ uuid.UUID) error {
-			_, err := b.Debit(id, wallet.Movement{Amount: 80})
+	commands := map[string]func(u *wallet.UnitOfWork, id, other uuid.UUID) error{
+		"debit": func(u *wallet.UnitOfWork, id, _ uuid.UUID) error {
+			_, err := u.Debit(id, wallet.Movement{Amount: 80})
 			return err
 		},
-		"pay": func(b *wallet.Book, id, _ uuid.UUID) error {
-			_, err := b.Pay(id, wallet.Movement{Amount: 80})
+		"pay": func(u *wallet.UnitOfWork, id, _ uuid.UUID) error {
+			_, err := u.Pay(id, wallet.Movement{Amount: 80})
 			return err
 		},
-		"transfer": func(b *wallet.Book, id, to uuid.UUID) error {
-			_, err := b.Transfer(id, to, wallet.Movement{Amount: 80})
+		"transfer": func(u *wallet.UnitOfWork, id, to uuid.UUID) error {
+			_, err := u.Transfer(id, to, wallet.Movement{Amount: 80})
 			return err
 		},
-		"authorize": func(b *wallet.Book, id, _ uuid.UUID) error {
-			_, err := b.Authorize(id, wallet.Movement{Amount: 80}, time.Hour)
+		"authorize": func(u *wallet.UnitOfWork, id, _ uuid.UUID) error {
+			_, err := u.Authorize(id, wallet.Movement{Amount: 80}, time.Hour)
 			return err
 		},
 	}
@@ -132,8 +132,8 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 		over, lasts := authorized(t, db, id, 50), authorized(t, db, id, 20)
 		letLapse(t, db, over.ID)
 		expect(t, db, id, 100, 70, 3)
-		on(t, db, func(b *wallet.Book) {
-			if err := command(b, id, other); err != nil {
+		on(t, db, func(u *wallet.UnitOfWork) {
+			if err := command(u, id, other); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}, id, other)
@@ -153,21 +153,21 @@ func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 	first, second := authorized(t, db, id, 30), authorized(t, db, id, 30)
 	letLapse(t, db, first.ID)
 	letLapse(t, db, second.ID)
-	on(t, db, func(b *wallet.Book) { must(t)(b.Debit(id, wallet.Movement{Amount: 40})) }, id) // it has that
+	on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Debit(id, wallet.Movement{Amount: 40})) }, id) // it has that
 	expect(t, db, id, 60, 60, 4)
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{first.ID}}, func(b *wallet.Book) {
-		_, _, err := b.Capture(id, first.ID, wallet.Movement{Amount: 1})
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{first.ID}}, func(u *wallet.UnitOfWork) {
+		_, _, err := u.Capture(id, first.ID, wallet.Movement{Amount: 1})
 		refused(t, fault.StateConflict)(nil, err)
-		refused(t, fault.StateConflict)(b.Void(id, first.ID, wallet.Movement{}))
+		refused(t, fault.StateConflict)(u.Void(id, first.ID, wallet.Movement{}))
 	})
 	expect(t, db, id, 60, 30, 5)
 	found, err := wallet.FindDue(t.Context(), db, nil, 10)
 	if err != nil || len(found) != 1 || found[0] != id {
 		t.Errorf("due are %v, %v", found, err)
 	}
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		for _, want := range []int{1, 0} {
-			if n, err := b.ExpireDue(id); err != nil || n != want {
+			if n, err := u.ExpireDue(id); err != nil || n != want {
 				t.Errorf("%d expired, %v; want %d", n, err, want)
 			}
 		}
@@ -181,18 +181,18 @@ func TestAWalletHasABoundedNumberOfActiveAuthorizations(t *testing.T) {
 	db := servers.DB(t)
 	id := made(t, db, 1000)
 	var a wallet.Authorization
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		for range wallet.MaxActive {
 			var err error
-			a, err = b.Authorize(id, wallet.Movement{Amount: 1}, time.Hour)
+			a, err = u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour)
 			must(t)(nil, err)
 		}
-		refused(t, fault.StateConflict)(b.Authorize(id, wallet.Movement{Amount: 1}, time.Hour))
+		refused(t, fault.StateConflict)(u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour))
 	}, id)
-	on(t, db, func(b *wallet.Book) {
-		refused(t, fault.StateConflict)(b.Authorize(id, wallet.Movement{Amount: 1}, time.Hour))
+	on(t, db, func(u *wallet.UnitOfWork) {
+		refused(t, fault.StateConflict)(u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour))
 	}, id)
 	letLapse(t, db, a.ID)
-	on(t, db, func(b *wallet.Book) { must(t)(b.Authorize(id, wallet.Movement{Amount: 1}, time.Hour)) }, id)
+	on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour)) }, id)
 	fixture.Sound(t, db)
 }

@@ -12,7 +12,7 @@ import (
 
 // admit checks the rules for every movement, whatever the wallet's balance is:
 // first the request itself, then the version and the reference.
-func (b *Book) admit(a *account, kind Kind, m Movement) error {
+func (u *UnitOfWork) admit(a *account, kind Kind, m Movement) error {
 	bound := MaxAmount
 	if kind == KindPurchase || kind == KindRefund {
 		bound = MaxBalance // many positions at once; the campaign bounds them
@@ -20,11 +20,11 @@ func (b *Book) admit(a *account, kind Kind, m Movement) error {
 	if m.Amount < 1 || m.Amount > bound {
 		return invalid("/amount", fmt.Sprintf("must be 1 to %d minor units", bound))
 	}
-	return b.admitText(a, m)
+	return u.admitText(a, m)
 }
 
 // admitText is admit without the amount.
-func (b *Book) admitText(a *account, m Movement) error {
+func (u *UnitOfWork) admitText(a *account, m Movement) error {
 	if err := CheckDescription(m.Description); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (b *Book) admitText(a *account, m Movement) error {
 	if m.IfVersion != nil && *m.IfVersion != a.Version {
 		return fault.New(fault.VersionMismatch, "the wallet has version %d, not %d", a.Version, *m.IfVersion)
 	}
-	if entry, used := b.references[m.Reference]; used {
+	if entry, used := u.references[m.Reference]; used {
 		taken := fault.New(fault.StateConflict, "the reference %q was used for another movement", m.Reference.Text)
 		taken.About = entry.String()
 		return taken
@@ -44,9 +44,9 @@ func (b *Book) admitText(a *account, m Movement) error {
 
 // afford checks that a wallet may spend an amount. If not, it ends the
 // authorizations that are over and checks again.
-func (b *Book) afford(a *account, amount money.Amount) error {
+func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 	if a.Available() < amount {
-		b.expireDue(a)
+		u.expireDue(a)
 	}
 	if a.Available() < amount {
 		short := fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",

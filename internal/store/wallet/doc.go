@@ -21,10 +21,10 @@
 // wallet holds and move no money. A capture moves money and lowers what is held by
 // the same amount. A wallet may spend its balance less what it holds.
 //
-// A [Book] is the only way to write. [Open] locks the rows of its wallets in the
+// A [UnitOfWork] is the only way to write. [Open] locks the rows of its wallets in the
 // order of their ids, and reads them in later statements. Commands are decided in
 // memory, one after the other; each sees the effects of those before it, and a
-// refused one has no effect. [Book.Write] writes them all in one round trip, at the
+// refused one has no effect. [UnitOfWork.Write] writes them all in one round trip, at the
 // versions that were read. So one transaction serves many commands on many wallets,
 // and a hot wallet is locked once for all of them.
 //

@@ -1,4 +1,4 @@
 package wallet
 
 // Folded is how many events Open has added up.
-func (b *Book) Folded() int64 { return b.folded }
+func (u *UnitOfWork) Folded() int64 { return u.folded }

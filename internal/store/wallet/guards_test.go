@@ -18,7 +18,7 @@ import (
 )
 
 // A wallet whose balance is not what its events add up to is not changed. The others
-// of the same book are.
+// of the same unit are.
 func TestABrokenWalletFailsAlone(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -31,17 +31,17 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 	} {
 		broken, sound := made(t, db, 10), made(t, db, 10)
 		servers.Exec(t, db, damage, broken)
-		on(t, db, func(b *wallet.Book) {
-			if _, err := b.Debit(broken, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBroken) {
+		on(t, db, func(u *wallet.UnitOfWork) {
+			if _, err := u.Debit(broken, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBroken) {
 				t.Errorf("%s: %v", name, err)
 			}
-			must(t)(b.Debit(sound, wallet.Movement{Amount: 1}))
+			must(t)(u.Debit(sound, wallet.Movement{Amount: 1}))
 		}, broken, sound)
 		expect(t, db, sound, 9, 0, 2)
 	}
 }
 
-// A writer without the lock breaks the rule. Then the whole book fails.
+// A writer without the lock breaks the rule. Then the whole unit fails.
 func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -54,17 +54,17 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 		id := made(t, db, 10)
 		a := authorized(t, db, id, 5)
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
+			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
 			if err != nil {
 				return err
 			}
-			if _, _, err := b.Capture(id, a.ID, wallet.Movement{}); err != nil {
+			if _, _, err := u.Capture(id, a.ID, wallet.Movement{}); err != nil {
 				return err
 			}
 			if _, err := tx.Exec(t.Context(), disturb, id); err != nil {
 				return err
 			}
-			return b.Write(t.Context(), tx)
+			return u.Write(t.Context(), tx)
 		})
 		if !wallet.Lost(err) {
 			t.Errorf("%s moved: %v", name, err)
@@ -111,9 +111,9 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 		})
 	}
 	refer := func(id uuid.UUID, names ...string) error {
-		err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(b *wallet.Book) {
+		err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
 			for _, name := range names {
-				must(t)(b.Credit(id, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: name}}))
+				must(t)(u.Credit(id, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: name}}))
 			}
 		})
 		if wallet.Lost(err) { // one of the two must

@@ -37,33 +37,33 @@ func madeIn(t *testing.T, db *pgxpool.Pool, currency string, balance money.Amoun
 		t.Fatal(err)
 	}
 	if balance > 0 {
-		with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(b *wallet.Book) { must(t)(b.Credit(id, wallet.Movement{Amount: balance})) })
+		with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) { must(t)(u.Credit(id, wallet.Movement{Amount: balance})) })
 	}
 	return id
 }
 
-// with lets do use a book on wallets, and writes and commits what it decides.
-func with(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(b *wallet.Book)) {
+// with lets do use a unit on wallets, and writes and commits what it decides.
+func with(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) {
 	t.Helper()
 	if err := try(t, db, want, do); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(b *wallet.Book)) error {
+func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) error {
 	t.Helper()
 	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		b, err := wallet.Open(t.Context(), tx, want, postgres.WaitForLocks)
+		u, err := wallet.Open(t.Context(), tx, want, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}
-		do(b)
-		return b.Write(t.Context(), tx)
+		do(u)
+		return u.Write(t.Context(), tx)
 	})
 }
 
 // on is with for wallets alone.
-func on(t *testing.T, db *pgxpool.Pool, do func(b *wallet.Book), ids ...uuid.UUID) {
+func on(t *testing.T, db *pgxpool.Pool, do func(u *wallet.UnitOfWork), ids ...uuid.UUID) {
 	t.Helper()
 	with(t, db, wallet.Wanted{Wallets: ids}, do)
 }
@@ -102,9 +102,9 @@ func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Am
 // authorized holds money in a wallet and returns the authorization.
 func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amount) (a wallet.Authorization) {
 	t.Helper()
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		var err error
-		if a, err = b.Authorize(id, wallet.Movement{Amount: amount}, time.Hour); err != nil {
+		if a, err = u.Authorize(id, wallet.Movement{Amount: amount}, time.Hour); err != nil {
 			t.Error(err)
 		}
 	}, id)

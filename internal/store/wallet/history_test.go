@@ -19,12 +19,12 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	events := int64(0)
 	const every = wallet.SnapshotEvery
 	for _, n := range []int{1, every - 2, 1, 1, 5 * every / 2, every - 1, 0, 1, 1} { // up to a snapshot and beyond, one by one and in a batch
-		on(t, db, func(b *wallet.Book) {
-			if folded := b.Folded(); folded >= every || folded > events {
+		on(t, db, func(u *wallet.UnitOfWork) {
+			if folded := u.Folded(); folded >= every || folded > events {
 				t.Errorf("after %d events it adds up %d", events, folded)
 			}
 			for range n {
-				must(t)(b.Credit(id, wallet.Movement{Amount: 3}))
+				must(t)(u.Credit(id, wallet.Movement{Amount: 3}))
 			}
 		}, id)
 		events += int64(n)
@@ -54,11 +54,11 @@ func TestHistoryIsPagedInBothDirections(t *testing.T) {
 	id, other := made(t, db, 100), made(t, db, 0)
 	a := authorized(t, db, id, 60)
 	reference := wallet.Reference{Scope: "shop", Text: "order-7"}
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}, References: []wallet.Reference{reference}}, func(b *wallet.Book) {
-		_, _, err := b.Capture(id, a.ID, wallet.Movement{Amount: 10})
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}, References: []wallet.Reference{reference}}, func(u *wallet.UnitOfWork) {
+		_, _, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
-		must(t)(b.Transfer(id, other, wallet.Movement{Amount: 5, Reference: reference, Description: "a gift"}))
-		must(t)(b.Void(id, a.ID, wallet.Movement{}))
+		must(t)(u.Transfer(id, other, wallet.Movement{Amount: 5, Reference: reference, Description: "a gift"}))
+		must(t)(u.Void(id, a.ID, wallet.Movement{}))
 	})
 	want := []struct {
 		kind          wallet.Kind

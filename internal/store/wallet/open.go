@@ -64,8 +64,8 @@ const takenSQL = `
 // commands on them need, in one round trip. With postgres.SkipLocked, wallets that
 // another transaction has locked are Busy. A transaction locks campaigns before
 // wallets, and the jobs that it settles after them.
-func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*Book, error) {
-	b := &Book{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]uuid.UUID)}
+func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*UnitOfWork, error) {
+	u := &UnitOfWork{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]uuid.UUID)}
 	ids := slices.Clone(want.Wallets)
 	slices.SortFunc(ids, uuidv7.Compare)
 	ids = slices.Compact(ids)
@@ -76,9 +76,9 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
 		return err
 	})
-	p.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
-	p.Queue(stateSQL, ids).Query(func(rows pgx.Rows) error { return b.scanState(rows, locked) })
-	p.Queue(authorizationsSQL, ids, want.Authorizations).Query(b.scanAuthorizations)
+	p.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&u.now) })
+	p.Queue(stateSQL, ids).Query(func(rows pgx.Rows) error { return u.scanState(rows, locked) })
+	p.Queue(authorizationsSQL, ids, want.Authorizations).Query(u.scanAuthorizations)
 	if len(want.References) > 0 {
 		scopes, texts := make([]string, len(want.References)), make([]string, len(want.References))
 		for i, r := range want.References {
@@ -87,14 +87,14 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		p.Queue(takenSQL, scopes, texts).Query(func(rows pgx.Rows) error {
 			var r Reference
 			var id uuid.UUID
-			_, err := pgx.ForEachRow(rows, []any{&r.Scope, &r.Text, &id}, func() error { b.references[r] = id; return nil })
+			_, err := pgx.ForEachRow(rows, []any{&r.Scope, &r.Text, &id}, func() error { u.references[r] = id; return nil })
 			return err
 		})
 	}
 	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
 		return nil, fmt.Errorf("wallet.Open: %w", err)
 	}
-	return b, nil
+	return u, nil
 }
 
 // ErrBroken means that the row of a wallet does not equal the sum of its events.
@@ -104,7 +104,7 @@ var ErrBroken = errors.New("wallet: its row does not equal the sum of its events
 // ErrBusy means that another transaction has locked the wallet.
 var ErrBusy = errors.New("wallet: busy")
 
-func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
+func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	var w Wallet
 	var snapshot, events, last int64
 	var balance, held money.Amount
@@ -115,13 +115,13 @@ func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 		switch {
 		case !locked[w.ID]:
 			a.closed = ErrBusy
-			b.busy = append(b.busy, w.ID)
+			u.busy = append(u.busy, w.ID)
 		case w.Version != snapshot+events || events > 0 && w.Version != last || w.Balance != balance || w.Held != held:
 			a.closed = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
 				ErrBroken, w.ID, w.Version, w.Balance, w.Held, snapshot, events, balance, held)
 		}
-		b.folded += events
-		b.accounts[w.ID] = a
+		u.folded += events
+		u.accounts[w.ID] = a
 		return nil
 	})
 	return err
@@ -129,17 +129,17 @@ func (b *Book) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 
 // scanAuthorizations runs after scanState. It skips authorizations of wallets that
 // are busy or broken.
-func (b *Book) scanAuthorizations(rows pgx.Rows) error {
+func (u *UnitOfWork) scanAuthorizations(rows pgx.Rows) error {
 	found, err := pgx.CollectRows(rows, scanAuthorization)
 	slices.SortFunc(found, func(x, y Authorization) int { return x.ExpiresAt.Compare(y.ExpiresAt) })
 	for _, found := range found {
-		a := b.accounts[found.WalletID]
+		a := u.accounts[found.WalletID]
 		if a == nil || a.closed != nil {
 			continue
 		}
 		h := &authorization{Authorization: found, was: found.Captured}
-		b.authorizations[h.ID] = h
-		if h.over(b.now) {
+		u.authorizations[h.ID] = h
+		if h.over(u.now) {
 			a.due = append(a.due, h)
 		}
 	}

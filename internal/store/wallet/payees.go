@@ -27,7 +27,7 @@ func (p PayBack) reference() Reference { return Reference{Text: "refund:" + p.Pu
 // Payees are the wallets that purchases are paid back to. Nothing is written before
 // [Payees.Queue]. A Payees without wallets is empty.
 type Payees struct {
-	book    *Book // nil: there is nothing to pay back
+	unit    *UnitOfWork // nil: there is nothing to pay back
 	wallets map[Owner]uuid.UUID
 }
 
@@ -46,23 +46,23 @@ func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.Lo
 	if p.wallets, err = Find(ctx, tx, slices.Collect(maps.Keys(owners))); err != nil {
 		return nil, err
 	}
-	p.book, err = Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(p.wallets)), References: slices.Collect(maps.Keys(references))}, mode)
+	p.unit, err = Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(p.wallets)), References: slices.Collect(maps.Keys(references))}, mode)
 	return p, err
 }
 
 // Busy reports whether another transaction has locked the wallet of an owner.
 func (p *Payees) Busy(owner Owner) bool {
-	if p.book == nil {
+	if p.unit == nil {
 		return false
 	}
 	id, ok := p.wallets[owner]
-	return ok && slices.Contains(p.book.Busy(), id)
+	return ok && slices.Contains(p.unit.Busy(), id)
 }
 
 // PayBack credits the wallet that paid a purchase. A wallet whose balance would be above
 // its bound is a state-conflict Error, and a broken one [ErrBroken].
 func (p *Payees) PayBack(back PayBack) error {
-	_, err := p.book.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(),
+	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(),
 		Description: "cancelled purchase " + back.PurchaseID.String()})
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
@@ -73,9 +73,9 @@ func (p *Payees) PayBack(back PayBack) error {
 	return nil
 }
 
-// Queue writes what was paid back, see [Book.Queue].
+// Queue writes what was paid back, see [UnitOfWork.Queue].
 func (p *Payees) Queue(b *pgx.Batch) {
-	if p.book != nil {
-		p.book.Queue(b)
+	if p.unit != nil {
+		p.unit.Queue(b)
 	}
 }

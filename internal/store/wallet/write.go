@@ -28,9 +28,9 @@ func Lost(err error) bool {
 }
 
 // Write writes what the commands have decided, in one round trip.
-func (b *Book) Write(ctx context.Context, tx pgx.Tx) error {
+func (u *UnitOfWork) Write(ctx context.Context, tx pgx.Tx) error {
 	var p pgx.Batch
-	b.Queue(&p)
+	u.Queue(&p)
 	if p.Len() == 0 {
 		return nil
 	}
@@ -42,20 +42,20 @@ func (b *Book) Write(ctx context.Context, tx pgx.Tx) error {
 
 // Queue adds the statements of Write to a batch, for callers that write more in the
 // same round trip. Each statement fails when it does not change exactly its rows.
-func (b *Book) Queue(p *pgx.Batch) {
-	if len(b.entries) == 0 {
+func (u *UnitOfWork) Queue(p *pgx.Batch) {
+	if len(u.entries) == 0 {
 		return
 	}
-	b.queueEntries(p)
-	b.queueEvents(p)
-	b.queueAuthorizations(p)
-	b.queueWallets(p)
+	u.queueEntries(p)
+	u.queueEvents(p)
+	u.queueAuthorizations(p)
+	u.queueWallets(p)
 }
 
 // queueEntries inserts in the order of references, so that two transactions with the
 // same references cannot deadlock.
-func (b *Book) queueEntries(p *pgx.Batch) {
-	entries := slices.Clone(b.entries)
+func (u *UnitOfWork) queueEntries(p *pgx.Batch) {
+	entries := slices.Clone(u.entries)
 	slices.SortFunc(entries, func(x, y Entry) int {
 		if c := strings.Compare(x.Reference.Scope, y.Reference.Scope); c != 0 {
 			return c
@@ -79,26 +79,26 @@ func (b *Book) queueEntries(p *pgx.Batch) {
 		                            scope, reference, description, authorization_id, metadata, created_at)
 		SELECT e.*, $14::timestamptz FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::text[],
 		                            $9::text[], $10::text[], $11::text[], $12::uuid[], $13::jsonb[]) AS e`,
-		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, metadata, b.now).Exec(postgres.Exactly(n, "entries"))
+		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, metadata, u.now).Exec(postgres.Exactly(n, "entries"))
 }
 
 // queueEvents inserts the events. Their versions follow the last one that was read.
-func (b *Book) queueEvents(p *pgx.Batch) {
-	n := len(b.events)
+func (u *UnitOfWork) queueEvents(p *pgx.Batch) {
+	n := len(u.events)
 	wallets, versions, entries := make([]uuid.UUID, n), make([]int64, n), make([]uuid.UUID, n)
 	balances, helds := make([]int64, n), make([]int64, n)
-	for i, e := range b.events {
+	for i, e := range u.events {
 		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.version, e.entryID, int64(e.deltaBalance), int64(e.deltaHeld)
 	}
 	p.Queue(`
 		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held, at)
 		SELECT e.*, $6::timestamptz FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[]) AS e`,
-		wallets, versions, entries, balances, helds, b.now).Exec(postgres.Exactly(n, "events"))
+		wallets, versions, entries, balances, helds, u.now).Exec(postgres.Exactly(n, "events"))
 }
 
-func (b *Book) queueAuthorizations(p *pgx.Batch) {
+func (u *UnitOfWork) queueAuthorizations(p *pgx.Batch) {
 	var made, changed []*authorization
-	for _, h := range b.authorizations {
+	for _, h := range u.authorizations {
 		if h.fresh {
 			made = append(made, h)
 		} else if h.changed {
@@ -118,7 +118,7 @@ func (b *Book) queueAuthorizations(p *pgx.Batch) {
 			SELECT a.*, $9::timestamptz, CASE WHEN a.state <> 'active' THEN $9::timestamptz END
 			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::jsonb[])
 			     AS a (id, wallet_id, amount, captured, state, description, expires_at, metadata)`,
-			ids, wallets, amounts, captured, states, descriptions, expiries, metadata, b.now).Exec(postgres.Exactly(n, "new authorizations"))
+			ids, wallets, amounts, captured, states, descriptions, expiries, metadata, u.now).Exec(postgres.Exactly(n, "new authorizations"))
 	}
 	if n := len(changed); n > 0 {
 		ids, captured, was, states := make([]uuid.UUID, n), make([]int64, n), make([]int64, n), make([]string, n)
@@ -130,17 +130,17 @@ func (b *Book) queueAuthorizations(p *pgx.Batch) {
 			SET captured = c.captured, state = c.state, ended_at = CASE WHEN c.state <> 'active' THEN $5::timestamptz END
 			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS c (id, captured, was, state)
 			WHERE a.id = c.id AND a.state = 'active' AND a.captured = c.was`,
-			ids, captured, was, states, b.now).Exec(postgres.Exactly(n, "authorizations"))
+			ids, captured, was, states, u.now).Exec(postgres.Exactly(n, "authorizations"))
 	}
 }
 
 // queueWallets updates the rows of wallets, at the version that was read, and writes
 // the snapshots that are due.
-func (b *Book) queueWallets(p *pgx.Batch) {
+func (u *UnitOfWork) queueWallets(p *pgx.Batch) {
 	var ids, snapped []uuid.UUID
 	var balances, helds, versions, starts []int64
 	var snapBalances, snapHelds, snapVersions []int64
-	for id, a := range b.accounts {
+	for id, a := range u.accounts {
 		if a.Version == a.start {
 			continue
 		}

@@ -11,10 +11,10 @@ import (
 	"triprize/internal/domain/uuidv7"
 )
 
-// Book is the state of one transaction: the wallets it has locked, and what
+// UnitOfWork is the state of one transaction: the wallets it has locked, and what
 // commands have decided to do with them. Nothing is written before Write or Queue.
-// A Book is for one goroutine.
-type Book struct {
+// A UnitOfWork is for one goroutine.
+type UnitOfWork struct {
 	now            time.Time // the database's, after the locks were granted
 	accounts       map[uuid.UUID]*account
 	authorizations map[uuid.UUID]*authorization
@@ -63,23 +63,23 @@ type Movement struct {
 }
 
 // Now is the database's time just after the wallets were locked.
-func (b *Book) Now() time.Time { return b.now }
+func (u *UnitOfWork) Now() time.Time { return u.now }
 
 // Busy returns the wallets that another transaction has locked.
-func (b *Book) Busy() []uuid.UUID { return b.busy }
+func (u *UnitOfWork) Busy() []uuid.UUID { return u.busy }
 
 // Wallet returns a wallet after the commands so far. Its errors are those that every
 // command can return: not-found, ErrBusy, ErrBroken.
-func (b *Book) Wallet(id uuid.UUID) (Wallet, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) Wallet(id uuid.UUID) (Wallet, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return Wallet{}, err
 	}
 	return a.Wallet, nil
 }
 
-func (b *Book) account(id uuid.UUID) (*account, error) {
-	a := b.accounts[id]
+func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
+	a := u.accounts[id]
 	if a == nil {
 		return nil, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
@@ -87,87 +87,87 @@ func (b *Book) account(id uuid.UUID) (*account, error) {
 }
 
 // Credit adds money from outside.
-func (b *Book) Credit(id uuid.UUID, m Movement) (Entry, error) {
-	return b.give(KindCredit, Funding, id, m)
+func (u *UnitOfWork) Credit(id uuid.UUID, m Movement) (Entry, error) {
+	return u.give(KindCredit, Funding, id, m)
 }
 
 // Debit pays money out.
-func (b *Book) Debit(id uuid.UUID, m Movement) (Entry, error) {
-	return b.take(KindDebit, Funding, id, m)
+func (u *UnitOfWork) Debit(id uuid.UUID, m Movement) (Entry, error) {
+	return u.take(KindDebit, Funding, id, m)
 }
 
 // Pay takes the price of a purchase.
-func (b *Book) Pay(id uuid.UUID, m Movement) (Entry, error) {
-	return b.take(KindPurchase, Sales, id, m)
+func (u *UnitOfWork) Pay(id uuid.UUID, m Movement) (Entry, error) {
+	return u.take(KindPurchase, Sales, id, m)
 }
 
 // Refund gives back the price of a purchase.
-func (b *Book) Refund(id uuid.UUID, m Movement) (Entry, error) {
-	return b.give(KindRefund, Refunds, id, m)
+func (u *UnitOfWork) Refund(id uuid.UUID, m Movement) (Entry, error) {
+	return u.give(KindRefund, Refunds, id, m)
 }
 
-func (b *Book) give(kind Kind, from Account, id uuid.UUID, m Movement) (Entry, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) give(kind Kind, from Account, id uuid.UUID, m Movement) (Entry, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := b.admit(a, kind, m); err != nil {
+	if err := u.admit(a, kind, m); err != nil {
 		return Entry{}, err
 	}
 	if err := a.room(m.Amount); err != nil {
 		return Entry{}, err
 	}
-	e := b.entry(kind, a.Currency, m)
+	e := u.entry(kind, a.Currency, m)
 	e.Debit.Account, e.Credit.Wallet = from, id
-	b.post(e, leg{a, m.Amount, 0})
+	u.post(e, leg{a, m.Amount, 0})
 	return e, nil
 }
 
-func (b *Book) take(kind Kind, to Account, id uuid.UUID, m Movement) (Entry, error) {
-	a, err := b.account(id)
+func (u *UnitOfWork) take(kind Kind, to Account, id uuid.UUID, m Movement) (Entry, error) {
+	a, err := u.account(id)
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := b.admit(a, kind, m); err != nil {
+	if err := u.admit(a, kind, m); err != nil {
 		return Entry{}, err
 	}
-	if err := b.afford(a, m.Amount); err != nil {
+	if err := u.afford(a, m.Amount); err != nil {
 		return Entry{}, err
 	}
-	e := b.entry(kind, a.Currency, m)
+	e := u.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account = id, to
-	b.post(e, leg{a, -m.Amount, 0})
+	u.post(e, leg{a, -m.Amount, 0})
 	return e, nil
 }
 
 // Transfer moves money from one wallet to another in the same currency.
-func (b *Book) Transfer(from, to uuid.UUID, m Movement) (Entry, error) {
+func (u *UnitOfWork) Transfer(from, to uuid.UUID, m Movement) (Entry, error) {
 	if from == to {
 		return Entry{}, invalid("/to", "must be another wallet than the one that pays")
 	}
-	payer, err := b.account(from)
+	payer, err := u.account(from)
 	if err != nil {
 		return Entry{}, err
 	}
-	payee, err := b.account(to)
+	payee, err := u.account(to)
 	if err != nil {
 		return Entry{}, err
 	}
 	if payer.Currency != payee.Currency {
 		return Entry{}, invalid("/to", "has "+payee.Currency+", and the wallet that pays has "+payer.Currency)
 	}
-	if err := b.admit(payer, KindTransfer, m); err != nil {
+	if err := u.admit(payer, KindTransfer, m); err != nil {
 		return Entry{}, err
 	}
 	if err := payee.room(m.Amount); err != nil {
 		return Entry{}, err
 	}
-	if err := b.afford(payer, m.Amount); err != nil {
+	if err := u.afford(payer, m.Amount); err != nil {
 		return Entry{}, err
 	}
-	e := b.entry(KindTransfer, payer.Currency, m)
+	e := u.entry(KindTransfer, payer.Currency, m)
 	e.Debit.Wallet, e.Credit.Wallet = from, to
-	b.post(e, leg{payer, -m.Amount, 0}, leg{payee, m.Amount, 0})
+	u.post(e, leg{payer, -m.Amount, 0}, leg{payee, m.Amount, 0})
 	return e, nil
 }
 
@@ -178,23 +178,23 @@ type leg struct {
 }
 
 // entry makes an entry of a movement; the caller sets its sides.
-func (b *Book) entry(kind Kind, currency string, m Movement) Entry {
-	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: b.now, Metadata: m.Metadata}
+func (u *UnitOfWork) entry(kind Kind, currency string, m Movement) Entry {
+	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: u.now, Metadata: m.Metadata}
 	if e.Reference == (Reference{}) {
 		e.Reference.Text = e.ID.String()
 	}
 	return e
 }
 
-// post adds an entry to the book, with one event for each leg.
-func (b *Book) post(e Entry, legs ...leg) {
-	b.references[e.Reference] = e.ID
-	b.entries = append(b.entries, e)
+// post adds an entry to the unit, with one event for each leg.
+func (u *UnitOfWork) post(e Entry, legs ...leg) {
+	u.references[e.Reference] = e.ID
+	u.entries = append(u.entries, e)
 	for _, l := range legs {
 		l.Balance += l.deltaBalance
 		l.Held += l.deltaHeld
 		l.Version++
-		b.events = append(b.events, event{walletID: l.ID, version: l.Version, entryID: e.ID,
+		u.events = append(u.events, event{walletID: l.ID, version: l.Version, entryID: e.ID,
 			deltaBalance: l.deltaBalance, deltaHeld: l.deltaHeld})
 	}
 }

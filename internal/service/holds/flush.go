@@ -36,16 +36,16 @@ type result struct {
 	released bool // the hold, by this task
 }
 
-// fly does tasks of one campaign, in one transaction.
-func (s *Service) fly(ctx context.Context, f batch.Flight[uuid.UUID], tasks []task) ([]result, error) {
+// flush does tasks of one campaign, in one transaction.
+func (s *Service) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []task) ([]result, error) {
 	began := s.taken.now() // before anything is read
 	t := &transaction{service: s, tasks: tasks, results: make([]result, len(tasks))}
-	db := s.gate.Brief(s.rowWait / time.Duration(1+f.Others/flights)) // the more campaigns wait for a flight, the shorter
-	if f.Again {
-		db = s.gate.Patient(s.againWait)
+	db := s.gate.FirstTry(s.rowWait / time.Duration(1+f.Waiting/flushes)) // the more campaigns wait for a flush, the shorter
+	if f.Retry {
+		db = s.gate.Retry(s.retryWait)
 	}
 	if err := t.run(ctx, db); err != nil {
-		return nil, fmt.Errorf("holds.fly: %w", err)
+		return nil, fmt.Errorf("holds.flush: %w", err)
 	}
 	failpoint.Hit("holds.committed", nil)
 	if t.effects != nil {
@@ -54,7 +54,7 @@ func (s *Service) fly(ctx context.Context, f batch.Flight[uuid.UUID], tasks []ta
 	return t.results, nil
 }
 
-// transaction is what one flight does.
+// transaction is what one flush does.
 type transaction struct {
 	service *Service
 	tasks   []task

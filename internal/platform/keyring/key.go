@@ -1,7 +1,7 @@
-// Package seal encrypts small secrets for storage in a row, with AES-256-GCM. A
-// sealed secret opens only with the same [Key] and the same row. A [Ring] has the keys of
+// Package keyring encrypts small secrets for storage in a row, with AES-256-GCM. A
+// sealed secret opens only with the same [Key] and the same row. A [Keyring] has the keys of
 // a process while one replaces another.
-package seal
+package keyring
 
 import (
 	"crypto/aes"
@@ -14,7 +14,7 @@ import (
 
 // ErrOpen means that a sealed secret cannot be opened: the key or the row is
 // another one, or bytes were changed.
-var ErrOpen = errors.New("seal: the secret cannot be opened with draw.secret_key, nor with draw.previous_secret_keys")
+var ErrOpen = errors.New("keyring: the secret cannot be opened with draw.secret_key, nor with draw.previous_secret_keys")
 
 // format is the first byte of every sealed secret, so that a later format can be
 // recognised.
@@ -27,15 +27,15 @@ type Key struct{ aead cipher.AEAD }
 func ParseKey(text string) (Key, error) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != 32 {
-		return Key{}, errors.New("seal.ParseKey: the key must be 64 hex digits")
+		return Key{}, errors.New("keyring.ParseKey: the key must be 64 hex digits")
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {
-		return Key{}, fmt.Errorf("seal.ParseKey: %w", err)
+		return Key{}, fmt.Errorf("keyring.ParseKey: %w", err)
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		return Key{}, fmt.Errorf("seal.ParseKey: %w", err)
+		return Key{}, fmt.Errorf("keyring.ParseKey: %w", err)
 	}
 	return Key{aead}, nil
 }

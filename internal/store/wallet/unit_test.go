@@ -22,13 +22,13 @@ func TestCommandsOfABookSeeEachOther(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	a, b := made(t, db, 100), made(t, db, 0)
-	on(t, db, func(book *wallet.Book) {
-		must(t)(book.Pay(a, wallet.Movement{Amount: 70}))
-		refused(t, fault.InsufficientFunds)(book.Pay(a, wallet.Movement{Amount: 31}))
-		must(t)(book.Transfer(a, b, wallet.Movement{Amount: 30}))
-		refused(t, fault.InsufficientFunds)(book.Debit(a, wallet.Movement{Amount: 1}))
-		must(t)(book.Debit(b, wallet.Movement{Amount: 30}))
-		must(t)(book.Refund(a, wallet.Movement{Amount: 70}))
+	on(t, db, func(unit *wallet.UnitOfWork) {
+		must(t)(unit.Pay(a, wallet.Movement{Amount: 70}))
+		refused(t, fault.InsufficientFunds)(unit.Pay(a, wallet.Movement{Amount: 31}))
+		must(t)(unit.Transfer(a, b, wallet.Movement{Amount: 30}))
+		refused(t, fault.InsufficientFunds)(unit.Debit(a, wallet.Movement{Amount: 1}))
+		must(t)(unit.Debit(b, wallet.Movement{Amount: 30}))
+		must(t)(unit.Refund(a, wallet.Movement{Amount: 70}))
 	}, b, a, b)
 	expect(t, db, a, 70, 0, 4)
 	expect(t, db, b, 0, 0, 2)
@@ -40,42 +40,42 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 	db := servers.DB(t)
 	a, euros, full := made(t, db, 100), madeIn(t, db, "EUR", 5), made(t, db, 0)
 	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
-		on(t, db, func(b *wallet.Book) { must(t)(b.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount})) }, full)
+		on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount})) }, full)
 	}
 	seven := int64(7)
 	nobody := uuid.New()
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(b *wallet.Book) {
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
 		invalid, missing := refused(t, fault.InvalidRequest), refused(t, fault.NotFound)
 		for _, amount := range []money.Amount{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
 			m := wallet.Movement{Amount: amount}
-			invalid(b.Credit(a, m))
-			invalid(b.Debit(a, m))
-			invalid(b.Transfer(a, full, m))
-			invalid(b.Authorize(a, m, wallet.MinTTL))
+			invalid(u.Credit(a, m))
+			invalid(u.Debit(a, m))
+			invalid(u.Transfer(a, full, m))
+			invalid(u.Authorize(a, m, wallet.MinTTL))
 		}
 		one := wallet.Movement{Amount: 1}
 		for _, m := range []wallet.Movement{{Amount: 1, Description: "a\x00b"}, {Amount: 1, Description: "\xff"}, {Amount: 1, Description: strings.Repeat("é", 501)},
 			{Amount: 1, Reference: wallet.Reference{Text: strings.Repeat("r", 181)}}, {Amount: 1, Reference: wallet.Reference{Text: "\x00"}}} {
-			invalid(b.Credit(a, m))
-			invalid(b.Transfer(a, full, m))
+			invalid(u.Credit(a, m))
+			invalid(u.Transfer(a, full, m))
 		}
-		invalid(b.Transfer(a, a, one))
-		invalid(b.Transfer(a, euros, one))
-		invalid(b.Transfer(a, full, one)) // it has all a wallet may have
-		invalid(b.Credit(full, one))
-		invalid(b.Authorize(a, one, 0))
-		invalid(b.Authorize(a, one, wallet.MaxTTL+1))
-		missing(b.Credit(nobody, one))
-		missing(b.Transfer(a, nobody, one))
-		missing(b.Transfer(nobody, a, one))
-		missing(b.Void(a, nobody, wallet.Movement{}))
-		refused(t, fault.VersionMismatch)(b.Credit(a, wallet.Movement{Amount: 1, IfVersion: &seven}))
-		must(t)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
-		refused(t, fault.StateConflict)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		invalid(u.Transfer(a, a, one))
+		invalid(u.Transfer(a, euros, one))
+		invalid(u.Transfer(a, full, one)) // it has all a wallet may have
+		invalid(u.Credit(full, one))
+		invalid(u.Authorize(a, one, 0))
+		invalid(u.Authorize(a, one, wallet.MaxTTL+1))
+		missing(u.Credit(nobody, one))
+		missing(u.Transfer(a, nobody, one))
+		missing(u.Transfer(nobody, a, one))
+		missing(u.Void(a, nobody, wallet.Movement{}))
+		refused(t, fault.VersionMismatch)(u.Credit(a, wallet.Movement{Amount: 1, IfVersion: &seven}))
+		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
 	})
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(b *wallet.Book) {
-		refused(t, fault.StateConflict)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
-		must(t)(b.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
+		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
 	})
 	expect(t, db, a, 102, 0, 3)
 	soundButForPurchases(t, db)
@@ -86,10 +86,10 @@ func TestACallerDecidesOnAVersion(t *testing.T) {
 	db := servers.DB(t)
 	a, b := made(t, db, 100), made(t, db, 100)
 	one := int64(1)
-	on(t, db, func(book *wallet.Book) {
-		must(t)(book.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
-		refused(t, fault.VersionMismatch)(book.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
-		must(t)(book.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
+	on(t, db, func(unit *wallet.UnitOfWork) {
+		must(t)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
+		refused(t, fault.VersionMismatch)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
+		must(t)(unit.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
 	}, a, b)
 	expect(t, db, a, 100, 0, 3)
 }
@@ -98,20 +98,20 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	busy, free := made(t, db, 10), made(t, db, 10)
-	on(t, db, func(*wallet.Book) {
+	on(t, db, func(*wallet.UnitOfWork) {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
+			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
 			if err != nil {
 				return err
 			}
-			if got := b.Busy(); len(got) != 1 || got[0] != busy {
+			if got := u.Busy(); len(got) != 1 || got[0] != busy {
 				t.Errorf("busy are %v", got)
 			}
-			if _, err := b.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
+			if _, err := u.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
 				t.Errorf("of the busy one: %v", err)
 			}
-			must(t)(b.Debit(free, wallet.Movement{Amount: 1}))
-			return b.Write(t.Context(), tx)
+			must(t)(u.Debit(free, wallet.Movement{Amount: 1}))
+			return u.Write(t.Context(), tx)
 		})
 		if err != nil {
 			t.Error(err)
@@ -128,11 +128,11 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	id := made(t, db, 100)
 	var wg sync.WaitGroup
 	won := make(chan bool, 4)
-	on(t, db, func(b *wallet.Book) {
+	on(t, db, func(u *wallet.UnitOfWork) {
 		for range cap(won) {
 			wg.Go(func() {
-				err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(b *wallet.Book) {
-					_, err := b.Debit(id, wallet.Movement{Amount: 60})
+				err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
+					_, err := u.Debit(id, wallet.Movement{Amount: 60})
 					won <- err == nil
 				})
 				if err != nil {
@@ -141,7 +141,7 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 			})
 		}
 		servers.AwaitBlocked(t, db, cap(won))
-		must(t)(b.Debit(id, wallet.Movement{Amount: 40}))
+		must(t)(u.Debit(id, wallet.Movement{Amount: 40}))
 	}, id)
 	wg.Wait()
 	close(won)
