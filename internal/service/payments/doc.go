@@ -1,38 +1,35 @@
-// Package payments leads payments through their phases, and handles events of the provider.
+// Package payments leads payments through their phases, and handles events of the
+// provider.
 //
-//	task ─▶ claim ─▶ next move (decide.go) ─┬─▶ store the phase ─▶ call ─▶ store what came of it ─┐
-//	             ▲                          ├─▶ give it back: due later, or when an event comes   │
+//	task ─▶ claim ─▶ next move (decide.go) ─┬─▶ store the phase ─▶ call ─▶ store the result ──────┐
+//	             ▲                          ├─▶ release it: due later, or at the next event       │
 //	             │                          └─▶ its end is known: a transaction of the sale       │
 //	             └────────────────────────────────────────────────────────────────────────────────┘
 //
-// A [Runner] claims a payment and leads it as far as it goes now. What is next is a pure
-// function of the stored phase and of what the provider has said in this run; the rest of
-// the package is the I/O around it. It promises:
+// A [Runner] claims a payment and leads it as far as possible. The next move is a pure
+// function of the stored phase and of the provider's answers in this run. It promises:
 //
 //   - An intent whose id is not stored is never confirmed, and a purchase confirms one
-//     intent at most. A worker that was stopped writes nothing when it comes back, and a
-//     call that it still makes is harmless: it is about the one intent, whose own state
-//     allows each call once.
-//   - From the phase confirming on, a payment ends only by what was fetched from the
-//     provider. Whoever claims it asks first, and repeats no call blindly.
-//   - Nothing is confirmed or captured when the time of the reservation is over; the
-//     database decides at the write that comes before the call. Once capturing is stored,
-//     the money is taken.
-//   - What comes back must have our amount, currency, mode and purchase. What has not is
-//     neither stored nor acted upon: the payment waits for an operator, loudly.
+//     intent at most. A worker that was stopped writes nothing, and a call that it still
+//     makes is harmless: the intent's own state allows each call once.
+//   - From the phase confirming on, only data from the provider ends a payment. A new
+//     claim asks first, and repeats no call blindly.
+//   - Nothing is confirmed or captured after the end of the reservation; the database
+//     decides at the write before the call. After capturing is stored, the money is taken.
+//   - An answer must have our amount, currency, mode and purchase. Otherwise nothing of it
+//     is stored, an error is logged, and the payment waits for an operator.
 //   - No row is locked during a call, and no campaign is ever locked here.
 //
-// While the provider is away, slow or refuses, a payment waits with growing pauses, says
-// so in its job, and the deadline of its reservation moves along, up to its bound.
+// While the provider is away, slow or refuses, a payment waits with growing pauses, its
+// job says so, and the deadline of its reservation moves along, up to its bound.
 //
-// [Events] stores events by their ids, once each. What tells of our own calls, as most do,
-// is handled with the statement that stores it. Any other event only wakes its payment;
-// the runner then asks the provider, so the order of events does not matter. Only
-// disputes are recorded as they are told. What the webhooks miss is listed ([Events.ListMissed]).
-// [Dispatcher] enqueues tasks; a task that is lost costs time only, because a payment is
-// due at some time.
+// [Events] stores events by their ids, once each. An event about our own call, as most
+// are, is handled by the statement that stores it. Any other event only wakes its payment;
+// the runner then asks the provider, so the order of events does not matter. Only disputes
+// are recorded from events. [Events.ListMissed] lists events without a webhook.
+// [Dispatcher] enqueues tasks; a lost task costs time only.
 //
-// This package decides nothing about positions and purchases, see package sale.
+// Package sale decides about positions and purchases.
 //
 // Failpoints, each with the purchase and its payment method:
 //

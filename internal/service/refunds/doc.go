@@ -1,29 +1,28 @@
-// Package refunds makes card refunds at the provider, each once; operators resolve the rest.
+// Package refunds makes card refunds at the provider, each once; operators resolve the
+// rest.
 //
 //	claim ─┬─ nothing was sent ───▶ store the key ──────────────────────────┬─▶ create ─┐
 //	       ├─ it may exist ───────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write
 //	       │                                                   └─ there ────────────────┤
 //	       └─ its id is known ────▶ fetch ──────────────────────────────────────────────┘
 //
-// [Runner.Run] does one refund as far as it goes now. No call is made in a transaction or
+// [Runner.Run] leads one refund as far as possible. No call is made in a transaction or
 // while a row is locked, and nothing is refunded twice:
 //
 //   - The key re:<purchase>:<attempt> is stored before the first call with it. The
 //     provider makes one refund for a key, for 24 hours.
-//   - Whenever a refund may exist whose id is not stored (a worker died, an answer was
-//     lost, an operator retries), the refunds of the intent are listed first. What has
-//     our id in its metadata is taken, and what somebody has refunded by hand at the
-//     provider, too.
-//   - A key that may be older than 23 hours is not used again: the provider may have
-//     forgotten it.
-//   - A refund is of all that was captured, so the provider itself refuses a second one.
+//   - When a refund may exist whose id is not stored (a worker died, an answer was lost,
+//     an operator retries), the refunds of the intent are listed first. One with our id in
+//     its metadata is taken, and an out-of-band refund too.
+//   - A key that may be older than 23 hours is not used again.
+//   - A refund is of the whole captured amount, so the provider refuses a second one.
 //
-// The intent, amount and currency of what comes back are checked. What differs changes no
-// state: it is logged, counted, and looked at again slowly.
+// Intent, amount and currency of each answer are checked. A difference changes no state:
+// it is logged, counted, and looked at again slowly.
 //
-// A refund that succeeds makes its purchase refunded, and one that fails later makes it
-// refunding again, in the transaction that writes the refund: refunds, then purchases.
-// What the provider has refused waits for an operator, see [Service].
+// A refund that succeeds makes its purchase refunded, and a later failure makes it
+// refunding again, in the transaction that writes the refund: refunds, then purchases. A
+// refused refund waits for an operator, see [Service].
 //
 // Failpoints, each with the id of the purchase:
 //
