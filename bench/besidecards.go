@@ -71,7 +71,7 @@ func (b besideCards) run(ctx context.Context, s *setup, measured time.Duration) 
 	r.note("by card: p95 ms", cards.P95)
 	r.note("by card: refused/s", perSecond(byCard.measured[refused], w.elapsed))
 	r.noteUsage(w, counted.measured[succeeded])
-	wrong, err := sys.settleCards(ctx, &r)
+	wrong, err := sys.finalizeCards(ctx, &r)
 	if err != nil {
 		return r, err
 	}

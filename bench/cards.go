@@ -74,10 +74,10 @@ func (p *cardProvider) close() error {
 // longestDrain bounds the time until what was begun by card has ended.
 const longestDrain = 2 * time.Minute
 
-// settleCards lets the provider answer at once, waits until every job is final and every
+// finalizeCards lets the provider answer at once, waits until every job is final and every
 // webhook was taken, and notes what the provider has seen. It returns what is wrong
 // between its books and ours.
-func (sys *system) settleCards(ctx context.Context, r *result) (wrong []string, err error) {
+func (sys *system) finalizeCards(ctx context.Context, r *result) (wrong []string, err error) {
 	p := sys.provider.server
 	if err := p.SetFaults(sandbox.Faults{}); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (sys *system) settleCards(ctx context.Context, r *result) (wrong []string, 
 			SELECT (SELECT count(*) FROM payments WHERE finished_at IS NULL) +
 			       (SELECT count(*) FROM jobs WHERE state NOT IN ('succeeded', 'failed'))`).Scan(&open)
 		if err != nil {
-			return nil, fmt.Errorf("settle cards: %w", err)
+			return nil, fmt.Errorf("finalize cards: %w", err)
 		}
 		unsent := p.Totals().Unsent
 		if open == 0 && unsent == 0 {

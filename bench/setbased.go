@@ -72,7 +72,7 @@ func runSetBased(ctx context.Context, s *setup, measured time.Duration) (r resul
 	}
 	r = newResult(soldInTime, clock, took)
 	r.note("batch", saleBatch)
-	r.wrong, err = sys.verify(ctx, expectation{bought: sold, unsettled: len(jobs)})
+	r.wrong, err = sys.verify(ctx, expectation{bought: sold, notFinal: len(jobs)})
 	return r, err
 }
 

@@ -121,7 +121,7 @@ func (s stranger) run(ctx context.Context, set *setup, measured time.Duration) (
 	r.note("api MiB grown", peak-first)
 	d.note(&r, measured)
 	if sys.provider != nil {
-		if r.wrong, err = sys.settleCards(ctx, &r); err != nil {
+		if r.wrong, err = sys.finalizeCards(ctx, &r); err != nil {
 			return r, err
 		}
 	}

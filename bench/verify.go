@@ -11,10 +11,10 @@ import (
 
 // expectation is what must be in the database.
 type expectation struct {
-	bought    int         // purchases that were answered as succeeded
-	jobs      []uuid.UUID // their jobs, when they are known
-	open      int         // requests without a final answer: each may have bought or not
-	unsettled int         // jobs that were made and never sold
+	bought   int         // purchases that were answered as succeeded
+	jobs     []uuid.UUID // their jobs, when they are known
+	open     int         // requests without a final answer: each may have bought or not
+	notFinal int         // jobs that were made and never sold
 }
 
 // violations returns what the audit finds.
@@ -37,14 +37,14 @@ const violationsShown = 3
 // that is not final.
 func (sys *system) verify(ctx context.Context, want expectation) (wrong []string, err error) {
 	wrong = sys.violations(ctx)
-	var completed, sold, unsettled, kept int
+	var completed, sold, notFinal, kept int
 	err = sys.db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM purchases WHERE state = 'completed'),
 		       (SELECT sum(positions_sold) FROM campaigns),
 		       (SELECT count(*) FROM jobs WHERE state NOT IN ('succeeded', 'failed')),
 		       (SELECT count(*) FROM unnest($1::uuid[]) AS i (id)
 		        CROSS JOIN LATERAL (SELECT state FROM jobs WHERE id = i.id) j WHERE j.state = 'succeeded')`, want.jobs).
-		Scan(&completed, &sold, &unsettled, &kept)
+		Scan(&completed, &sold, &notFinal, &kept)
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
@@ -57,8 +57,8 @@ func (sys *system) verify(ctx context.Context, want expectation) (wrong []string
 	if kept != len(want.jobs) {
 		wrong = append(wrong, fmt.Sprintf("of %d jobs that were answered as succeeded, %d are so", len(want.jobs), kept))
 	}
-	if unsettled > want.unsettled+want.open {
-		wrong = append(wrong, fmt.Sprintf("%d accepted jobs are not final", unsettled))
+	if notFinal > want.notFinal+want.open {
+		wrong = append(wrong, fmt.Sprintf("%d accepted jobs are not final", notFinal))
 	}
 	return wrong, nil
 }

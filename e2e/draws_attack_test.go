@@ -61,7 +61,7 @@ func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
 		err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'draw' AND state NOT IN ('succeeded', 'failed')`).Scan(&open)
 		return err == nil && open == 0
 	})
-	expectEvidenceOnce(s, ids...)
+	expectRecordsOnce(s, ids...)
 	for _, name := range []string{"worker-1", "worker-2", "api-1", "scheduler-1"} {
 		log := s.Log(name)
 		for _, secret := range secrets {
@@ -136,5 +136,5 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.AwaitDrawn(id)
-	expectEvidenceOnce(s, id)
+	expectRecordsOnce(s, id)
 }

@@ -65,12 +65,12 @@ func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
 	last := drawable(s, withBeacon) // those that woke up take part again
 	fixture.SellOut(t, s.DB, last)
 	s.AwaitDrawn(append(ids, last)...)
-	expectEvidenceOnce(s, append(ids, last)...)
+	expectRecordsOnce(s, append(ids, last)...)
 }
 
-// expectEvidenceOnce expects one freeze and one draw of each campaign, and one result in
+// expectRecordsOnce expects one freeze and one draw of each campaign, and one result in
 // all of its jobs.
-func expectEvidenceOnce(s *fleet.System, ids ...uuid.UUID) {
+func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
 	s.T.Helper()
 	for _, id := range ids {
 		var freezes, draws, results, open int

@@ -34,7 +34,7 @@ const (
 	ofAPurchase // or under the lock of its payment or refund
 	wallets
 	ofAWallet
-	settledJobs
+	finalJobs
 	outboxMessages
 	webhooks // one endpoint at a time
 )
@@ -45,7 +45,7 @@ var stepOf = map[string]int{
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "timestamp_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,
 	"wallets": wallets, "wallet_metadata": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
-	"jobs": settledJobs, "refused_jobs": settledJobs, "outbox_messages": outboxMessages,
+	"jobs": finalJobs, "refused_jobs": finalJobs, "outbox_messages": outboxMessages,
 	"webhook_endpoints": webhooks, "webhook_secrets": webhooks, "webhook_events": webhooks, "webhook_deliveries": webhooks, "webhook_attempts": webhooks,
 }
 
@@ -70,7 +70,7 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 			continue
 		case step == 0:
 			t.Errorf("the lock order does not have the table %q: %s", table[2], statement)
-		case step == settledJobs && table[2] == "jobs" && isNew:
+		case step == finalJobs && table[2] == "jobs" && isNew:
 			step = newJobs
 		case (step == payments || step == refunds) && isNew: // under the lock of the campaign
 			step = ofACampaign
@@ -108,30 +108,30 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	hear := `UPDATE payment_events SET x = 1`
 	take, buy, refund := "SELECT FROM payments ORDER BY purchase_id FOR NO KEY UPDATE", `UPDATE purchases SET x = 1`, `UPDATE refunds SET x = 1`
-	lock, sell, pay, settle := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
+	lock, sell, pay, finalize := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
 	for _, c := range []struct {
 		transaction []string
 		isGood      bool
 	}{
-		{[]string{lock, sell, pay, sell, `UPDATE campaigns c SET x = 1`, settle, `INSERT INTO outbox_messages (id)`}, true},
-		{[]string{`INSERT INTO jobs (id)`, lock, pay, settle}, true},
-		{[]string{lock, take, pay, `INSERT INTO payments (id)`, `INSERT INTO payment_steps (id)`, `INSERT INTO refunds (id)`, sell, buy, settle}, true},
-		{[]string{take, buy, settle}, true},
+		{[]string{lock, sell, pay, sell, `UPDATE campaigns c SET x = 1`, finalize, `INSERT INTO outbox_messages (id)`}, true},
+		{[]string{`INSERT INTO jobs (id)`, lock, pay, finalize}, true},
+		{[]string{lock, take, pay, `INSERT INTO payments (id)`, `INSERT INTO payment_steps (id)`, `INSERT INTO refunds (id)`, sell, buy, finalize}, true},
+		{[]string{take, buy, finalize}, true},
 		{[]string{hear, take, refund}, true},
 		{[]string{take, hear}, false},
-		{[]string{refund, buy, settle}, true},
+		{[]string{refund, buy, finalize}, true},
 		{[]string{take, sell}, false},
 		{[]string{take, lock}, false},
 		{[]string{refund, take}, false},
 		{[]string{lock, pay, take}, false},
-		{[]string{settle, take}, false},
+		{[]string{finalize, take}, false},
 		{[]string{`INSERT INTO refunds (id)`}, false},
 		{[]string{buy}, false},
 		{[]string{sell, lock}, false},
 		{[]string{pay, lock}, false},
-		{[]string{settle, pay}, false},
-		{[]string{lock, settle, pay}, false},
-		{[]string{`SELECT id FROM outbox_messages WHERE id = $1 FOR UPDATE`, settle}, false},
+		{[]string{finalize, pay}, false},
+		{[]string{lock, finalize, pay}, false},
+		{[]string{`SELECT id FROM outbox_messages WHERE id = $1 FOR UPDATE`, finalize}, false},
 		{[]string{pay, `INSERT INTO jobs (id)`}, false},
 		{[]string{`WITH locked AS (SELECT id FROM jobs ORDER BY id FOR NO KEY UPDATE) DELETE FROM jobs`, lock}, false},
 	} {

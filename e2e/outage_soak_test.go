@@ -113,7 +113,7 @@ func TestAWaitEndsWithoutRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It is settled as by a worker that can no longer announce it.
-	fleet.SettleAll(t, s)
+	fleet.FinalizeAll(t, s)
 	if a := <-waiting; a.State != job.Succeeded {
 		t.Errorf("got %v", a)
 	}

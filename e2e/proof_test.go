@@ -48,12 +48,12 @@ type drawView struct {
 		Hash   string
 		Record struct{ Secret *string }
 	}
-	Witnesses []struct{ Authority string }
+	Timestamps []struct{ Authority string }
 }
 
-// soldWitnessed sells out a campaign with a beacon and a witness over HTTP, and returns it
+// soldTimestamped sells out a campaign with a beacon and a timestamp authority over HTTP, and returns it
 // with one of its purchases and what a stranger could see before its round.
-func soldWitnessed(s *fleet.System) (campaign string, bought uuid.UUID, frozen drawView) {
+func soldTimestamped(s *fleet.System) (campaign string, bought uuid.UUID, frozen drawView) {
 	s.T.Helper()
 	draft := fleet.CampaignBody(3)
 	draft["policies"] = map[string]any{"beacon": true, "witness": true}
@@ -98,17 +98,17 @@ func TestAStrangerChecksAWitnessedDrawFromOutside(t *testing.T) {
 	t.Parallel()
 	authority := tsa.Start(t, tsa.Options{Accuracy: "secs:1", Intermediate: true})
 	s := fleet.Start(t, fleet.Options{Binaries: true, Beacon: 3, Env: []string{
-		"TRIPRIZE_WITNESS_AUTHORITIES=" + authority.URL + " " + authority.Chain, "TRIPRIZE_WITNESS_TIMEOUT=4s", "TRIPRIZE_WITNESS_MARGIN=3s"}})
+		"TRIPRIZE_TIMESTAMPS_AUTHORITIES=" + authority.URL + " " + authority.Chain, "TRIPRIZE_TIMESTAMPS_TIMEOUT=4s", "TRIPRIZE_TIMESTAMPS_MARGIN=3s"}})
 	var campaign string
 	var bought uuid.UUID
-	for range 5 { // on a machine that is busy for all of ten rounds a draw goes on unwitnessed
+	for range 5 { // on a machine that is busy for all of ten rounds a draw goes on without timestamps
 		var frozen drawView
-		campaign, bought, frozen = soldWitnessed(s)
+		campaign, bought, frozen = soldTimestamped(s)
 		if frozen.Round == nil || frozen.Freeze.Record.Secret == nil || frozen.Trust != "beacon" {
 			t.Fatalf("the freeze record is %+v", frozen)
 		}
 		_, body, _ := stranger(s, "/v1/campaigns/"+campaign+"/draw")
-		if now := decodeAs[drawView](t, body); len(now.Witnesses) == 1 && now.Freeze.Hash == frozen.Freeze.Hash && *now.Round == *frozen.Round {
+		if now := decodeAs[drawView](t, body); len(now.Timestamps) == 1 && now.Freeze.Hash == frozen.Freeze.Hash && *now.Round == *frozen.Round {
 			break
 		}
 	}
@@ -149,7 +149,7 @@ func TestAStrangerChecksAWitnessedDrawFromOutside(t *testing.T) {
 	script, _, _ = strings.Cut(script, "```")
 	python := write("check.py", []byte(script))
 	checker := exec.CommandContext(t.Context(), "python3", "-I", python, whole, chain)
-	if out, _ := checker.CombinedOutput(); checker.ProcessState.ExitCode() != 3 { // it leaves out the signatures of beacon and witness
+	if out, _ := checker.CombinedOutput(); checker.ProcessState.ExitCode() != 3 { // it leaves out the signatures of beacon and authority
 		t.Errorf("the script: %v\n%s", checker.ProcessState, out)
 	}
 	changed := write("changed.json", []byte(strings.Replace(string(proof), `"prize":1`, `"prize":2`, 1)))

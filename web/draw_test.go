@@ -167,7 +167,7 @@ func stamps(t *testing.T, authorities []*tsa.Authority, hash fairdraw.Hash) (tok
 	t.Helper()
 	slices.SortFunc(authorities, func(a, b *tsa.Authority) int { return bytes.Compare(a.Root[:], b.Root[:]) })
 	for _, a := range authorities {
-		client, err := timestamp.New(config.Witness{Authorities: a.URL + " " + a.Chain, Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
+		client, err := timestamp.New(config.Timestamps{Authorities: a.URL + " " + a.Chain, Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ const users = Number(__ENV.USERS || 500);
 const sold = new Counter('triprize_sold');
 const refused = new Counter('triprize_refused'); // sold-out: the end of the sale, not an error
 const errors = new Counter('triprize_errors');
-const duration = new Trend('triprize_purchase', true); // from the request to the settled purchase
+const duration = new Trend('triprize_purchase', true); // from the request to the final purchase
 
 http.setResponseCallback(http.expectedStatuses(200, 201, 202));
 

@@ -83,7 +83,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a campaign
-         * @description Purchases that have not been settled fail with `campaign-paused` until it is resumed. Pausing a paused campaign changes nothing.
+         * @description Purchases that are not final fail with `campaign-paused` until it is resumed. Pausing a paused campaign changes nothing.
          */
         post: operations["pauseCampaign"];
         delete?: never;
@@ -2426,8 +2426,8 @@ export interface components {
              * @description When that round is due: nobody can know it before.
              */
             round_due_at: string | null;
-            /** @description Who has timestamped the freeze record. Empty after the draw: it is unwitnessed. */
-            witnesses: components["schemas"]["Witness"][];
+            /** @description Who has timestamped the freeze record. Empty after the draw: nobody has. */
+            timestamps: components["schemas"]["Timestamp"][];
             /** @description What the draw waits for; null when it waits for nothing. */
             waiting: components["schemas"]["DrawWait"] | null;
             /** @description The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds. */
@@ -2437,7 +2437,7 @@ export interface components {
         };
         /** @description The freeze record of a campaign, with its hash. */
         Freeze: {
-            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: witnesses timestamp it, and the proof has it. */
+            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: authorities timestamp it, and the proof has it. */
             hash: string;
             /** @description `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes. */
             record: {
@@ -2455,7 +2455,7 @@ export interface components {
             retry_at: string;
         };
         /** @description A timestamp of the freeze record (RFC 3161). */
-        Witness: {
+        Timestamp: {
             /** @description SHA-256 of the authority's root certificate, in hex. */
             authority: string;
             /** Format: date-time */
@@ -2497,7 +2497,7 @@ export interface components {
             round: number | null;
             freeze_hash: components["schemas"]["Hash"];
             beacon: components["schemas"]["ProofBeacon"] | null;
-            /** @description RFC 3161 tokens; empty: unwitnessed. */
+            /** @description RFC 3161 tokens; empty: none came in time. */
             witness: string[];
             winners: components["schemas"]["ProofWinner"][];
             /** @enum {string} */
@@ -3310,7 +3310,7 @@ export type Winner = components['schemas']['Winner'];
 export type Draw = components['schemas']['Draw'];
 export type Freeze = components['schemas']['Freeze'];
 export type DrawWait = components['schemas']['DrawWait'];
-export type Witness = components['schemas']['Witness'];
+export type Timestamp = components['schemas']['Timestamp'];
 export type DrawProgress = components['schemas']['DrawProgress'];
 export type Hash = components['schemas']['Hash'];
 export type DrawProof = components['schemas']['DrawProof'];

@@ -59,7 +59,7 @@ func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.Universa
 	}
 }
 
-// Worker settles jobs until ctx ends.
+// Worker finalizes jobs until ctx ends.
 func Worker(ctx context.Context, p *Process) error {
 	key, err := p.DrawKey()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // defaultPolicies are those of a request that does not say, in an installation with these
 // settings.
 func defaultPolicies(settings config.Settings) campaign.Policies {
-	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Witness: settings.Witness.Default}
+	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Witness: settings.Timestamps.Default}
 }
 
 // draftOf is a requested campaign. What it does not say of its policies is as in defaults.

@@ -159,7 +159,7 @@ func TestJobsThatWaitAreFound(t *testing.T) {
 	want(s, s.App, "/v1/jobs?state=awaiting_action")
 	want(s, s.App, "/v1/jobs?state=queued&user_id=otto")
 	want(s, s.NewKey("kiosk"), "/v1/jobs?state=queued")
-	fleet.SettleAll(t, s)
+	fleet.FinalizeAll(t, s)
 	want(s, s.App, "/v1/jobs?state=queued")
 	want(s, s.App, "/v1/jobs?state=succeeded", waiting.ID)
 }

@@ -10,7 +10,7 @@ import (
 
 // campaignBounds are the limits of the settings on campaigns.
 func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Witness: settings.Witness.Enabled()}
+	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Timestamps: settings.Timestamps.Enabled()}
 }
 
 // termsOf are what campaigns can bind themselves to in an installation with these settings.
@@ -23,6 +23,6 @@ func termsOf(settings config.Settings) (terms lifecycle.Terms, err error) {
 		return terms, err
 	}
 	terms.Chain = &chain
-	terms.Witness, err = timestamp.Roots(settings.Witness)
+	terms.Authorities, err = timestamp.Roots(settings.Timestamps)
 	return terms, err
 }

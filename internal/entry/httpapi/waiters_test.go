@@ -84,7 +84,7 @@ func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testi
 	}
 	count(poll, "without Redis")
 
-	fleet.SettleAll(t, s)
+	fleet.FinalizeAll(t, s)
 	posts.Wait()
 	for i, a := range answers {
 		if a.Status != http.StatusOK || a.State != job.Succeeded || a.ID != accepted[i%jobs].ID {

@@ -47,7 +47,7 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 						if o.Problem != nil {
 							state = idempotency.Failed
 						}
-						claims.Settle(ctx, pipe, o.ID, state)
+						claims.Finalize(ctx, pipe, o.ID, state)
 					}
 					announcements.Publish(ctx, pipe, ids)
 					return nil
@@ -81,7 +81,7 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 	}
 }
 
-func (a *afterCommit) settled(outcomes []job.Outcome) {
+func (a *afterCommit) finalized(outcomes []job.Outcome) {
 	for _, o := range outcomes {
 		_ = a.announce.Submit(o) // full: waiters poll
 	}

@@ -22,7 +22,7 @@ func (w *Worker) alone(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 }
 
 // counted makes one attempt at jobs under a lock. The attempt is counted and committed
-// first. When the count exceeds worker.max_deliveries, the jobs are settled as failed
+// first. When the count exceeds worker.max_deliveries, the jobs are finalized as failed
 // instead. When the attempt fails through its surroundings, the count is taken back.
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Attempted, lock sync.Locker, try func(ctx context.Context) error) error {
 	if err := w.owed.pay(ctx, w.db); err != nil {
@@ -140,8 +140,8 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 		outcomes[i] = job.Outcome{ID: id, Problem: &problem}
 	}
 	w.metrics.givenUp.Add(float64(len(given)))
-	w.metrics.settled(kind, outcomes)
-	w.logSettled(kind, outcomes)
-	w.afterCommit.settled(outcomes)
+	w.metrics.finalized(kind, outcomes)
+	w.logFinalized(kind, outcomes)
+	w.afterCommit.finalized(outcomes)
 	return nil
 }

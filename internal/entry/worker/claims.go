@@ -59,7 +59,7 @@ func (c *claims) take(ctx context.Context, message outbox.Message) (jobs []job.R
 	return jobs, len(busy) > 0
 }
 
-// drop stops extending the claims on jobs, settled or not.
+// drop stops extending the claims on jobs, finalized or not.
 func (c *claims) drop(jobs []job.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,7 +62,7 @@ func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 	if _, leftOut := first.claims.take(t.Context(), elsewhere); leftOut {
 		t.Fatal("not taken")
 	}
-	err := deliver(t, second, second.settlePurchases, message, false)
+	err := deliver(t, second, second.finalizePurchases, message, false)
 	if !errors.Is(err, errElsewhere) || !errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
@@ -75,12 +75,12 @@ func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 	if n := messages(t, first); n != 1 {
 		t.Errorf("%d messages while a job is with another worker", n)
 	}
-	if err := first.settlePurchases(t.Context(), elsewhere.Jobs, false); err != nil {
+	if err := first.finalizePurchases(t.Context(), elsewhere.Jobs, false); err != nil {
 		t.Fatal(err)
 	}
 	first.claims.drop(elsewhere.Jobs)
 	servers.Eventually(t, "it is known that the other job is final", func() bool { // its claim is overwritten by that
-		return deliver(t, first, first.settlePurchases, message, true) == nil
+		return deliver(t, first, first.finalizePurchases, message, true) == nil
 	})
 	stop(first)
 	if n := messages(t, first); n != 0 {
@@ -110,7 +110,7 @@ func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := w.handle(w.settlePurchases)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte("{")}, false); err == nil {
+	if err := w.handle(w.finalizePurchases)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte("{")}, false); err == nil {
 		t.Error("a torn task went well")
 	}
 	stop(w)
@@ -123,7 +123,7 @@ func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Redis.URL = "redis://127.0.0.1:1/0" })
 	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
-	if err := deliver(t, w, w.settlePurchases, message, false); err != nil {
+	if err := deliver(t, w, w.finalizePurchases, message, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range message.Jobs {

@@ -12,9 +12,9 @@ import (
 	"triprize/internal/store/job"
 )
 
-// settleDraws settles draw jobs, one after the other.
-func (w *Worker) settleDraws(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.settleSerially(ctx, job.KindDraw, jobs, again, w.draw)
+// finalizeDraws finalizes draw jobs, one after the other.
+func (w *Worker) finalizeDraws(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.finalizeSerially(ctx, job.KindDraw, jobs, again, w.draw)
 }
 
 // draw runs one draw job as far as it goes now. It is no failure when another worker runs

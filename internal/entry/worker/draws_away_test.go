@@ -75,15 +75,15 @@ func soldOut(t *testing.T, w *Worker, id uuid.UUID) outbox.Message {
 }
 
 // bound publishes a campaign whose draw needs a beacon, with rounds that are far apart.
-func bound(t *testing.T, db *pgxpool.Pool, witnesses ...fairdraw.Hash) uuid.UUID {
+func bound(t *testing.T, db *pgxpool.Pool, authorities ...fairdraw.Hash) uuid.UUID {
 	t.Helper()
 	chain, err := drandsim.NewChain(make([]byte, 32), time.Now().Add(-time.Hour), 10*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	draft := fixture.Draft(3)
-	draft.Policies.Beacon, draft.Policies.Witness = true, len(witnesses) > 0
-	return fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain, Witness: witnesses})
+	draft.Policies.Beacon, draft.Policies.Witness = true, len(authorities) > 0
+	return fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain, Authorities: authorities})
 }
 
 // running runs a worker until stop is called.
@@ -133,7 +133,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
-	w, client, stop := running(t, settings, draw.Options{Witness: s})
+	w, client, stop := running(t, settings, draw.Options{Stamper: s})
 	id := bound(t, w.db, fairdraw.Hash{1})
 	message := soldOut(t, w, id)
 	if err := outbox.Enqueue(t.Context(), client, message); err != nil {

@@ -44,7 +44,7 @@ func TestAJobThatFailsAgainLeavesTheOthersTheirTurn(t *testing.T) {
 	spoil(t, w, jobs[1].ID)
 	deliver := func(want bool) {
 		t.Helper()
-		if err := w.settlePurchases(t.Context(), jobs, true); (err == nil) != want || errors.Is(err, queue.ErrLater) {
+		if err := w.finalizePurchases(t.Context(), jobs, true); (err == nil) != want || errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 	deliveredBefore(t, w, 2, redelivered.ID)
 	jobs := []job.Ref{redelivered, fresh, passer}
 	for range 4 {
-		if err := w.settlePurchases(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
+		if err := w.finalizePurchases(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
 		expect(t, w.db, fresh.ID, job.Queued, 1)
@@ -86,7 +86,7 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 		expect(t, w.db, passer.ID, job.Succeeded, 2)
 	}
 	unlock()
-	if err := w.settlePurchases(t.Context(), jobs, true); err != nil {
+	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, fresh.ID, job.Succeeded, 2)
@@ -108,7 +108,7 @@ func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.settlePurchases(t.Context(), jobs, true); err != nil {
+	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
 	if waits := waitsOf(made); !slices.Equal(waits, []sale.Wait{sale.SkipLocked, waitForWallets, waitForWallets}) {
@@ -135,7 +135,7 @@ func TestADeliveryWaitsForFewCampaigns(t *testing.T) {
 		deliveredBefore(t, w, 2, ref.ID) // each is a group of its own
 	}
 	made := record(w.cancellations, nil)
-	if err := w.settleCancellations(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
+	if err := w.finalizeCancellations(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
 	if n := made.waits(); n != mostWaits {

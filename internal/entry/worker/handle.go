@@ -18,13 +18,13 @@ var (
 	errBusy      = errors.New("wallets or campaigns of these jobs are locked by another transaction")
 )
 
-// settle makes jobs final, or returns why it could not. again tells that they were
+// finalize makes jobs final, or returns why it could not. again tells that they were
 // delivered before.
-type settle func(ctx context.Context, jobs []job.Ref, again bool) error
+type finalize func(ctx context.Context, jobs []job.Ref, again bool) error
 
-// handle returns the handler of a kind of task: settle, and what all kinds have in
+// handle returns the handler of a kind of task: finalize, and what all kinds have in
 // common.
-func (w *Worker) handle(settle settle) queue.Handler {
+func (w *Worker) handle(finalize finalize) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
 		message, err := outbox.MessageOf(task)
 		if err != nil {
@@ -36,7 +36,7 @@ func (w *Worker) handle(settle settle) queue.Handler {
 		jobs, leftOut := w.claims.take(ctx, message)
 		defer w.claims.drop(jobs)
 		if len(jobs) > 0 {
-			if err := settle(ctx, jobs, redelivered || message.Delivery > 1); err != nil {
+			if err := finalize(ctx, jobs, redelivered || message.Delivery > 1); err != nil {
 				return err
 			}
 		}

@@ -41,16 +41,16 @@ const (
 	busy                // its campaign or its wallet is locked by another transaction
 )
 
-func newLane(w *Worker, settlers ...*settler) *lane {
-	l := &lane{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(settlers))}
-	for _, s := range settlers {
+func newLane(w *Worker, finalizers ...*finalizer) *lane {
+	l := &lane{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(finalizers))}
+	for _, s := range finalizers {
 		l.add(s)
 	}
 	return l
 }
 
-// add lets the lane settle jobs of another kind. It comes before the first job.
-func (l *lane) add(s *settler) {
+// add lets the lane finalize jobs of another kind. It comes before the first job.
+func (l *lane) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
@@ -77,8 +77,8 @@ func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
 	return w.lanes[uuidv7.Spread(campaignID, len(w.lanes))]
 }
 
-// flush settles a batch of jobs of one kind.
-func (l *lane) flush(ctx context.Context, s *settler, items []*item) ([]verdict, error) {
+// flush finalizes a batch of jobs of one kind.
+func (l *lane) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
 	l.turn.Lock()
@@ -97,9 +97,9 @@ func (l *lane) flush(ctx context.Context, s *settler, items []*item) ([]verdict,
 	return verdicts, nil
 }
 
-// try settles jobs as the table in waiting.go says, and returns those that are left:
+// try finalizes jobs as the table in waiting.go says, and returns those that are left:
 // their rows are locked by other transactions.
-func (l *lane) try(ctx context.Context, s *settler, items []*item) (left map[uuid.UUID]bool, err error) {
+func (l *lane) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]bool, err error) {
 	waits := &waits{left: mostWaits}
 	if time.Now().Before(l.patient) {
 		waits.left = 0

@@ -71,15 +71,17 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	heldBacks, passingBacks, laterBacks := takeBack(t, w, locked, 2), takeBack(t, w, free, 1), takeBack(t, w, free, 1)
 	unlock := lock(t, w, locked)
 	held, passer := order(t, w, locked, "a", "b").Jobs, order(t, w, free, "a").Jobs
-	settled := make(chan error, 2)
-	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
-	go func() { settled <- w.settleCancellations(t.Context(), slices.Concat(heldBacks, passingBacks), false) }()
+	finalized := make(chan error, 2)
+	go func() { finalized <- w.finalizePurchases(t.Context(), slices.Concat(held, passer), false) }()
+	go func() {
+		finalized <- w.finalizeCancellations(t.Context(), slices.Concat(heldBacks, passingBacks), false)
+	}()
 	servers.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
 	later := order(t, w, free, "b").Jobs
-	if err := w.settlePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
+	if err := w.finalizePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
 		t.Errorf("a later purchase in the free campaign: %v", err)
 	}
-	if err := w.settleCancellations(t.Context(), laterBacks, false); err != nil || !final(t, w, laterBacks[0].ID) {
+	if err := w.finalizeCancellations(t.Context(), laterBacks, false); err != nil || !final(t, w, laterBacks[0].ID) {
 		t.Errorf("a later cancellation in the free campaign: %v", err)
 	}
 	held = append(held, heldBacks...)
@@ -88,7 +90,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	}
 	unlock()
 	for range 2 {
-		if err := <-settled; err != nil {
+		if err := <-finalized; err != nil {
 			t.Error(err)
 		}
 	}
@@ -110,7 +112,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 		return nil
 	})
 	jobs := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs
-	if err := w.settlePurchases(t.Context(), jobs, false); err != nil || tries != 2 {
+	if err := w.finalizePurchases(t.Context(), jobs, false); err != nil || tries != 2 {
 		t.Errorf("after %d attempts: %v", tries, err)
 	}
 	if n := counter(t, registry, "triprize_transient_faults_total"); n != 1 {
@@ -159,7 +161,7 @@ func TestAJobThatFailsByItselfIsAnErrorAfterTheOthersHadTheirTurn(t *testing.T) 
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	jobs := order(t, w, id, "a", "b", "c", "d", "e").Jobs
 	spoil(t, w, jobs[1].ID)
-	if err := w.settlePurchases(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
+	if err := w.finalizePurchases(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
 	for i, ref := range jobs {
@@ -177,12 +179,12 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
 	lock(t, w, locked)
 	held, passer := order(t, w, locked, "a").Jobs, order(t, w, free, "a").Jobs
-	settled := make(chan error, 1)
-	go func() { settled <- w.settlePurchases(t.Context(), slices.Concat(held, passer), false) }()
+	finalized := make(chan error, 1)
+	go func() { finalized <- w.finalizePurchases(t.Context(), slices.Concat(held, passer), false) }()
 	servers.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
 	close(w.draining)
 	select {
-	case err := <-settled:
+	case err := <-finalized:
 		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
@@ -198,7 +200,7 @@ func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	hangs := make(chan struct{})
-	w.purchases.settle = func(ctx context.Context, _ []job.Ref, _ sale.Wait) (sale.Report, error) {
+	w.purchases.finalize = func(ctx context.Context, _ []job.Ref, _ sale.Wait) (sale.Report, error) {
 		close(hangs)
 		<-ctx.Done()
 		return sale.Report{}, ctx.Err()

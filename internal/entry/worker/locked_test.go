@@ -16,12 +16,12 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient, func(s *config.Settings) { s.Worker.Concurrency = 4 })
 	lockedID, free := fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
-	settlers := map[*settler]func(t *testing.T) []job.Ref{
+	finalizers := map[*finalizer]func(t *testing.T) []job.Ref{
 		w.purchases:     func(t *testing.T) []job.Ref { return order(t, w, lockedID, "a").Jobs },
 		w.cancellations: func(t *testing.T) []job.Ref { return takeBack(t, w, lockedID, 1) },
 	}
-	tasks := make(map[*settler][][]job.Ref)
-	for s, ask := range settlers {
+	tasks := make(map[*finalizer][][]job.Ref)
+	for s, ask := range finalizers {
 		for range 4 {
 			tasks[s] = append(tasks[s], ask(t))
 		}
@@ -31,12 +31,12 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 		made := record(s, nil)
 		answers := make(chan error, len(all))
 		for _, jobs := range all[:3] {
-			go func() { answers <- w.settleInBatches(t.Context(), s, jobs, false) }()
+			go func() { answers <- w.finalizeInBatches(t.Context(), s, jobs, false) }()
 		}
 		if err := <-answers; !errors.Is(err, queue.ErrLater) { // one of three; two stay
 			t.Errorf("%s: the third task: %v", s.kind, err)
 		}
-		if err := w.settleInBatches(t.Context(), s, all[3], false); !errors.Is(err, queue.ErrLater) {
+		if err := w.finalizeInBatches(t.Context(), s, all[3], false); !errors.Is(err, queue.ErrLater) {
 			t.Errorf("%s: a task after that: %v", s.kind, err)
 		}
 		for _, one := range made.take() {
@@ -46,7 +46,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 				}
 			}
 		}
-		if err := w.settlePurchases(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
+		if err := w.finalizePurchases(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
 			t.Errorf("%s: a purchase elsewhere: %v", s.kind, err)
 		}
 		defer func() {

@@ -23,7 +23,7 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_jobs_settled_total", Help: "Jobs made final by this worker, by kind and outcome (succeeded, or the code of the problem).",
+			Name: "triprize_jobs_finalized_total", Help: "Jobs made final by this worker, by kind and outcome (succeeded, or the code of the problem).",
 		}, []string{"kind", "outcome"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_job_duration_seconds", Help: "Time from acceptance to the commit of the outcome.",
@@ -46,15 +46,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",
 		}),
 		givenUp: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_jobs_given_up_total", Help: "Jobs settled as internal-error after too many deliveries. Must stay 0.",
+			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries. Must stay 0.",
 		}),
 	}
 	registry.MustRegister(m.jobs, m.latency, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
 	return m
 }
 
-// settled counts outcomes of one kind.
-func (m *metrics) settled(kind job.Kind, outcomes []job.Outcome) {
+// finalized counts outcomes of one kind.
+func (m *metrics) finalized(kind job.Kind, outcomes []job.Outcome) {
 	now := time.Now()
 	for _, o := range outcomes {
 		outcome := string(job.Succeeded)

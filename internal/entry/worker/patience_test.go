@@ -22,17 +22,17 @@ func waitsOf(made *transactions) (waits []sale.Wait) {
 }
 
 // For either kind of job: whatever is locked and however often its jobs were put off,
-// a batch settles first what it can, and then waits twice at most, for a bounded time.
+// a batch finalizes first what it can, and then waits twice at most, for a bounded time.
 // After a wait in vain the lane, of which all kinds are part, goes on without waiting.
 func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient) // no wait ends by itself but those of the lane
 	free := fixture.Campaign(t, w.db, fixture.Draft(5))
-	settlers := map[*settler]func(campaignID uuid.UUID) job.Ref{
+	finalizers := map[*finalizer]func(campaignID uuid.UUID) job.Ref{
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
 		w.cancellations: func(id uuid.UUID) job.Ref { return takeBack(t, w, id, 1)[0] },
 	}
-	for s, ask := range settlers {
+	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.lanes[0]
 		l.patient = time.Time{}
@@ -78,7 +78,7 @@ func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 }
 
 // A job whose wallet is locked waits for its campaign first, so that the others of the
-// campaign are settled; then it waits for the wallet alone.
+// campaign are final; then it waits for the wallet alone.
 func TestALaneWaitsForAWalletLast(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)

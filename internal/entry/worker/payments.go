@@ -31,7 +31,7 @@ type Cards struct {
 type cards struct {
 	runner      *payments.Runner
 	events      *payments.Events
-	conclusions *settler
+	conclusions *finalizer
 	calls       context.Context // of calls of the provider: ends when the worker shuts down, and then no further one begins
 	endCalls    context.CancelFunc
 }
@@ -60,7 +60,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newSettler(job.KindPayment, w.seller.Conclude, settings.Concurrency),
+		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
 	w.cards.conclusions.every = concludeEvery
 	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background())
@@ -69,7 +69,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	}
 	w.shares = append(w.shares,
 		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.settlePayment},
-		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.settleEvents})
+		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents})
 	registry.MustRegister(telemetry.Bounded(newPaymentGauges(c.DB, w.logger), gaugesPatience))
 }
 
@@ -134,8 +134,8 @@ func (w *Worker) conclude(ctx context.Context, ref job.Ref) {
 	}
 }
 
-// settleEvents works off events of the provider until there are none.
-func (w *Worker) settleEvents(ctx context.Context, _ queue.Task, _ bool) error {
+// finalizeEvents works off events of the provider until there are none.
+func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
 	for w.cards.calls.Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {

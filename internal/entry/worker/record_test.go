@@ -23,14 +23,14 @@ type transactions struct {
 
 // record notes every transaction of a kind. before is called first; its error is that
 // of the transaction.
-func record(s *settler, before func(wait sale.Wait) error) *transactions {
-	r, settle := &transactions{}, s.settle
-	s.settle = func(ctx context.Context, refs []job.Ref, wait sale.Wait) (report sale.Report, err error) {
+func record(s *finalizer, before func(wait sale.Wait) error) *transactions {
+	r, finalize := &transactions{}, s.finalize
+	s.finalize = func(ctx context.Context, refs []job.Ref, wait sale.Wait) (report sale.Report, err error) {
 		if before != nil {
 			err = before(wait)
 		}
 		if err == nil {
-			report, err = settle(ctx, refs, wait)
+			report, err = finalize(ctx, refs, wait)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 // If the worker dies then, each of them is tried alone from then on.
 const groupMost = 16
 
-// settleRedelivered settles jobs that were delivered before: one of them may be what
+// finalizeRedelivered finalizes jobs that were delivered before: one of them may be what
 // kills its workers. They are tried in groups while no batch runs in this process, or
 // alone if they were in such a group already. Those with the fewest attempts come first,
 // so that a job that kills every worker does not delay jobs that were tried less often.
-func (w *Worker) settleRedelivered(ctx context.Context, s *settler, jobs []job.Ref) error {
+func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []job.Ref) error {
 	waiting, err := job.FindQueued(ctx, w.db, jobs)
 	if err != nil {
 		return queue.Later(err)
@@ -30,7 +30,7 @@ func (w *Worker) settleRedelivered(ctx context.Context, s *settler, jobs []job.R
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]
-		err := w.alone(ctx, s.kind, group, func(ctx context.Context) error { return w.settleGroup(ctx, s, refsOf(group), waits) })
+		err := w.alone(ctx, s.kind, group, func(ctx context.Context) error { return w.finalizeGroup(ctx, s, refsOf(group), waits) })
 		switch {
 		case err == nil:
 		case errors.Is(err, errBusy): // the next group may have other wallets
@@ -68,9 +68,9 @@ func refsOf(jobs []job.Attempted) []job.Ref {
 	return refs
 }
 
-// settleGroup settles jobs together. It then tries those that were put off again,
+// finalizeGroup finalizes jobs together. It then tries those that were put off again,
 // campaign by campaign, and waits for campaign and wallets, as long as it may.
-func (w *Worker) settleGroup(ctx context.Context, s *settler, refs []job.Ref, waits *waits) error {
+func (w *Worker) finalizeGroup(ctx context.Context, s *finalizer, refs []job.Ref, waits *waits) error {
 	report, err := w.run(ctx, s, refs, sale.SkipLocked)
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func (g *generous) Refund(context.Context, string) (payprovider.Refund, error) {
 
 func (g *generous) RefundsOf(context.Context, string) ([]payprovider.Refund, error) { return nil, nil }
 
-func callOffMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
+func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
 	t.Helper()
 	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "a test"})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	bought, _ := fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
-	message := callOffMessage(t, w, id)
+	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
 	if err := outbox.Enqueue(t.Context(), queue.NewClient(rdb, settings.Redis.Namespace, time.Hour), message); err != nil {
 		t.Fatal(err)
@@ -104,9 +104,9 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
-	ref := callOffMessage(t, w, id).Jobs[0]
+	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	for range 4 {
-		if err := w.settleCalloffs(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+		if err := w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -120,9 +120,9 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	fixture.Buy(t, w.db, id, "mina", 0, 2)
-	ref := callOffMessage(t, w, id).Jobs[0]
+	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
-	if err := w.settleCalloffs(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {

@@ -9,13 +9,13 @@ import (
 	"triprize/internal/store/job"
 )
 
-// settleOne settles one job in a transaction of its own. job.ErrSettled means that
-// the job was settled already; an error wrapped by queue.Later means "not now".
-type settleOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
+// finalizeOne finalizes one job in a transaction of its own. job.ErrFinal means that
+// the job was final already; an error wrapped by queue.Later means "not now".
+type finalizeOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 
-// settleSerially settles jobs of one kind, one after the other. When one fails it
+// finalizeSerially finalizes jobs of one kind, one after the other. When one fails it
 // goes on with the others.
-func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.Ref, again bool, do settleOne) error {
+func (w *Worker) finalizeSerially(ctx context.Context, kind job.Kind, jobs []job.Ref, again bool, do finalizeOne) error {
 	waiting := make([]job.Attempted, len(jobs))
 	for i, ref := range jobs {
 		waiting[i].Ref = ref
@@ -47,7 +47,7 @@ func (w *Worker) settleSerially(ctx context.Context, kind job.Kind, jobs []job.R
 
 // attempt makes one attempt at a job. From the second delivery on, the attempt is
 // counted first; from the third on, the job is tried alone.
-func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do settleOne) error {
+func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do finalizeOne) error {
 	try := func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) }
 	switch {
 	case !again:
@@ -58,12 +58,12 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, 
 	return w.counted(ctx, kind, []job.Attempted{one}, &sync.Mutex{}, try) // others may run beside it
 }
 
-// finish settles a job and does the work that follows. It is no failure when the
-// job was settled already.
-func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do settleOne) error {
+// finish finalizes a job and does the work that follows. It is no failure when the
+// job was final already.
+func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do finalizeOne) error {
 	outcome, err := do(ctx, ref)
 	switch {
-	case errors.Is(err, job.ErrSettled):
+	case errors.Is(err, job.ErrFinal):
 		return nil
 	case isTransient(err):
 		w.metrics.faults.Inc()
@@ -72,8 +72,8 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do sett
 		return err
 	}
 	outcomes := []job.Outcome{outcome}
-	w.metrics.settled(kind, outcomes)
-	w.logSettled(kind, outcomes)
-	w.afterCommit.settled(outcomes)
+	w.metrics.finalized(kind, outcomes)
+	w.logFinalized(kind, outcomes)
+	w.afterCommit.finalized(outcomes)
 	return nil
 }

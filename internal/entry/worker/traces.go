@@ -48,8 +48,8 @@ func (t *traces) of(id uuid.UUID) []any {
 	return nil
 }
 
-// logSettled logs the outcomes of jobs that are in traces.
-func (w *Worker) logSettled(kind job.Kind, outcomes []job.Outcome) {
+// logFinalized logs the outcomes of jobs that are in traces.
+func (w *Worker) logFinalized(kind job.Kind, outcomes []job.Outcome) {
 	for _, o := range outcomes {
 		trace := w.traces.of(o.ID)
 		if len(trace) == 0 {
@@ -59,6 +59,6 @@ func (w *Worker) logSettled(kind job.Kind, outcomes []job.Outcome) {
 		if o.Problem != nil {
 			outcome = string(o.Problem.Code)
 		}
-		w.logger.Debug("job settled", append(trace, slog.Any("job", o.ID), slog.Any("kind", kind), slog.String("outcome", outcome))...)
+		w.logger.Debug("job finalized", append(trace, slog.Any("job", o.ID), slog.Any("kind", kind), slog.String("outcome", outcome))...)
 	}
 }

@@ -30,7 +30,7 @@ func TestBatchesOfALaneTakeTurns(t *testing.T) {
 	if _, err := w.lanes[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.settleCancellations(t.Context(), back, false); err != nil {
+	if err := w.finalizeCancellations(t.Context(), back, false); err != nil {
 		t.Fatal(err)
 	}
 	if moments != 2 {

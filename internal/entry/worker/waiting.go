@@ -25,7 +25,7 @@ import (
 //
 // Whoever waits keeps the lane from all others, so every wait is short, a batch waits
 // twice at most, and after a wait in vain the lane does not wait for a while (after one
-// for a wallet, not for wallets): jobs are settled that find their rows free. So a row that is locked for long delays others by
+// for a wallet, not for wallets): first, the jobs are finalized that find their rows free. So a row that is locked for long delays others by
 // mostWaits × lockWait once in a while, and its own jobs until it is free and as long as
 // they rest. A campaign cannot sell while a batch waits for a wallet; that comes last.
 const (
@@ -114,7 +114,7 @@ func overdue(items []*item, left map[uuid.UUID]bool) (jobs []*item) {
 	return jobs
 }
 
-// rest sets when a job that is not settled may be tried again: after a short pause
+// rest sets when a job that is not finalized may be tried again: after a short pause
 // when a batch has put it off, or after backoff when there was a transient fault.
 func (it *item) rest(now time.Time, backoff time.Duration) {
 	d := backoff

@@ -41,7 +41,7 @@ func newWaitingGauges(db postgres.DB, logger *slog.Logger) *waitingGauges {
 		refunds: prometheus.NewDesc("triprize_refunds_waiting_for_operator",
 			"Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0. Every worker tells the same.", nil, nil),
 		draws: prometheus.NewDesc("triprize_draws_waiting",
-			"Draws that wait for a round of the beacon, or for a witness: GET /v1/campaigns/{id}/draw says for what. Every worker tells the same.", nil, nil),
+			"Draws that wait for a round of the beacon, or for a timestamp: GET /v1/campaigns/{id}/draw says for what. Every worker tells the same.", nil, nil),
 		drawsAge: prometheus.NewDesc("triprize_draws_waiting_age_seconds",
 			"For how long the oldest campaign is drawing whose draw waits; 0 when none waits. More than a few minutes means that no relay of the beacon answers. Every worker tells the same.", nil, nil)}
 }

@@ -27,7 +27,7 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// Worker settles jobs.
+// Worker finalizes jobs.
 type Worker struct {
 	id       string
 	settings config.Worker
@@ -55,7 +55,7 @@ type Worker struct {
 	webhooks    *teller   // nil: this worker tells apps nothing
 	refunds     *refunder // nil: this worker makes no refunds
 
-	purchases, cancellations *settler
+	purchases, cancellations *finalizer
 	lanes                    []*lane
 
 	exclusive sync.RWMutex  // batches hold it for reading, attempts of alone for writing
@@ -86,18 +86,18 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
-	w.purchases = newSettler(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
-	w.cancellations = newSettler(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
+	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
+	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
 	registry.MustRegister(telemetry.Bounded(newWaitingGauges(db, logger), gaugesPatience))
 	w.shares = []queue.Share{
-		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.settleDraws)},
-		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settleCancellations)},
-		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.settlePurchases)},
-		{Kind: string(job.KindCampaignCancellation), Tasks: calloffTasks, Handle: w.handle(w.settleCalloffs)},
+		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.finalizeDraws)},
+		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizeCancellations)},
+		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizePurchases)},
+		{Kind: string(job.KindCampaignCancellation), Tasks: campaignCancellationTasks, Handle: w.handle(w.finalizeCampaignCancellations)},
 	}
 	return w
 }

@@ -85,13 +85,13 @@ func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbo
 }
 
 // deliver hands a message to the worker's handler as the queue does.
-func deliver(t *testing.T, w *Worker, settle settle, message outbox.Message, redelivered bool) error {
+func deliver(t *testing.T, w *Worker, finalize finalize, message outbox.Message, redelivered bool) error {
 	t.Helper()
 	task, err := message.Task()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w.handle(settle)(t.Context(), task, redelivered)
+	return w.handle(finalize)(t.Context(), task, redelivered)
 }
 
 // lock locks a campaign, as another worker would, until the returned function is
@@ -170,7 +170,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	}
 	fixture.Sound(t, w.db)
 	late := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)), "late")
-	if err := deliver(t, w, w.settlePurchases, late, false); err == nil {
+	if err := deliver(t, w, w.finalizePurchases, late, false); err == nil {
 		t.Error("a stopped worker said that it has done a job")
 	}
 	expect(t, w.db, late.Jobs[0].ID, job.Queued, 0)

@@ -41,8 +41,8 @@ func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
 	return found, nil
 }
 
-// evidenceOf is what the tables say of one frozen campaign.
-type evidenceOf struct {
+// drawRecords is what the tables say of one frozen campaign.
+type drawRecords struct {
 	id         uuid.UUID
 	bound      campaign.Commitment
 	commitment fairdraw.Hash
@@ -55,7 +55,7 @@ type evidenceOf struct {
 
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
-	e := evidenceOf{id: id}
+	e := drawRecords{id: id}
 	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkTokens, e.checkRecord, e.checkDraw} {
 		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
 			return wrong, err
@@ -65,7 +65,7 @@ func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error
 }
 
 // checkRules reads commitment, freeze and draw.
-func (e *evidenceOf) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	var ok bool
 	if e.bound, ok, err = campaign.CommitmentOf(ctx, tx, e.id); err != nil || !ok {
 		return "it has no commitment", err
@@ -97,7 +97,7 @@ func (e *evidenceOf) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, e
 }
 
 // checkList compares the sold list with the frozen root and its subtrees.
-func (e *evidenceOf) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	var tree fairdraw.Tree
 	for line, err := range purchase.SoldLines(ctx, tx, e.id) {
 		if err == nil {
@@ -122,7 +122,7 @@ func (e *evidenceOf) checkList(ctx context.Context, tx pgx.Tx) (wrong string, er
 }
 
 // checkRecord compares the freeze record with what it is about.
-func (e *evidenceOf) checkRecord(context.Context, pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkRecord(context.Context, pgx.Tx) (wrong string, err error) {
 	f := e.frozen
 	if (f.Round != nil) != (e.rules.Beacon != nil) {
 		return "its freeze and its rules do not agree on a beacon", nil
@@ -157,7 +157,7 @@ func (e *evidenceOf) checkRecord(context.Context, pgx.Tx) (wrong string, err err
 
 // checkTokens checks that each token is of an authority that the rules name, and was made
 // before the round was due. The tokens themselves are for verifiers.
-func (e *evidenceOf) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	tokens, err := drawrecord.TokensOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
@@ -174,7 +174,7 @@ func (e *evidenceOf) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, 
 }
 
 // checkDraw repeats the selection.
-func (e *evidenceOf) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	if e.draw == nil {
 		return "", nil
 	}
@@ -193,7 +193,7 @@ func (e *evidenceOf) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, er
 }
 
 // checkRandomness checks that the draw has the randomness that its rules ask for.
-func (e *evidenceOf) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+func (e *drawRecords) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	if e.rules.Beacon == nil {
 		if e.draw.Trust != fairdraw.TrustOperator || len(e.draw.Randomness) != 0 {
 			return "it was drawn with randomness that its rules do not name", nil
@@ -218,7 +218,7 @@ func (e *evidenceOf) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong stri
 }
 
 // compare compares the published winners and the awarded prizes with the expected ones.
-func (e *evidenceOf) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.Winner) (wrong string, err error) {
+func (e *drawRecords) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.Winner) (wrong string, err error) {
 	want := fairdraw.Positions(winners)
 	var got []shape.Position
 	for _, w := range e.draw.Winners {

@@ -55,7 +55,7 @@ func TestTheAuditFindsWhatIsWrongWithWhatWalletsPaid(t *testing.T) {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	bought := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE user_id = 'bob'`)
-	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought)), sale.WaitForCampaign); err != nil || len(report.Settled) != 1 || report.Settled[0].Problem != nil {
+	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought)), sale.WaitForCampaign); err != nil || len(report.Finalized) != 1 || report.Finalized[0].Problem != nil {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	fixture.Sound(t, db)

@@ -52,7 +52,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 	return refs
 }
 
-func (p *setup) callOff(ref job.Ref) job.Outcome {
+func (p *setup) cancelCampaign(ref job.Ref) job.Outcome {
 	p.t.Helper()
 	outcome, err := campaigncancel.New(p.db, campaigncancel.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestASaleThatEndsUnsoldIsCancelledOnceIfItsPolicySaysSo(t *testing.T) {
 			t.Errorf("campaign %s has %d jobs, wanted %d", id, len(got), want)
 		}
 	}
-	p.callOff(p.unsoldJobs(ended)[0])
+	p.cancelCampaign(p.unsoldJobs(ended)[0])
 	if c, err := campaign.Get(t.Context(), p.db, ended); err != nil || c.State != campaign.Cancelled {
 		t.Errorf("got %+v, %v", c, err)
 	}
@@ -98,7 +98,7 @@ func TestASaleWhoseEndIsPutOffIsCancelledAtItsNewEnd(t *testing.T) {
 	p.sweep("ended-sales")
 	first := p.unsoldJobs(id)[0]
 	p.endSale(id, false)
-	if outcome := p.callOff(first); outcome.Problem == nil || outcome.Problem.Code != fault.StateConflict {
+	if outcome := p.cancelCampaign(first); outcome.Problem == nil || outcome.Problem.Code != fault.StateConflict {
 		t.Errorf("got %+v", outcome)
 	}
 	if got := p.sweep("ended-sales"); got["found"] != 0 {
@@ -108,7 +108,7 @@ func TestASaleWhoseEndIsPutOffIsCancelledAtItsNewEnd(t *testing.T) {
 	if got := p.sweep("ended-sales"); got["enqueued"] != 1 {
 		t.Errorf("at the new end: %v", got)
 	}
-	if outcome := p.callOff(p.unsoldJobs(id)[0]); outcome.Problem != nil {
+	if outcome := p.cancelCampaign(p.unsoldJobs(id)[0]); outcome.Problem != nil {
 		t.Errorf("got %+v", outcome.Problem)
 	}
 }

@@ -53,9 +53,9 @@ func TestRefusedPurchasesGoBeforeTheOthersAndNotTooSoon(t *testing.T) {
 	p.batchesOf(3, 2)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	var refused []uuid.UUID
-	sold := fixture.Settle(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
+	sold := fixture.Finalize(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
 	for range 6 { // lists of two jobs, two lists in a batch
-		for _, j := range fixture.Settle(t, p.db, fixture.PurchaseRequest(t, id, "b", 0, 6), fixture.PurchaseRequest(t, id, "c", 0, 6)) {
+		for _, j := range fixture.Finalize(t, p.db, fixture.PurchaseRequest(t, id, "b", 0, 6), fixture.PurchaseRequest(t, id, "c", 0, 6)) {
 			if j.State != job.Failed {
 				t.Fatalf("got %+v", j)
 			}
@@ -80,7 +80,7 @@ func TestOfListedJobsOnlyRefusedOnesGo(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	sold := fixture.Settle(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
+	sold := fixture.Finalize(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
 	queued := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 1))[0]
 	servers.Exec(t, p.db, `INSERT INTO refused_jobs (jobs) VALUES ($1)`, []uuid.UUID{sold.ID, queued.ID})
 	p.refusedLongAgo()

@@ -137,7 +137,7 @@ func (m *made) tokens(t testing.TB, digest fairdraw.Hash) [][]byte {
 	for i, a := range m.witnesses {
 		list[i] = a.URL + " " + a.Chain
 	}
-	client, err := timestamp.New(config.Witness{Authorities: strings.Join(list, ","), Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
+	client, err := timestamp.New(config.Timestamps{Authorities: strings.Join(list, ","), Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 	must(t, err)
 	tokens, err := client.Stamp(t.Context(), digest, client.Authorities())
 	must(t, err)

@@ -152,7 +152,7 @@ func check(settings Settings) error {
 	}
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkCORS(settings.API), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkWitness(settings.Witness, settings.Beacon))
+		return errors.Join(checkCORS(settings.API), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {

@@ -26,7 +26,7 @@ type Settings struct {
 	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
 	Beacon      Beacon      `mapstructure:"beacon"`
-	Witness     Witness     `mapstructure:"witness"`
+	Timestamps  Timestamps  `mapstructure:"timestamps"`
 	Webhooks    Webhooks    `mapstructure:"webhooks"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`
@@ -167,7 +167,7 @@ type Accept struct {
 	LongestWait time.Duration `mapstructure:"longest_wait" validate:"min=1s,max=24h"`
 }
 
-// Worker settles jobs.
+// Worker finalizes jobs.
 type Worker struct {
 	Concurrency       int           `mapstructure:"concurrency"        validate:"min=1,max=10000"`
 	Draws             int           `mapstructure:"draws"              validate:"min=1,max=64"`
@@ -188,7 +188,7 @@ type Idempotency struct {
 	Budget     time.Duration `mapstructure:"budget"      validate:"min=1ms,max=10s"`
 	RequestTTL time.Duration `mapstructure:"request_ttl" validate:"min=1s,max=12h"` // with jobRemembered in the api less than any retention
 	ClaimTTL   time.Duration `mapstructure:"claim_ttl"   validate:"min=100ms,max=10m"`
-	SettledTTL time.Duration `mapstructure:"settled_ttl" validate:"min=1s,max=24h"`
+	FinalTTL   time.Duration `mapstructure:"final_ttl" validate:"min=1s,max=24h"`
 }
 
 // Campaigns bounds what operators and buyers may ask for.

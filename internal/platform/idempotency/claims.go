@@ -13,20 +13,20 @@ import (
 
 // Claims is what workers use: it marks the jobs that they work on.
 type Claims struct {
-	rdb        redis.UniversalClient
-	namespace  string
-	claimTTL   time.Duration
-	settledTTL time.Duration
+	rdb       redis.UniversalClient
+	namespace string
+	claimTTL  time.Duration
+	finalTTL  time.Duration
 }
 
 // NewClaims returns a Claims with the lifetimes of settings.
 func NewClaims(rdb redis.UniversalClient, namespace string, settings config.Idempotency) *Claims {
-	return &Claims{rdb: rdb, namespace: namespace, claimTTL: settings.ClaimTTL, settledTTL: settings.SettledTTL}
+	return &Claims{rdb: rdb, namespace: namespace, claimTTL: settings.ClaimTTL, finalTTL: settings.FinalTTL}
 }
 
 // Claim tries to mark every job as in progress with holder, in one round trip.
-// It returns the jobs that another holder works on. A job that is settled by its
-// record counts as claimed: Postgres has to confirm that it is settled.
+// It returns the jobs that another holder works on. A job that is final by its
+// record counts as claimed: Postgres has to confirm that it is final.
 func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (busy []uuid.UUID, err error) {
 	mine := string(InProgress) + " " + holder
 	commands := make([]*redis.StatusCmd, len(jobs))
@@ -60,7 +60,7 @@ func (c *Claims) Refresh(ctx context.Context, jobs []uuid.UUID) error {
 	return err
 }
 
-// Settle records how a job ended, as part of the caller's pipeline.
-func (c *Claims) Settle(ctx context.Context, pipe redis.Pipeliner, job uuid.UUID, state State) {
-	pipe.Set(ctx, jobKey(c.namespace, job), string(state), c.settledTTL)
+// Finalize records how a job ended, as part of the caller's pipeline.
+func (c *Claims) Finalize(ctx context.Context, pipe redis.Pipeliner, job uuid.UUID, state State) {
+	pipe.Set(ctx, jobKey(c.namespace, job), string(state), c.finalTTL)
 }

@@ -23,11 +23,11 @@ func (s store) claim(t *testing.T, holder string, jobs ...uuid.UUID) []uuid.UUID
 	return busy
 }
 
-// settle records how a job ended.
-func (s store) settle(t *testing.T, job uuid.UUID, state idempotency.State) {
+// finalize records how a job ended.
+func (s store) finalize(t *testing.T, job uuid.UUID, state idempotency.State) {
 	t.Helper()
 	_, err := s.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		s.claims.Settle(t.Context(), pipe, job, state)
+		s.claims.Finalize(t.Context(), pipe, job, state)
 		return nil
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestAJobThatRedisCallsSettledIsNotBusy(t *testing.T) {
 	for _, state := range []idempotency.State{idempotency.Success, idempotency.Failed} {
 		job := uuid.New()
 		s.claim(t, "worker-1", job)
-		s.settle(t, job, state)
+		s.finalize(t, job, state)
 		for _, holder := range []string{"worker-1", "worker-2"} {
 			if busy := s.claim(t, holder, job); len(busy) != 0 {
 				t.Errorf("%s: busy for %s", state, holder)
@@ -81,10 +81,10 @@ func TestAJobThatRedisCallsSettledIsNotBusy(t *testing.T) {
 
 func TestASettledStateOutlivesTheClaim(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL, c.SettledTTL = 10*time.Minute, time.Hour })
+	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL, c.FinalTTL = 10*time.Minute, time.Hour })
 	job := uuid.New()
 	s.claim(t, "worker-1", job)
-	s.settle(t, job, idempotency.Success)
+	s.finalize(t, job, idempotency.Success)
 	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || rest <= 10*time.Minute || rest > time.Hour {
 		t.Errorf("it is remembered for %s, %v", rest, err)
 	}

@@ -41,14 +41,14 @@ type authority struct {
 
 // New returns a client of the authorities in the settings. It reads their certificates, and
 // asks nobody yet.
-func New(settings config.Witness, registry prometheus.Registerer, logger *slog.Logger) (*Client, error) {
+func New(settings config.Timestamps, registry prometheus.Registerer, logger *slog.Logger) (*Client, error) {
 	c := &Client{timeout: settings.Timeout, logger: logger,
 		http: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 4, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: settings.Timeout, MaxResponseHeaderBytes: 16 << 10},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_witness_answers_total",
+			Name: "triprize_timestamp_answers_total",
 			Help: "Queries to timestamp authorities, by authority and outcome: token, refused (its answer holds no valid token), or unavailable.",
 		}, []string{"authority", "outcome"})}
 	for _, listed := range settings.List() {
@@ -69,7 +69,7 @@ func New(settings config.Witness, registry prometheus.Registerer, logger *slog.L
 
 // Roots returns the SHA-256 of the root certificate of each authority in the settings, and
 // asks nobody.
-func Roots(settings config.Witness) ([]fairdraw.Hash, error) {
+func Roots(settings config.Timestamps) ([]fairdraw.Hash, error) {
 	c, err := New(settings, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
@@ -101,12 +101,12 @@ func newAuthority(listed config.Authority) (authority, error) {
 	return a, nil
 }
 
-// different demands that no two authorities have one root: they would be one witness.
+// different demands that no two authorities have one root: they would be one authority.
 func (c *Client) different() error {
 	hosts := make(map[fairdraw.Hash]string)
 	for _, a := range c.authorities {
 		if other, twice := hosts[a.root]; twice {
-			return fmt.Errorf("timestamp.New: %s and %s have one root certificate, and are one witness", other, a.host)
+			return fmt.Errorf("timestamp.New: %s and %s have one root certificate, and are one authority", other, a.host)
 		}
 		hosts[a.root] = a.host
 	}

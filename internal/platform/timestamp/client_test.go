@@ -29,7 +29,7 @@ const patience = time.Minute
 
 func client(t *testing.T, registry prometheus.Registerer, timeout time.Duration, authorities ...string) *timestamp.Client {
 	t.Helper()
-	c, err := timestamp.New(config.Witness{Authorities: strings.Join(authorities, ","), Timeout: timeout}, registry, slog.New(slog.DiscardHandler))
+	c, err := timestamp.New(config.Timestamps{Authorities: strings.Join(authorities, ","), Timeout: timeout}, registry, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +206,9 @@ func TestAuthoritiesWithoutTheirCertificatesAreRefusedAtStart(t *testing.T) {
 	for want, authorities := range map[string]string{
 		"no such file":    "http://127.0.0.1:1 /nowhere/root.pem",
 		"has none in PEM": "http://127.0.0.1:1 " + empty,
-		"one witness":     a.URL + " " + a.Chain + ",http://127.0.0.1:1 " + a.Chain,
+		"one authority":   a.URL + " " + a.Chain + ",http://127.0.0.1:1 " + a.Chain,
 	} {
-		_, err := timestamp.New(config.Witness{Authorities: authorities, Timeout: time.Second}, nil, slog.New(slog.DiscardHandler))
+		_, err := timestamp.New(config.Timestamps{Authorities: authorities, Timeout: time.Second}, nil, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", authorities, err)
 		}

@@ -28,7 +28,7 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		resumed, err = c.admit(ctx, tx, ref)
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			outcome = job.Refused(ref.ID, refusal)
-			return job.Settle(ctx, tx, outcome)
+			return job.Finalize(ctx, tx, outcome)
 		}
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed 
 		return false, err
 	}
 	if known.State.Final() {
-		return false, job.ErrSettled
+		return false, job.ErrFinal
 	}
 	if known.Progress != nil && known.Progress.Refunds != nil {
 		return true, nil

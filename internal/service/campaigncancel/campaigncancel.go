@@ -44,7 +44,7 @@ type Refunded struct {
 
 // ErrWaiting means that not all of the campaign's money is on its way yet: try again
 // later.
-var ErrWaiting = errors.New("calloff: purchases, payments or refunds of the campaign are not finished")
+var ErrWaiting = errors.New("campaigncancel: purchases, payments or refunds of the campaign are not finished")
 
 // RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
 // before the job is put off.
@@ -83,9 +83,9 @@ func New(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
 	return &Canceller{db: db, observer: observer, logger: logger}
 }
 
-// Run does a job as far as it goes now, and settles it when that is the end. A campaign
+// Run does a job as far as it goes now, and finalizes it when that is the end. A campaign
 // that cannot be cancelled fails the job. ErrWaiting leaves it queued, and so does a fault
-// of the database; job.ErrSettled means that it is final already.
+// of the database; job.ErrFinal means that it is final already.
 func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, begun, err := c.begin(ctx, ref)
 	if err != nil || !begun {
@@ -108,15 +108,15 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		}
 		after = chunk.last
 	}
-	return c.settle(ctx, ref)
+	return c.finalize(ctx, ref)
 }
 
 func hit(name string, ref job.Ref) {
 	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
 }
 
-// settle settles the job if all is done; otherwise it notes the progress.
-func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcome, err error) {
+// finalize finalizes the job if all is done; otherwise it notes the progress.
+func (c *Canceller) finalize(ctx context.Context, ref job.Ref) (outcome job.Outcome, err error) {
 	var done, advanced bool
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
 		known, err := job.Get(ctx, tx, ref.ID)
@@ -137,7 +137,7 @@ func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcom
 			}
 			return c.note(ctx, tx, ref, now)
 		}
-		hit("campaigncancel.settle", ref)
+		hit("campaigncancel.finalize", ref)
 		outcome, err = resultOf(ref, counts)
 		if err != nil {
 			return err
@@ -145,11 +145,11 @@ func (c *Canceller) settle(ctx context.Context, ref job.Ref) (outcome job.Outcom
 		if err := c.note(ctx, tx, ref, now); err != nil { // it stays with the job
 			return err
 		}
-		return job.Settle(ctx, tx, outcome)
+		return job.Finalize(ctx, tx, outcome)
 	})
 	switch {
 	case err != nil:
-		return job.Outcome{}, fmt.Errorf("campaigncancel.settle(%s): %w", ref.CampaignID, err)
+		return job.Outcome{}, fmt.Errorf("campaigncancel.finalize(%s): %w", ref.CampaignID, err)
 	case !done && advanced:
 		c.observer.Advanced(ref.ID)
 		return job.Outcome{}, ErrWaiting

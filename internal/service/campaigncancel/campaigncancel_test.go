@@ -90,7 +90,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
-	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	external := fixture.Buy(t, db, id, "otto", 3, 3)
 	card, _ := fixture.BuyByCard(t, db, id, "carl", 4, 2)
 	back := fixture.Buy(t, db, id, "dora", 5, 1) // was cancelled by itself, before
@@ -148,7 +148,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	if len(progress) < 2 || progress[0] != ref.ID || len(refunds) != 1 || refunds[0].PurchaseID != card {
 		t.Errorf("progress was told %d times, and of the refunds %v", len(progress), refunds)
 	}
-	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrSettled) { // a late delivery
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrFinal) { // a late delivery
 		t.Errorf("again: %v", err)
 	}
 	refused(t, db, order(t, db, id, byOps), fault.StateConflict)
@@ -213,7 +213,7 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
-	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
+	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
 	ref := order(t, db, id, byOps)
 	unlock := fixture.LockWallet(t, db, mina)
 	run := func() error {
@@ -335,7 +335,7 @@ func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
-	fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	first := order(t, db, id, byOps)
 	unlock := fixture.LockWallet(t, db, mina)
 	if _, err := canceller(t, db).Run(t.Context(), first); !errors.Is(err, campaigncancel.ErrWaiting) {
@@ -367,7 +367,7 @@ func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	mina := fixture.Wallet(t, db, "mina", 5000)
-	bought := fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 1))[0]
+	bought := fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 1))[0]
 	var sold sale.Result
 	if err := json.Unmarshal(bought.Result, &sold); err != nil {
 		t.Fatal(err)
@@ -384,11 +384,11 @@ func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
 		"cancellation": {fixture.CancelRequest(t, id, sold.PurchaseID), fault.StateConflict},
 	} {
 		ref := fixture.Accept(t, db, c.request)[0]
-		settle := fixture.Seller(db).Sell
+		finalize := fixture.Seller(db).Sell
 		if what == "cancellation" {
-			settle = fixture.Seller(db).Cancel
+			finalize = fixture.Seller(db).Cancel
 		}
-		if _, err := settle(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
+		if _, err := finalize(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
 			t.Fatal(err)
 		}
 		if j := fixture.Job(t, db, ref.ID); j.Problem == nil || j.Problem.Code != c.code {

@@ -48,7 +48,7 @@ func TestAWorkerThatDiesAnywhereLeavesNothingHalfAndNothingIsGivenBackTwice(t *t
 	}
 	sum.check(t, db, id)
 	succeedRefunds(t, db, id)
-	die("campaigncancel.settle", 1)
+	die("campaigncancel.finalize", 1)
 	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued {
 		t.Errorf("the job is %s", j.State)
 	}
@@ -132,7 +132,7 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A hold is about to commit when its campaign is called off: it must not survive.
+// A hold is about to commit when its campaign is cancelled: it must not survive.
 func TestAHoldThatCommitsJustBeforeTheEndOfItsCampaignEndsWithIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

@@ -21,8 +21,8 @@
 //
 // Failpoints, each with the campaign's id:
 //
-//	calloff.begun   the campaign is cancelled, and no purchase is taken back yet
-//	calloff.chunk   a chunk is written, and not committed
-//	calloff.chunked a chunk is committed
-//	calloff.settle  every purchase is taken back, and the job is still queued
+//	campaigncancel.begun   the campaign is cancelled, and no purchase is taken back yet
+//	campaigncancel.chunk   a chunk is written, and not committed
+//	campaigncancel.chunked a chunk is committed
+//	campaigncancel.finalize  every purchase is taken back, and the job is still queued
 package campaigncancel

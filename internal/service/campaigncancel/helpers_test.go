@@ -89,7 +89,7 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 			requests = append(requests, fixture.PurchaseRequest(t, id, user, 0, quantity))
 		}
 	}
-	for _, j := range fixture.Settle(t, db, requests...) {
+	for _, j := range fixture.Finalize(t, db, requests...) {
 		if j.State != job.Succeeded {
 			t.Fatalf("not sold: %+v", j.Problem)
 		}

@@ -301,7 +301,7 @@ func TestAWorkerThatShutsDownEndsItsQuestions(t *testing.T) {
 	s.PeriodS = 600 // they are asked for long
 	id := withBeacon(t, db, s, first)
 	a := hangingAuthority{make(chan struct{}, 1)}
-	drawer := drawerWith(t, db, draw.Options{Witness: a})
+	drawer := drawerWith(t, db, draw.Options{Stamper: a})
 	ended := make(chan error, 1)
 	ref := fixture.SellOut(t, db, id)
 	go func() { _, err := drawer.Run(t.Context(), ref); ended <- err }()

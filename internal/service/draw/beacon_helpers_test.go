@@ -142,11 +142,11 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 }
 
 // withBeacon publishes a campaign that is drawn with rounds of a chain.
-func withBeacon(t *testing.T, db *pgxpool.Pool, s signer, witnesses ...fairdraw.Hash) uuid.UUID {
+func withBeacon(t *testing.T, db *pgxpool.Pool, s signer, authorities ...fairdraw.Hash) uuid.UUID {
 	t.Helper()
 	keep(t, db, func(tx pgx.Tx) error { return drawrecord.KeepChain(t.Context(), tx, s.Chain) })
 	return bound(t, db, func(r *fairdraw.Rules) {
-		r.Beacon, r.Witness = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS}, witnesses
+		r.Beacon, r.Witness = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS}, authorities
 	})
 }
 

@@ -255,7 +255,7 @@ func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	}
 }
 
-func TestEvidenceIsNeverChangedDeletedOrTruncated(t *testing.T) {
+func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s, fairdraw.Hash{1})

@@ -1,6 +1,6 @@
 // Package draw draws the prizes of a campaign whose sale is over, exactly once.
 //
-//	claim ─▶ freeze ─▶ witness ─▶ await ─▶ fetch ─▶ choose ─▶ record
+//	claim ─▶ freeze ─▶ timestamp ─▶ await ─▶ fetch ─▶ choose ─▶ record
 //	           │          │         │        │
 //	           └──────────┴── wait: give the lock back, come again later
 //
@@ -12,7 +12,7 @@
 //   - freeze: open the secret, compare it with the commitment, read the sold list and
 //     store the freeze record. With a beacon the record names the round and has the
 //     secret.
-//   - witness: the rules' authorities timestamp the record, until a while before the round
+//   - timestamp: the rules' authorities timestamp the record, until a while before the round
 //     is due.
 //   - await and fetch: wait for the round, get it from a relay, verify and store it.
 //   - choose: the list must still have the frozen root; package fairdraw selects the

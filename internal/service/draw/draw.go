@@ -32,10 +32,10 @@ type Beacon interface {
 	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
 }
 
-// Witness asks timestamp authorities, each named by the SHA-256 of its root certificate,
+// Stamper asks timestamp authorities, each named by the SHA-256 of its root certificate,
 // for tokens over the hash of a freeze record. It returns those that answered with a token
 // that verifies, and why the others did not.
-type Witness interface {
+type Stamper interface {
 	Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]Token, error)
 }
 
@@ -48,11 +48,11 @@ type Token struct {
 }
 
 // Options are what a Drawer may have beside its database and keys. The zero value has no
-// beacon and no witness: draws whose rules need one wait, those of others go on.
+// beacon and no timestamp authority: draws whose rules need one wait, those of others go on.
 type Options struct {
 	Beacon   Beacon
-	Witness  Witness
-	Margin   time.Duration         // before a round is due: from then on no witness is asked
+	Stamper  Stamper
+	Margin   time.Duration         // before a round is due: from then on no authority is asked
 	AtOnce   int                   // how many questions to relays may be under way; 0: one
 	Registry prometheus.Registerer // nil: nothing is counted
 
@@ -85,10 +85,10 @@ func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, opt
 	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
 }
 
-// Run does the draw of a job's campaign as far as it goes now, and settles the job at the
+// Run does the draw of a job's campaign as far as it goes now, and finalizes the job at the
 // end. When the campaign is drawn already, the job gets the existing result; when its sale
 // goes on, the job fails. ErrBusy, campaign.ErrFenced (another worker took over) and a
-// *Waiting leave the job queued. job.ErrSettled means that the job is final already.
+// *Waiting leave the job queued. job.ErrFinal means that the job is final already.
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
@@ -103,7 +103,7 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, err
 	}
 	if known.State.Final() { // a late delivery
-		return job.Outcome{}, job.ErrSettled
+		return job.Outcome{}, job.ErrFinal
 	}
 	wait, err := d.lookAhead(ctx, ref.CampaignID)
 	if err != nil {
@@ -124,11 +124,11 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	if claimed {
 		return d.execute(ctx, ref, execution)
 	}
-	return d.settleUnclaimed(ctx, ref)
+	return d.finalizeUnclaimed(ctx, ref)
 }
 
-// settleUnclaimed settles a job whose campaign could not be claimed.
-func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+// finalizeUnclaimed finalizes a job whose campaign could not be claimed.
+func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	result, drawn, err := get(ctx, d.db, ref.CampaignID)
 	if err != nil {
 		return job.Outcome{}, err
@@ -146,7 +146,7 @@ func (d *Drawer) settleUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome,
 		problem := job.ProblemOf(refusal)
 		outcome.Problem = &problem
 	}
-	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Settle(ctx, tx, outcome) })
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, outcome) })
 	return outcome, err
 }
 

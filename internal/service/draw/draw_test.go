@@ -172,7 +172,7 @@ func TestALateJobLeavesACompletedCampaignAlone(t *testing.T) {
 	if _, version := execution(t, db, id); version != 1 {
 		t.Errorf("version %d: the late job claimed", version)
 	}
-	if _, err := drawer.Run(t.Context(), first); !errors.Is(err, job.ErrSettled) {
+	if _, err := drawer.Run(t.Context(), first); !errors.Is(err, job.ErrFinal) {
 		t.Errorf("a second delivery of the first job: %v", err)
 	}
 	fixture.Sound(t, db)
@@ -216,7 +216,7 @@ func TestManyWorkersDrawManyCampaignsOnce(t *testing.T) {
 					if errors.Is(err, draw.ErrBusy) {
 						continue
 					}
-					if err != nil && !errors.Is(err, job.ErrSettled) {
+					if err != nil && !errors.Is(err, job.ErrFinal) {
 						t.Error(err)
 					}
 					break

@@ -14,7 +14,7 @@ type metrics struct{ attempts *prometheus.CounterVec }
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_draw_attempts_total",
-		Help: "Attempts at draws by this worker, by outcome: drawn (the job is settled), refused (the campaign cannot be drawn), waiting (for a round or a witness), busy (another worker has it), fenced (another worker took over), settled (nothing was left to do), failed.",
+		Help: "Attempts at draws by this worker, by outcome: drawn (the job is final), refused (the campaign cannot be drawn), waiting (for a round or a timestams), busy (another worker has it), fenced (another worker took over), finalized (nothing was left to do), failed.",
 	}, []string{"outcome"})}
 	if registry != nil {
 		registry.MustRegister(m.attempts)
@@ -40,8 +40,8 @@ func nameOf(outcome job.Outcome, err error) string {
 		return "busy"
 	case errors.Is(err, campaign.ErrFenced):
 		return "fenced"
-	case errors.Is(err, job.ErrSettled):
-		return "settled"
+	case errors.Is(err, job.ErrFinal):
+		return "finalized"
 	}
 	return "failed"
 }

@@ -46,7 +46,7 @@ func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 	s, d := newSigner(t), deadlines{}
 	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
 	limit := 8 * time.Second // short, so that no other bound is shorter than its part
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Witness: d}, servers.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Stamper: d}, servers.Logger(t))
 	servers.Eventually(t, "all is asked", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
@@ -80,7 +80,7 @@ func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
 	id := withBeacon(t, db, s, first, second)
 	ref := fixture.SellOut(t, db, id)
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: 4 * time.Second},
-		draw.Options{Witness: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
+		draw.Options{Stamper: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
 	servers.Eventually(t, "the token of the first is stored", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")

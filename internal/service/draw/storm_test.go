@@ -28,7 +28,7 @@ import (
 // drawn as if it had not been there.
 func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 	t.Parallel()
-	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.witness", "draw.fetch", "draw.fetched", "draw.record"} {
+	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.timestamp", "draw.fetch", "draw.fetched", "draw.record"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			db, clock := servers.DBWithClock(t)
@@ -39,7 +39,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			stamp := func() ([]draw.Token, error) {
 				return []draw.Token{{Authority: first, DER: []byte("token"), GenTime: time.Now().Add(-time.Minute)}}, nil
 			}
-			other := drawerWith(t, db, draw.Options{Beacon: served, Witness: &authorities{stamp: stamp}})
+			other := drawerWith(t, db, draw.Options{Beacon: served, Stamper: &authorities{stamp: stamp}})
 			paused := false
 			defer failpoint.Set(moment, id.String(), func() {
 				if paused { // the other worker passes
@@ -52,7 +52,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 					t.Errorf("the other worker: %v", err)
 				}
 			})()
-			drawer := drawerWith(t, db, draw.Options{Beacon: served, Witness: &authorities{stamp: stamp}})
+			drawer := drawerWith(t, db, draw.Options{Beacon: served, Stamper: &authorities{stamp: stamp}})
 			fenced := false
 			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)
@@ -60,7 +60,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 				if _, waits := errors.AsType[*draw.Waiting](err); waits {
 					clock.MoveOn(time.Second)
 				}
-				return err == nil || errors.Is(err, job.ErrSettled)
+				return err == nil || errors.Is(err, job.ErrFinal)
 			})
 			if !paused || !fenced {
 				t.Errorf("paused: %v, fenced: %v", paused, fenced)
@@ -99,7 +99,7 @@ func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 		}
 		expectOne(t, db, id)
 		for _, ref := range refs { // those that were refused get the one result
-			if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil && !errors.Is(err, job.ErrSettled) {
+			if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil && !errors.Is(err, job.ErrFinal) {
 				t.Error(err)
 			}
 			if a, b := fixture.Job(t, db, refs[0].ID), fixture.Job(t, db, ref.ID); string(a.Result) != string(b.Result) || a.State != job.Succeeded {

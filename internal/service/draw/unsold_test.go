@@ -55,7 +55,7 @@ func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 	draft := fixture.DrawnAtEnd(4, aLongSale)
 	draft.Layers[2].Prizes[0].Count = 3
 	id := fixture.Campaign(t, db, draft)
-	fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", fixture.At(3, 1), fixture.At(3, 3)), fixture.ChosenRequest(t, id, "b", fixture.At(4, 2)))
+	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", fixture.At(3, 1), fixture.At(3, 3)), fixture.ChosenRequest(t, id, "b", fixture.At(4, 2)))
 	clock.MoveOn(aLongSale)
 	result := drawAtEnd(t, db, id)
 	if s := state(t, db, id); s != campaign.Completed {

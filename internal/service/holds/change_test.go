@@ -145,7 +145,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 		}
 	}
 	chosen := func(user string) *job.Problem {
-		return fixture.Settle(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
+		return fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
 	}
 	if p := chosen("a"); p == nil || p.Code != fault.PositionTaken || p.About != own.ID.String() {
 		t.Errorf("its purchase: %+v", p)
@@ -153,7 +153,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 	if p := chosen("b"); p == nil || p.Code != fault.PositionTaken || p.About != "" {
 		t.Errorf("another user's purchase: %+v", p)
 	}
-	used := fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", own.ID))[0]
+	used := fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", own.ID))[0]
 	_, err := extendAt(t, service, own.ID, time.Minute)
 	expectCode(t, "of a hold that was used", err, fault.StateConflict)
 	if h := fixture.HoldNow(t, db, own.ID); used.Problem != nil || fault.From(err).About != h.PurchaseID.String() {
@@ -197,7 +197,7 @@ func TestAReleaseFreesAtOnceAndASecondOneNothing(t *testing.T) {
 	}
 	_, err := extend(t, db, h.ID, time.Minute, 1)
 	expectCode(t, "extending what was released", err, fault.HoldExpired)
-	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID), fixture.HeldRequest(t, id, "b", others.ID))
+	jobs := fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", h.ID), fixture.HeldRequest(t, id, "b", others.ID))
 	if jobs[0].Problem == nil || jobs[0].Problem.Code != fault.HoldExpired || jobs[1].Problem != nil {
 		t.Errorf("bought: %+v, %+v", jobs[0].Problem, jobs[1].Problem)
 	}

@@ -38,7 +38,7 @@ func TestAnotherUserHoldsAndBuysWhatAnExpiredHoldKept(t *testing.T) {
 	if released {
 		t.Error("a late release found something")
 	}
-	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, id, "late", late.ID), fixture.HeldRequest(t, id, "next", mine.ID), fixture.ChosenRequest(t, id, "third", at(3, 1)))
+	jobs := fixture.Finalize(t, db, fixture.HeldRequest(t, id, "late", late.ID), fixture.HeldRequest(t, id, "next", mine.ID), fixture.ChosenRequest(t, id, "third", at(3, 1)))
 	if jobs[0].Problem == nil || jobs[0].Problem.Code != fault.HoldExpired || jobs[1].Problem != nil || jobs[2].Problem != nil {
 		t.Errorf("late: %+v, next: %+v, third: %+v", jobs[0].Problem, jobs[1].Problem, jobs[2].Problem)
 	}
@@ -68,13 +68,13 @@ func TestAnExpiredHoldBlocksNobody(t *testing.T) {
 			return err
 		},
 		"buy chosen": func(id uuid.UUID, _ inventory.Hold) error {
-			return problem(fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", at(2, 2)))[0])
+			return problem(fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(2, 2)))[0])
 		},
 		"buy the layer": func(id uuid.UUID, _ inventory.Hold) error {
-			return problem(fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "b", 2, 2))[0])
+			return problem(fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "b", 2, 2))[0])
 		},
 		"buy everything": func(id uuid.UUID, _ inventory.Hold) error {
-			return problem(fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "b", 0, 10))[0])
+			return problem(fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "b", 0, 10))[0])
 		},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))

@@ -54,7 +54,7 @@ func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
 	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 0, 1))
 	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "c", 0, 1))
 	expectCode(t, "one more", err, fault.HoldLimitExceeded)
-	if jobs := fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "c", 0, 2), fixture.HeldRequest(t, id, "a", mine.ID)); jobs[0].Problem != nil || jobs[1].Problem != nil {
+	if jobs := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "c", 0, 2), fixture.HeldRequest(t, id, "a", mine.ID)); jobs[0].Problem != nil || jobs[1].Problem != nil {
 		t.Errorf("a purchase is no hold: %+v", jobs)
 	}
 	last := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "c", 0, 3)) // what is sold is held no more
@@ -71,7 +71,7 @@ func TestThePurchaseLimitCountsWhatIsHeld(t *testing.T) {
 	draft, limit := fixture.Draft(5), 4
 	draft.PurchaseLimit = &limit
 	id, service := fixture.Campaign(t, db, draft), fixture.Holds(t, db, nil, nil)
-	fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
+	fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
 	first := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 2))
 	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "a", 0, 2))
 	expectCode(t, "1 bought, 2 held, 2 more", err, fault.PurchaseLimitExceeded)
@@ -201,7 +201,7 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 		t.Errorf("anywhere: %v", everything.Positions)
 	}
 	fixture.Hold(t, service, fixture.HoldRequest(id, "b", hot[0])) // for another user it is like any
-	if jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
+	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
 		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
 	}
 	fixture.Sound(t, db)

@@ -161,10 +161,10 @@ func (m *model) sweep() {
 	}
 }
 
-// buy settles one batch of orders, in the order in which they are drawn.
+// buy finalizes one batch of orders, in the order in which they are drawn.
 func (m *model) buy() {
 	var requests []job.Request
-	var settled []func(j job.Job)
+	var finalized []func(j job.Job)
 	onSale := !m.soldOut(0)
 	for range rapid.IntRange(1, 4).Draw(m.rt, "orders") {
 		user := m.user()
@@ -174,20 +174,20 @@ func (m *model) buy() {
 				continue
 			}
 			requests = append(requests, fixture.HeldRequest(m.t, m.id, user, h.ID))
-			settled = append(settled, func(j job.Job) { m.boughtHold(j, user, h, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.boughtHold(j, user, h, onSale) })
 		case "chosen":
 			positions := m.choose()
 			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
-			settled = append(settled, func(j job.Job) { m.bought(j, user, 0, 0, positions, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, 0, 0, positions, onSale) })
 		default:
 			layer, n := rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
 			requests = append(requests, fixture.PurchaseRequest(m.t, m.id, user, layer, n))
-			settled = append(settled, func(j job.Job) { m.bought(j, user, layer, n, nil, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, layer, n, nil, onSale) })
 		}
 	}
 	if len(requests) > 0 {
-		for i, j := range fixture.Settle(m.t, m.db, requests...) {
-			settled[i](j)
+		for i, j := range fixture.Finalize(m.t, m.db, requests...) {
+			finalized[i](j)
 		}
 	}
 }

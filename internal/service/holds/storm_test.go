@@ -186,7 +186,7 @@ func (c *storm) sell() error {
 	return nil
 }
 
-// finish delivers every job once more: those that nobody got to are settled now.
+// finish delivers every job once more: those that nobody got to are final now.
 func (c *storm) finish() {
 	if _, err := seller(c.db).Sell(c.t.Context(), c.jobs, sale.WaitForCampaign); err != nil {
 		c.t.Fatal(err)

@@ -110,7 +110,7 @@ func TestNobodyKeepsAPositionForEver(t *testing.T) {
 			t.Parallel()
 			db := servers.DB(t)
 			id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
-			fixture.Settle(t, db, fixture.ChosenRequest(t, id, "z", at(3, 2), at(3, 3)))
+			fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "z", at(3, 2), at(3, 3)))
 			var has *inventory.Hold
 			refused := 0
 			for range 12 {
@@ -155,7 +155,7 @@ func TestWhoMustWaitIsToldUntilWhen(t *testing.T) {
 		t.Errorf("it is told %+v, until %s", f.Fields, f.RetryAt)
 	}
 	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(1, 1)))
-	if jobs := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(3, 1))); jobs[0].Problem != nil {
+	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", at(3, 1))); jobs[0].Problem != nil {
 		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
 	}
 	other := fixture.Campaign(t, db, fixture.Draft(4))

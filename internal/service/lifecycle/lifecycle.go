@@ -32,8 +32,8 @@ const rowWait = 250 * time.Millisecond
 
 // Terms are what a campaign can bind itself to at its publication, beside its own rules.
 type Terms struct {
-	Chain   *beacon.Chain   // of policies.beacon; nil: this installation asks no beacon
-	Witness []fairdraw.Hash // of policies.witness: the authorities' root certificates; none: it knows no authorities
+	Chain       *beacon.Chain   // of policies.beacon; nil: this installation asks no beacon
+	Authorities []fairdraw.Hash // of policies.witness: the authorities' root certificates; none: it knows no authorities
 }
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the

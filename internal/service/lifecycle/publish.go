@@ -53,7 +53,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, i
 			return err
 		}
 	}
-	bound, secret, err := commit(c, plan.Shape, prizes, chain, witnessesOf(c, terms))
+	bound, secret, err := commit(c, plan.Shape, prizes, chain, authoritiesOf(c, terms))
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (t Terms) check(p campaign.Policies) error {
 	case p.Beacon && t.Chain == nil:
 		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
 			"change the policy, or the setting")
-	case p.Witness && len(t.Witness) == 0:
-		return fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting witness.authorities is empty); "+
+	case p.Witness && len(t.Authorities) == 0:
+		return fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting timestamps.authorities is empty); "+
 			"change the policy, or the setting")
 	}
 	return nil
@@ -92,16 +92,16 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (
 	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
 }
 
-// witnessesOf returns how the rules name the authorities that a campaign binds itself to.
-func witnessesOf(c campaign.Campaign, terms Terms) []fairdraw.Hash {
+// authoritiesOf returns how the rules name the authorities that a campaign binds itself to.
+func authoritiesOf(c campaign.Campaign, terms Terms) []fairdraw.Hash {
 	if !c.Policies.Witness {
 		return nil
 	}
-	return terms.Witness
+	return terms.Authorities
 }
 
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon, witnesses []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon, authorities []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
@@ -110,7 +110,7 @@ func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chai
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}
-	promised.Witness = witnesses
+	promised.Witness = authorities
 	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err

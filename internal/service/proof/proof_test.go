@@ -208,7 +208,7 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 }
 
-// bound makes a drawn campaign whose rules have a beacon and a witness, with evidence of
+// bound makes a drawn campaign whose rules have a beacon and a witness, with the record of
 // the test's own.
 func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round, token drawrecord.Token) {
 	t.Helper()

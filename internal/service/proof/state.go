@@ -22,7 +22,7 @@ type State struct {
 	Trust      string         // that the rules allow; empty before publication
 	Progress   drawrecord.Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
-	Witnesses  []drawrecord.Token
+	Timestamps []drawrecord.Token
 	Draw       *drawrecord.Draw // nil: not drawn yet
 	Shape      shape.Shape      // empty before publication
 }
@@ -70,6 +70,6 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	if err := json.Unmarshal(s.Progress.Record, s.Freeze); err != nil {
 		return s, fmt.Errorf("proof.StateOf(%s): the freeze record: %w", id, err)
 	}
-	s.Witnesses, err = drawrecord.TokensOf(ctx, db, id)
+	s.Timestamps, err = drawrecord.TokensOf(ctx, db, id)
 	return s, err
 }

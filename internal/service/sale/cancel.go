@@ -33,7 +33,7 @@ type Cancelled struct {
 	Currency   string           `json:"currency"`
 }
 
-// Cancel settles cancellation jobs in one transaction: it cancels the purchases, frees
+// Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
 // their positions and refunds the wallets that paid. A job whose purchase cannot be
 // cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
 // that are final, wait for the end of a payment already, or do not exist. A job is Busy
@@ -42,7 +42,7 @@ type Cancelled struct {
 //
 // What a card has paid is refunded by a refund row of its own. While the bank has that
 // money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
-// paid is not cancelled here: its payment is given up, and its end settles the
+// paid is not cancelled here: its payment is given up, and its end finalizes the
 // cancellation (see [Seller.Conclude]).
 //
 // The campaign's lock makes cancellations and sales take turns. After a cancellation a

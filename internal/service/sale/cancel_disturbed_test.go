@@ -28,7 +28,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		"a position":   {`UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (2, 1)`, postgres.ErrRows},
 		"the purchase": {`UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, postgres.ErrRows},
 		"the campaign": {`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
-		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrSettled},
+		"the job":      {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1 AND kind = 'cancellation'`, job.ErrFinal},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought := fixture.Buy(t, db, id, "a", 2, 2)

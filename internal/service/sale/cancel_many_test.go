@@ -24,7 +24,7 @@ func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
 	db := servers.DB(t)
 	a, b, closed := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(3))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
-	jobs := fixture.Settle(t, db, fixture.WalletRequest(t, a, "mina", 2, 2), fixture.WalletRequest(t, b, "mina", 3, 1), fixture.WalletRequest(t, b, "otto", 3, 1))
+	jobs := fixture.Finalize(t, db, fixture.WalletRequest(t, a, "mina", 2, 2), fixture.WalletRequest(t, b, "mina", 3, 1), fixture.WalletRequest(t, b, "otto", 3, 1))
 	var byWallet []uuid.UUID
 	for _, j := range jobs {
 		byWallet = append(byWallet, resultOf(t, j).PurchaseID)
@@ -53,7 +53,7 @@ func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
 	mixed := slices.Clone(refs)
 	slices.Reverse(mixed) // they are decided in the order of arrival, not of delivery
 	report, err := fixture.Seller(db).Cancel(t.Context(), mixed, sale.SkipLocked)
-	if err != nil || len(report.Settled) != len(refs) || len(report.Busy)+len(report.Broken) != 0 {
+	if err != nil || len(report.Finalized) != len(refs) || len(report.Busy)+len(report.Broken) != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	for i, c := range want {
@@ -85,7 +85,7 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	db := servers.DB(t)
 	locked, free := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
-	jobs := fixture.Settle(t, db, fixture.WalletRequest(t, free, "mina", 2, 2), fixture.WalletRequest(t, free, "otto", 3, 1))
+	jobs := fixture.Finalize(t, db, fixture.WalletRequest(t, free, "mina", 2, 2), fixture.WalletRequest(t, free, "otto", 3, 1))
 	minas, ottos := resultOf(t, jobs[0]).PurchaseID, resultOf(t, jobs[1]).PurchaseID
 	external, elsewhere := fixture.Buy(t, db, free, "carl", 0, 1), fixture.Buy(t, db, locked, "carl", 0, 1)
 	refs := fixture.Accept(t, db, fixture.CancelRequest(t, free, minas), fixture.CancelRequest(t, locked, elsewhere), fixture.CancelRequest(t, free, external),
@@ -93,13 +93,13 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	seller := fixture.Seller(db)
 	unlockWallet, unlockCampaign := fixture.LockWallet(t, db, mina), fixture.LockCampaign(t, db, locked)
 	report, err := seller.Cancel(t.Context(), refs, sale.SkipLocked) // one that waited would wait for ever
-	if err != nil || report.GaveUp || len(report.Settled) != 2 || len(report.Busy) != 3 {
+	if err != nil || report.GaveUp || len(report.Finalized) != 2 || len(report.Busy) != 3 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	for _, wait := range []sale.Wait{sale.WaitForCampaign.AtMost(time.Millisecond), sale.WaitForWallets(time.Millisecond)} {
 		for _, ref := range []job.Ref{refs[0], refs[1]} {
 			report, err := seller.Cancel(t.Context(), []job.Ref{ref}, wait.AtMost(time.Millisecond))
-			if err != nil || len(report.Settled) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.GaveUp != (wait == sale.WaitForWallets(time.Millisecond) || ref == refs[1]) {
+			if err != nil || len(report.Finalized) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.GaveUp != (wait == sale.WaitForWallets(time.Millisecond) || ref == refs[1]) {
 				t.Errorf("%+v, %v", report, err)
 			}
 		}
@@ -107,7 +107,7 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	expectCodes(t, db, []job.Ref{refs[2], refs[4]}, "", "")
 	unlockWallet()
 	unlockCampaign()
-	if report, err = seller.Cancel(t.Context(), refs, sale.SkipLocked); err != nil || len(report.Settled) != 3 {
+	if report, err = seller.Cancel(t.Context(), refs, sale.SkipLocked); err != nil || len(report.Finalized) != 3 {
 		t.Errorf("when they are free: %+v, %v", report, err)
 	}
 	expectCodes(t, db, refs, "", "", "", fault.StateConflict, "")
@@ -125,7 +125,7 @@ func TestABrokenWalletFailsItsOwnCancellationsOnly(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Wallet(t, db, "otto", 5000)
-	jobs := fixture.Settle(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 3, 1))
+	jobs := fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 3, 1))
 	refs := fixture.Accept(t, db, fixture.CancelRequest(t, id, resultOf(t, jobs[0]).PurchaseID), fixture.CancelRequest(t, id, resultOf(t, jobs[1]).PurchaseID))
 	disagree := func(by int) {
 		t.Helper()

@@ -73,7 +73,7 @@ func TestASettledLastSaleWinsOverTheCancellationThatWaitsForIt(t *testing.T) {
 	var waits sync.WaitGroup
 	defer failpoint.Set("sale.commit", l.buyer, func() {
 		waits.Go(func() {
-			settle(t, seller, l.back)
+			finalize(t, seller, l.back)
 		})
 		servers.AwaitBlocked(t, db, 1)
 	})()
@@ -102,7 +102,7 @@ func TestASettledCancellationWinsOverTheLastSaleThatWaitsForIt(t *testing.T) {
 		})
 		servers.AwaitBlocked(t, db, 1)
 	})()
-	settle(t, seller, l.back)
+	finalize(t, seller, l.back)
 	waits.Wait()
 	if l.expect(t, db) {
 		t.Error("the campaign is drawing with positions left")
@@ -163,7 +163,7 @@ func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 		t.Errorf("after the death: %+v, %v", p, err)
 	}
 	fixture.Sound(t, db)
-	settle(t, seller, ref)
+	finalize(t, seller, ref)
 	fixture.Sound(t, db)
 }
 
@@ -194,10 +194,10 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 				purchaseID := resultOf(t, bought).PurchaseID
 				backs := fixture.Accept(t, db, fixture.CancelRequest(t, id, purchaseID), fixture.CancelRequest(t, id, purchaseID))
 				if round%2 == 0 {
-					settle(t, seller, backs...)
+					finalize(t, seller, backs...)
 				} else {
-					settle(t, seller, backs[0])
-					settle(t, seller, backs[1])
+					finalize(t, seller, backs[0])
+					finalize(t, seller, backs[1])
 				}
 				if first := fixture.Job(t, db, backs[0].ID); first.State != job.Succeeded {
 					t.Errorf("the first cancellation: %+v", first.Problem)

@@ -24,19 +24,19 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// cancel asks for a cancellation, settles it and returns its job.
+// cancel asks for a cancellation, finalizes it and returns its job.
 func cancel(t *testing.T, db *pgxpool.Pool, request job.Request) job.Job {
 	t.Helper()
 	ref := fixture.Accept(t, db, request)[0]
-	settle(t, fixture.Seller(db), ref)
+	finalize(t, fixture.Seller(db), ref)
 	return fixture.Job(t, db, ref.ID)
 }
 
 // forAll waits for campaigns and wallets until a test lets them go.
 var forAll = sale.WaitForWallets(walletWait)
 
-// settle settles cancellations in one transaction and returns the report.
-func settle(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
+// finalize finalizes cancellations in one transaction and returns the report.
+func finalize(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
 	t.Helper()
 	report, err := seller.Cancel(t.Context(), refs, forAll)
 	if err != nil {
@@ -124,7 +124,7 @@ func TestOfTwentyCancellationsAtOnceOneFreesAndTheOthersAreRefused(t *testing.T)
 	var all sync.WaitGroup
 	for _, ref := range append(refs, refs...) { // each is delivered twice
 		all.Go(func() {
-			settle(t, seller, ref)
+			finalize(t, seller, ref)
 		})
 	}
 	all.Wait()
@@ -153,9 +153,9 @@ func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	bought := fixture.Buy(t, db, id, "a", 1, 1)
 	ref := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	seller := fixture.Seller(db)
-	first := settle(t, seller, ref).Settled[0]
+	first := finalize(t, seller, ref).Finalized[0]
 	fixture.Buy(t, db, id, "b", 1, 1)
-	if again := settle(t, seller, ref); len(again.Settled)+len(again.Busy) != 0 {
+	if again := finalize(t, seller, ref); len(again.Finalized)+len(again.Busy) != 0 {
 		t.Errorf("got %+v", again)
 	}
 	refused(t, "with another key", cancel(t, db, fixture.CancelRequest(t, id, bought)), "cancelled already")
@@ -187,7 +187,7 @@ func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "late", cancel(t, db, fixture.CancelRequest(t, id, late)), "could be cancelled until "+day)
-	settle(t, fixture.Seller(db), asked)
+	finalize(t, fixture.Seller(db), asked)
 	if j := fixture.Job(t, db, asked.ID); j.State != job.Succeeded {
 		t.Errorf("asked in time, and only the queue was late: %+v", j.Problem)
 	}

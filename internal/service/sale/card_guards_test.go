@@ -34,7 +34,7 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	for _, ref := range refs {
-		settle(t, seller, fixture.Accept(t, db, fixture.CancelRequest(t, id, resultOf(t, fixture.Job(t, db, ref.ID)).PurchaseID))...)
+		finalize(t, seller, fixture.Accept(t, db, fixture.CancelRequest(t, id, resultOf(t, fixture.Job(t, db, ref.ID)).PurchaseID))...)
 	}
 	if n := sold(t, db, id); n != 0 || len(statements) < 10 {
 		t.Errorf("%d are sold after %d statements", n, len(statements))
@@ -98,7 +98,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	sells := make(chan error, 1)
 	go func() {
 		report, err := fixture.Seller(db).Sell(context.WithoutCancel(t.Context()), refs, sale.WaitForCampaign)
-		if err == nil && (len(report.Payments) != 1 || len(report.Settled) != 1) {
+		if err == nil && (len(report.Payments) != 1 || len(report.Finalized) != 1) {
 			err = fmt.Errorf("%+v", report)
 		}
 		sells <- err

@@ -87,7 +87,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 3, 2))[0]
 	report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
-	if err != nil || len(report.Settled) != 0 || len(report.Busy) != 0 || report.Sold != 0 || len(report.Payments) != 1 {
+	if err != nil || len(report.Finalized) != 0 || len(report.Busy) != 0 || report.Sold != 0 || len(report.Payments) != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	pay := report.Payments[0]
@@ -106,11 +106,11 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		t.Errorf("the payment is %+v", p)
 	}
 	fixture.Sound(t, db)
-	if report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil || len(report.Settled)+len(report.Payments)+len(report.Busy) != 0 {
+	if report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil || len(report.Finalized)+len(report.Payments)+len(report.Busy) != 0 {
 		t.Errorf("delivered again: %+v, %v", report, err)
 	}
 	fixture.Advance(t, db, bought, payment.Captured)
-	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Settled) != 1 || len(report.Messages) != 0 {
+	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
 		t.Errorf("concluded: %+v", report)
 	}
 	want := fmt.Sprintf(`{"purchase_id":"%s","positions":[`, bought)
@@ -123,7 +123,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	if c := counts(t, db, id); c.Reserved != 0 || c.Sold != 2 {
 		t.Errorf("counted: %+v", c)
 	}
-	if report := fixture.Conclude(t, db, ref); report.Sold != 0 || len(report.Settled) != 0 {
+	if report := fixture.Conclude(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
 		t.Errorf("concluded again: %+v", report)
 	}
 	if s := stepsOf(t, db, bought); s != "reserved" {
@@ -149,7 +149,7 @@ func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
 		order("e", sale.Random(0, 2), card), order("e", sale.Random(0, 1), card), // no more than two
 		order("f", sale.Random(0, 1), sale.Payment{Method: purchase.Card}))
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != 3 || report.HoldsUsed != 1 || len(report.Settled) != 4 {
+	if err != nil || len(report.Payments) != 3 || report.HoldsUsed != 1 || len(report.Finalized) != 4 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	for i, want := range []fault.Code{"", fault.PositionTaken, "", fault.StateConflict, "", fault.PurchaseLimitExceeded, fault.InvalidRequest} {
@@ -184,7 +184,7 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 		`UPDATE campaigns SET sale_ends_at = clock_timestamp() WHERE id = $1`} {
 		servers.Exec(t, db, closed, id)
 		late := fixture.Accept(t, db, fixture.CardRequest(t, id, "b", 0, 1))
-		if report, err := fixture.Seller(db).Sell(t.Context(), late, sale.WaitForCampaign); err != nil || len(report.Payments) != 0 || len(report.Settled) != 1 || report.Settled[0].Problem == nil {
+		if report, err := fixture.Seller(db).Sell(t.Context(), late, sale.WaitForCampaign); err != nil || len(report.Payments) != 0 || len(report.Finalized) != 1 || report.Finalized[0].Problem == nil {
 			t.Errorf("%+v, %v", report, err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
 		report := fixture.Conclude(t, db, refs...)
 		c, err := campaign.Get(t.Context(), db, id)
 		if err != nil || c.State != campaign.Drawing || len(report.Messages) != 1 || report.Sold != last {
-			t.Errorf("%s, settled: %s, %+v, %v", name, c.State, report, err)
+			t.Errorf("%s, finalized: %s, %+v, %v", name, c.State, report, err)
 		}
 	}
 	fixture.Sound(t, db)

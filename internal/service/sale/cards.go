@@ -53,12 +53,12 @@ func (t *taking) queuePurchases(b *pgx.Batch) {
 }
 
 // queueBegun notes which cancellations wait for the end of a payment. It locks the jobs
-// that are settled with them, so that all are locked in one order.
-func (t *taking) queueBegun(b *pgx.Batch, settled []job.Outcome) {
+// that are finalized with them, so that all are locked in one order.
+func (t *taking) queueBegun(b *pgx.Batch, finalized []job.Outcome) {
 	if len(t.begun) == 0 {
 		return
 	}
-	job.QueueLock(b, append(jobsOf(settled, t.begun), t.jobs...))
+	job.QueueLock(b, append(jobsOf(finalized, t.begun), t.jobs...))
 	job.QueueBegun(b, t.begun, t.purchases)
 	queueSome(b, t.jobs, job.QueueNotAwaiting)
 }

@@ -68,7 +68,7 @@ func TestChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 	db := servers.DB(t)
 	for range 5 { // ranks are random
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		jobs := fixture.Settle(t, db,
+		jobs := fixture.Finalize(t, db,
 			fixture.ChosenRequest(t, id, "a", at(3, 3), at(3, 1)),
 			fixture.PurchaseRequest(t, id, "b", 3, 1),
 			fixture.ChosenRequest(t, id, "c", at(2, 1), at(3, 2)), // 3/2 went to b
@@ -99,7 +99,7 @@ func TestOfOverlappingSetsInOneBatchTheFirstIsSold(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	jobs := fixture.Settle(t, db,
+	jobs := fixture.Finalize(t, db,
 		fixture.ChosenRequest(t, id, "a", at(4, 1), at(3, 2), at(2, 1)),
 		fixture.ChosenRequest(t, id, "b", at(2, 1), at(1, 1), at(3, 2)),
 		fixture.ChosenRequest(t, id, "c", at(1, 1), at(4, 2)),
@@ -107,7 +107,7 @@ func TestOfOverlappingSetsInOneBatchTheFirstIsSold(t *testing.T) {
 	expect(t, "a", jobs[0], "", at(2, 1), at(3, 2), at(4, 1))
 	expectGone(t, "b", jobs[1], 0, 2)
 	expect(t, "c", jobs[2], "", at(1, 1), at(4, 2)) // what b did not get is free
-	expectGone(t, "in a later batch", fixture.Settle(t, db, fixture.ChosenRequest(t, id, "d", at(4, 3), at(4, 2)))[0], 1)
+	expectGone(t, "in a later batch", fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "d", at(4, 3), at(4, 2)))[0], 1)
 	fixture.Sound(t, db)
 }
 
@@ -116,7 +116,7 @@ func TestChosenPositionsMustBeInTheTriangle(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	for _, outside := range []shape.Position{at(5, 1), at(3, 4), at(0, 0), at(-1, 1)} {
-		j := fixture.Settle(t, db, fixture.ChosenRequest(t, id, "a", at(1, 1), outside))[0]
+		j := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", at(1, 1), outside))[0]
 		expect(t, fmt.Sprint(outside), j, fault.InvalidRequest)
 		if j.Problem.Fields[0].Pointer != "/selection/positions/1" {
 			t.Errorf("%v: %+v", outside, j.Problem.Fields)
@@ -135,7 +135,7 @@ func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
 	over := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(5, 1), at(5, 2)))
 	held := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 1), at(4, 2)))
 	fixture.EndHold(t, db, over) // two held, and two that count no more
-	jobs := fixture.Settle(t, db,
+	jobs := fixture.Finalize(t, db,
 		fixture.PurchaseRequest(t, id, "a", 3, 1),
 		fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)), // a fifth
 		fixture.HeldRequest(t, id, "a", held.ID),              // is counted already

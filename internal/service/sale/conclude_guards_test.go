@@ -75,10 +75,10 @@ func TestACancellationOfALockedPaymentIsPutOff(t *testing.T) {
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	unlock := lockPayment(t, db, bought)
 	report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign)
-	if unlock(); err != nil || len(report.Busy) != 1 || len(report.Settled) != 0 {
+	if unlock(); err != nil || len(report.Busy) != 1 || len(report.Finalized) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if report := settle(t, fixture.Seller(db), back); len(report.Payments) != 1 || report.Payments[0].Version != fixture.Payment(t, db, bought).Version {
+	if report := finalize(t, fixture.Seller(db), back); len(report.Payments) != 1 || report.Payments[0].Version != fixture.Payment(t, db, bought).Version {
 		t.Errorf("%+v", report)
 	}
 }
@@ -115,7 +115,7 @@ func TestRowsThatMoveUnderTheLocksRollTheConclusionBack(t *testing.T) {
 		"the purchase has ended":  {free, `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, postgres.ErrRows},
 		"the campaign is drawn":   {sell, `UPDATE campaigns SET state = 'drawing' WHERE id = $1`, postgres.ErrRows},
 		"it is cancelled":         {sell, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
-		"the job":                 {sell, `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = now() WHERE campaign_id = $1`, job.ErrSettled},
+		"the job":                 {sell, `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = now() WHERE campaign_id = $1`, job.ErrFinal},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)

@@ -38,8 +38,8 @@ func setPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID, set string) {
 func takeBack(t *testing.T, db *pgxpool.Pool, id, bought uuid.UUID) (back job.Ref) {
 	t.Helper()
 	back = fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	report := settle(t, fixture.Seller(db), back)
-	if j := fixture.Job(t, db, back.ID); len(report.Settled) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
+	report := finalize(t, fixture.Seller(db), back)
+	if j := fixture.Job(t, db, back.ID); len(report.Finalized) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
 		t.Fatalf("the cancellation does not wait: %+v, %+v", report, j.Problem)
 	}
 	return back
@@ -127,7 +127,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if (c.want.Refund != "") != (len(report.Refunds) == 1) || (c.want.Payment == payment.Late) != (len(report.Payments) == 1) || report.Sold != c.want.Sold {
 			t.Errorf("%s: %+v", name, report)
 		}
-		if again := fixture.Conclude(t, db, ref); len(again.Settled)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
+		if again := fixture.Conclude(t, db, ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
 			t.Errorf("%s, again: %+v", name, again)
 		}
 	}
@@ -143,11 +143,11 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 		fixture.Advance(t, db, bought, phase)
 		before := fixture.Payment(t, db, bought)
 		report := fixture.Conclude(t, db, ref)
-		if after := fixture.Payment(t, db, bought); after.Version != before.Version || after.Phase != phase || len(report.Settled) != 0 || nowOf(t, db, bought, ref).Reserved != 2 {
+		if after := fixture.Payment(t, db, bought); after.Version != before.Version || after.Phase != phase || len(report.Finalized) != 0 || nowOf(t, db, bought, ref).Reserved != 2 {
 			t.Errorf("%s: %+v, %+v", phase, report, after)
 		}
 	}
-	if report := fixture.Conclude(t, db, job.Ref{ID: uuid.New(), CampaignID: id}, job.Ref{ID: uuid.New(), CampaignID: uuid.New()}); len(report.Settled) != 0 {
+	if report := fixture.Conclude(t, db, job.Ref{ID: uuid.New(), CampaignID: id}, job.Ref{ID: uuid.New(), CampaignID: uuid.New()}); len(report.Finalized) != 0 {
 		t.Errorf("no payments: %+v", report)
 	}
 	fixture.Sound(t, db)
@@ -169,7 +169,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		report := fixture.Conclude(t, db, ref)
 		want := fmt.Sprintf(`{"purchase_id":"%s","state":"%s","positions":[{"layer":2,"column":`, bought, state)
 		j := fixture.Job(t, db, back.ID)
-		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `"price":200}],"amount":200,"currency":"JPY"}`) || len(report.Settled) != 2 {
+		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `"price":200}],"amount":200,"currency":"JPY"}`) || len(report.Finalized) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
 		p, err := purchase.Get(t.Context(), db, bought)
@@ -192,7 +192,7 @@ func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
 	id := fixture.Campaign(t, db, draft)
 	bought, ref := fixture.BuyByCard(t, db, id, "a", 0, 2)
 	backs := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought), fixture.CancelRequest(t, id, bought))
-	report := settle(t, fixture.Seller(db), backs...)
+	report := finalize(t, fixture.Seller(db), backs...)
 	if j := fixture.Job(t, db, backs[0].ID); j.State != job.Succeeded || !strings.Contains(string(j.Result), `"state":"refunding"`) || len(report.Refunds) != 1 {
 		t.Errorf("%s, %s, %+v", j.State, j.Result, report)
 	}
@@ -243,7 +243,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)
 			report := fixture.Conclude(t, db, ref)
-			if (len(report.Refunds) == 1) != (round == 0) || len(report.Settled) != 0 {
+			if (len(report.Refunds) == 1) != (round == 0) || len(report.Finalized) != 0 {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}
@@ -302,8 +302,8 @@ func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
 	}
 	endCampaign(t, db, ids[3])
 	report := fixture.Conclude(t, db, append(refs, refs...)...)
-	if report.Sold != 3*4*2 || len(report.Refunds) != 4 || len(report.Settled) != 4*8 {
-		t.Errorf("sold %d, %d refunds, %d settled", report.Sold, len(report.Refunds), len(report.Settled))
+	if report.Sold != 3*4*2 || len(report.Refunds) != 4 || len(report.Finalized) != 4*8 {
+		t.Errorf("sold %d, %d refunds, %d finalized", report.Sold, len(report.Refunds), len(report.Finalized))
 	}
 	for i, id := range ids {
 		if n := counts(t, db, id); n.Reserved != 8 || n.Sold != map[bool]int{true: 0, false: 8}[i == 3] {

@@ -105,7 +105,7 @@ func (o *conclusions) complete(c *conclusion) error {
 		return fmt.Errorf("the result of job %s: %w", c.JobID, err)
 	}
 	o.completed = append(o.completed, p.ID)
-	o.report.Settled = append(o.report.Settled, job.Outcome{ID: c.JobID, Result: answer})
+	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: c.JobID, Result: answer})
 	o.report.Sold += len(p.Items)
 	o.to(c, payment.Settled)
 	return nil
@@ -134,7 +134,7 @@ func (o *conclusions) giveBack(c *conclusion, reason refund.Reason) error {
 	o.ends = append(o.ends, end)
 	o.refund(c, reason)
 	o.to(c, payment.Returned)
-	return o.settle(c, purchase.Refunding, problem)
+	return o.finalize(c, purchase.Refunding, problem)
 }
 
 // returnAgain refunds money that appeared on a purchase that had ended: it failed, or was
@@ -174,10 +174,10 @@ func (o *conclusions) end(c *conclusion) error {
 	if c.takenBack() {
 		by, reason := c.takenBy()
 		o.ends = append(o.ends, purchase.End{ID: c.PurchaseID, State: purchase.Cancelled, By: by, Reason: reason})
-		return o.settle(c, purchase.Cancelled, problem)
+		return o.finalize(c, purchase.Cancelled, problem)
 	}
 	o.ends = append(o.ends, purchase.End{ID: c.PurchaseID, State: purchase.Failed, Failure: &problem.Code})
-	return o.settle(c, purchase.Failed, problem)
+	return o.finalize(c, purchase.Failed, problem)
 }
 
 // takenBy returns who cancelled the purchase, and why.
@@ -229,10 +229,10 @@ func declined(d *payment.Decline) *fault.Error {
 	return why
 }
 
-// settle settles the job of a purchase that ends without its positions, and the
+// finalize finalizes the job of a purchase that ends without its positions, and the
 // cancellation that waits for that.
-func (o *conclusions) settle(c *conclusion, state purchase.State, problem error) error {
-	o.report.Settled = append(o.report.Settled, job.Refused(c.JobID, problem))
+func (o *conclusions) finalize(c *conclusion, state purchase.State, problem error) error {
+	o.report.Finalized = append(o.report.Finalized, job.Refused(c.JobID, problem))
 	if c.CancelJob == nil {
 		return nil
 	}
@@ -241,15 +241,15 @@ func (o *conclusions) settle(c *conclusion, state purchase.State, problem error)
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", *c.CancelJob, err)
 	}
-	o.report.Settled = append(o.report.Settled, job.Outcome{ID: *c.CancelJob, Result: answer})
+	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: *c.CancelJob, Result: answer})
 	return nil
 }
 
 // leaveFinal leaves jobs alone that are final already. None
 // is whose payment goes on; should one be, what becomes of the money does not depend on it.
 func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
-	ids := make([]uuid.UUID, len(o.report.Settled))
-	for i, outcome := range o.report.Settled {
+	ids := make([]uuid.UUID, len(o.report.Finalized))
+	for i, outcome := range o.report.Finalized {
 		ids[i] = outcome.ID
 	}
 	final, err := job.FindFinal(ctx, tx, ids)
@@ -259,7 +259,7 @@ func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
 	for _, id := range final {
 		o.report.Broken = append(o.report.Broken, fmt.Errorf("job %s was final before its payment", id))
 	}
-	o.report.Settled = slices.DeleteFunc(o.report.Settled, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
+	o.report.Finalized = slices.DeleteFunc(o.report.Finalized, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
 	return nil
 }
 
@@ -278,7 +278,7 @@ func (o *conclusions) write(ctx context.Context, tx pgx.Tx) error {
 	queueSome(&b, o.reassigned, purchase.QueueReassign)
 	queueSome(&b, o.ends, purchase.QueueEndOpen)
 	queueSome(&b, o.lateEnds, purchase.QueueRefundingLate)
-	queueSome(&b, o.report.Settled, job.QueueSettle)
+	queueSome(&b, o.report.Finalized, job.QueueFinalize)
 	if b.Len() == 0 {
 		return nil
 	}

@@ -86,7 +86,7 @@ func TestRowsThatMoveUnderTheLockRollTheBatchBack(t *testing.T) {
 	}{
 		"a version":  {`UPDATE positions SET version = version + 1 WHERE campaign_id = $1`, postgres.ErrRows},
 		"a counter":  {`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, postgres.ErrRows},
-		"the orders": {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`, job.ErrSettled},
+		"the orders": {`UPDATE jobs SET state = 'failed', problem = '{}', finished_at = clock_timestamp() WHERE campaign_id = $1`, job.ErrFinal},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 2))

@@ -21,7 +21,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	for name, c := range map[string]struct {
 		status   string
-		captured bool // and not settled yet
+		captured bool // and not finalized yet
 		operator bool
 		refused  bool
 	}{
@@ -32,7 +32,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		"only an inquiry":        {"warning_needs_response", false, false, false},
 		"none":                   {"", false, false, false},
 		"open, by an operator":   {"needs_response", false, true, false},
-		"before it was settled":  {"needs_response", true, false, true},
+		"before it was final":    {"needs_response", true, false, true},
 		"of tomorrow's statuses": {"frozen", false, false, true},
 	} {
 		bought, ref := fixture.Reserve(t, db, id, "mina", 1, time.Hour)
@@ -44,7 +44,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 			setPayment(t, db, bought, `disputed_at = clock_timestamp(), dispute = '{"id":"du_1","status":"`+c.status+`","reason":"fraudulent"}'`)
 		}
 		back := fixture.Accept(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "app:shop", AnyTime: c.operator}))[0]
-		settle(t, fixture.Seller(db), back)
+		finalize(t, fixture.Seller(db), back)
 		j := fixture.Job(t, db, back.ID)
 		p, err := purchase.Get(t.Context(), db, bought)
 		if err != nil {
@@ -75,13 +75,13 @@ func TestACancellationWaitsForADisputeThatIsBeingRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, err := fixture.Seller(db).Cancel(t.Context(), back, sale.SkipLocked)
-	if err != nil || len(report.Busy) != 1 || len(report.Settled) != 0 {
+	if err != nil || len(report.Busy) != 1 || len(report.Finalized) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, fixture.Seller(db), back[0])
+	finalize(t, fixture.Seller(db), back[0])
 	if j := fixture.Job(t, db, back[0].ID); j.State != job.Succeeded {
 		t.Errorf("%s %+v", j.State, j.Problem)
 	}

@@ -51,7 +51,7 @@ func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Re
 }
 
 func (e *effects) refuse(d decision) {
-	e.report.Settled = append(e.report.Settled, job.Refused(d.order.jobID, d.refusal))
+	e.report.Finalized = append(e.report.Finalized, job.Refused(d.order.jobID, d.refusal))
 	if errors.Is(d.refusal, wallet.ErrBroken) {
 		e.report.Broken = append(e.report.Broken, d.refusal)
 	}
@@ -63,7 +63,7 @@ func (e *effects) sell(d decision) error {
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
 	}
-	e.report.Settled = append(e.report.Settled, job.Outcome{ID: p.JobID, Result: answer})
+	e.report.Finalized = append(e.report.Finalized, job.Outcome{ID: p.JobID, Result: answer})
 	e.report.Sold += n
 	e.purchases = append(e.purchases, p)
 	holdID := d.order.Selection.HoldID
@@ -92,9 +92,9 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	if e.unit != nil {
 		e.unit.Queue(&b)
 	}
-	e.reserving.queueBegun(&b, e.report.Settled)
-	if len(e.report.Settled) > 0 {
-		job.QueueSettle(&b, e.report.Settled)
+	e.reserving.queueBegun(&b, e.report.Finalized)
+	if len(e.report.Finalized) > 0 {
+		job.QueueFinalize(&b, e.report.Finalized)
 	}
 	if b.Len() == 0 {
 		return nil

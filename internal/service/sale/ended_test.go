@@ -59,7 +59,7 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	if _, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "h", 0, 1)); fault.CodeOf(err) != fault.SaleNotOpen {
 		t.Errorf("a hold: %v", err)
 	}
-	jobs := fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
+	jobs := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
 		fixture.ChosenRequest(t, id, "d", fixture.At(5, 1)), fixture.HeldRequest(t, id, "h", held.ID))
 	for i, j := range jobs {
 		if j.State != job.Failed || j.Problem.Code != fault.SaleNotOpen {

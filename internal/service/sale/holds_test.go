@@ -41,7 +41,7 @@ func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
-	jobs := fixture.Settle(t, db,
+	jobs := fixture.Finalize(t, db,
 		fixture.ChosenRequest(t, id, "b", at(1, 1), at(3, 1)),
 		fixture.PurchaseRequest(t, id, "c", 3, 2),
 		fixture.HeldRequest(t, id, "b", h.ID),
@@ -62,7 +62,7 @@ func TestAHoldIsBoughtBesideOthersWhoWantTheSamePositions(t *testing.T) {
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldUsed || now.PurchaseID == nil || now.EndedAt == nil {
 		t.Errorf("the hold is %+v", now)
 	}
-	expect(t, "in a later batch", fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.StateConflict)
+	expect(t, "in a later batch", fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.StateConflict)
 	fixture.Sound(t, db)
 }
 
@@ -77,7 +77,7 @@ func TestHoldsOfOneBatchAreEachUsedByTheirOwnPurchase(t *testing.T) {
 		holds = append(holds, fixture.Hold(t, service, fixture.HoldAnyRequest(id, user, 0, 2)))
 		requests = append(requests, fixture.HeldRequest(t, id, user, holds[i].ID))
 	}
-	for i, j := range fixture.Settle(t, db, requests...) {
+	for i, j := range fixture.Finalize(t, db, requests...) {
 		var result sale.Result
 		if err := json.Unmarshal(j.Result, &result); err != nil {
 			t.Fatal(err)
@@ -94,14 +94,14 @@ func TestAHoldIsOfItsUserAndOfItsCampaign(t *testing.T) {
 	db := servers.DB(t)
 	id, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 	h := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "a", at(3, 1)))
-	jobs := fixture.Settle(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID))
+	jobs := fixture.Finalize(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID))
 	expect(t, "in another campaign", jobs[0], fault.NotFound)
 	expect(t, "by another user", jobs[1], fault.NotFound)
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("it is %+v", now)
 	}
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
-	expect(t, "in a pause", fixture.Settle(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.CampaignPaused)
+	expect(t, "in a pause", fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", h.ID))[0], fault.CampaignPaused)
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("after a refusal it is %+v", now)
 	}
@@ -117,7 +117,7 @@ func TestOfManyPurchasesFromOneHoldOneWins(t *testing.T) {
 	var buyers sync.WaitGroup
 	for i := range jobs { // each in a batch of its own
 		request := fixture.HeldRequest(t, id, "a", h.ID)
-		buyers.Go(func() { jobs[i] = fixture.Settle(t, db, request)[0] })
+		buyers.Go(func() { jobs[i] = fixture.Finalize(t, db, request)[0] })
 	}
 	buyers.Wait()
 	won := 0
@@ -182,7 +182,7 @@ func TestASaleThatEndsWithHoldsFreezesAndDrawsOnce(t *testing.T) {
 		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint("buyer-", i), 0, 1))
 	}
 	refs := fixture.Accept(t, db, requests...)
-	fixture.Settle(t, db, requests[2]) // fifteen positions, one is gone
+	fixture.Finalize(t, db, requests[2]) // fifteen positions, one is gone
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	draws := 0

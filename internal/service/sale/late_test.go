@@ -58,10 +58,10 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 	}{
 		"all is free": {0, func(uuid.UUID) {}, now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 3}},
 		"others are free": {0, func(id uuid.UUID) {
-			fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", fixture.At(2, 1), fixture.At(3, 1)))
+			fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", fixture.At(2, 1), fixture.At(3, 1)))
 		}, now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 3}},
 		"a layer is short": {0, func(id uuid.UUID) {
-			fixture.Settle(t, db, fixture.ChosenRequest(t, id, "b", fixture.At(3, 1), fixture.At(3, 3)))
+			fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", fixture.At(3, 1), fixture.At(3, 3)))
 		}, back},
 		"others hold it": {0, func(id uuid.UUID) {
 			fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(2, 1), fixture.At(2, 2)))
@@ -151,7 +151,7 @@ func TestLatePaymentsShareWhatIsFreeAndTheLastOneEndsTheSale(t *testing.T) {
 	_, second := late(t, db, fixture.CardRequest(t, id, "a", 4, 1)) // over the limit with the first
 	_, third := late(t, db, fixture.CardRequest(t, id, "b", 4, 2))
 	_, fourth := late(t, db, fixture.CardRequest(t, id, "c", 4, 1)) // nothing is left
-	fixture.Settle(t, db, fixture.PurchaseRequest(t, id, "d", 1, 1), fixture.PurchaseRequest(t, id, "e", 2, 2), fixture.PurchaseRequest(t, id, "f", 3, 2), fixture.PurchaseRequest(t, id, "g", 3, 1))
+	fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "d", 1, 1), fixture.PurchaseRequest(t, id, "e", 2, 2), fixture.PurchaseRequest(t, id, "f", 3, 2), fixture.PurchaseRequest(t, id, "g", 3, 1))
 	report := fixture.Conclude(t, db, first, second, third, fourth)
 	if report.Sold != 4 || len(report.Refunds) != 2 || len(report.Messages) != 1 {
 		t.Errorf("%+v", report)

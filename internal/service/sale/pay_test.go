@@ -64,7 +64,7 @@ func TestPurchasesOfABatchSeeWhatThoseBeforeThemHaveSpent(t *testing.T) {
 		fixture.PurchaseRequest(t, id, "mina", 4, 1), // the app has the money
 	)
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
-	if err != nil || report.Sold != 4 || len(report.Settled) != len(refs) || len(report.Busy) != 0 {
+	if err != nil || report.Sold != 4 || len(report.Finalized) != len(refs) || len(report.Busy) != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	expectCodes(t, db, refs, "", "", fault.InsufficientFunds, fault.InsufficientFunds, "", fault.InsufficientFunds, "")
@@ -136,7 +136,7 @@ func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 	seller := fixture.Seller(db)
 	whileLocked(t, db, mina, func() {
 		report, err := seller.Sell(t.Context(), refs, sale.WaitForWallets(50*time.Millisecond))
-		if err != nil || len(report.Busy) != 2 || len(report.Settled) != 0 || report.Sold != 0 {
+		if err != nil || len(report.Busy) != 2 || len(report.Finalized) != 0 || report.Sold != 0 {
 			t.Errorf("%+v, %v", report, err)
 		}
 		if n := purchases(t, db, id); n != 0 {

@@ -57,7 +57,7 @@ func (m *model) someBacks(rt *rapid.T) []job.Ref {
 
 func (m *model) deliverBacks(rt *rapid.T) func() {
 	refs, wait := m.someBacks(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
-	return func() { m.settleBacks(refs, wait) }
+	return func() { m.finalizeBacks(refs, wait) }
 }
 
 // deliverBacksAndDie delivers cancellations to a worker that dies right before
@@ -67,12 +67,12 @@ func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
 	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
 		defer failpoint.Set("cancellation.commit", victim, func() { panic(errDies) })()
-		m.settleBacks(refs, forAll)
+		m.finalizeBacks(refs, forAll)
 	}
 }
 
-// settleBacks settles cancellations like a worker, until it dies.
-func (m *model) settleBacks(refs []job.Ref, wait sale.Wait) {
+// finalizeBacks finalizes cancellations like a worker, until it dies.
+func (m *model) finalizeBacks(refs []job.Ref, wait sale.Wait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)

@@ -43,7 +43,7 @@ import (
 //   - a final job never changes again: not its state, not its result;
 //   - after the end of a sale that is drawn then, nothing more is sold or reserved;
 //   - sold shrinks by what was cancelled and by nothing else, and what a batch
-//     reports as settled is settled.
+//     reports as finalized is final.
 //
 // And at the end, when every job was delivered once more without a death, and every
 // payment led to its end: every job is final, a campaign that is sold out, or drawn at its end, has one
@@ -143,7 +143,7 @@ func (m *model) order(rt *rapid.T) func() {
 	}
 }
 
-// some returns jobs to be delivered, settled ones among them: deliveries repeat.
+// some returns jobs to be delivered, finalized ones among them: deliveries repeat.
 func (m *model) some(rt *rapid.T) []job.Ref {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,7 +210,7 @@ func (m *model) draw(*rapid.T) func() {
 		m.mu.Unlock()
 		drawer := draw.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(m.t))
 		for _, ref := range draws {
-			_, _ = drawer.Run(m.t.Context(), ref) // busy, settled: the checks tell what became of it
+			_, _ = drawer.Run(m.t.Context(), ref) // busy, finalized: the checks tell what became of it
 		}
 	}
 }
@@ -292,7 +292,7 @@ func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
 		m.sell(m.seller, m.jobs, sale.WaitForCampaign)
 	}
-	m.settleBacks(m.backs, forAll)
+	m.finalizeBacks(m.backs, forAll)
 	if m.end != 0 {
 		m.clock.MoveOn(10 * shortSale)
 	}

@@ -64,13 +64,13 @@ func (r *reserving) queue(b *pgx.Batch) {
 	inventory.QueueReserve(b, r.positions, atMost)
 }
 
-// queueBegun notes which jobs have begun a purchase. It locks the jobs that are settled
+// queueBegun notes which jobs have begun a purchase. It locks the jobs that are finalized
 // with them, so that all are locked in one order.
-func (r *reserving) queueBegun(b *pgx.Batch, settled []job.Outcome) {
+func (r *reserving) queueBegun(b *pgx.Batch, finalized []job.Outcome) {
 	if len(r.jobs) == 0 {
 		return
 	}
-	job.QueueLock(b, jobsOf(settled, r.jobs))
+	job.QueueLock(b, jobsOf(finalized, r.jobs))
 	job.QueueBegun(b, r.jobs, r.purchases)
 }
 

@@ -62,7 +62,7 @@ func (r *returns) decide(c *cancellation) error {
 	case !isRefusal(err):
 		return err
 	}
-	r.report.Settled = append(r.report.Settled, job.Refused(c.ID, err))
+	r.report.Finalized = append(r.report.Finalized, job.Refused(c.ID, err))
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (r *returns) cancel(c *cancellation) error {
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
-	r.report.Settled = append(r.report.Settled, job.Outcome{ID: c.ID, Result: answer})
+	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer})
 	if p.PaymentMethod == purchase.Card {
 		made := refundOf(p, refund.PurchaseCancelled)
 		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Ref())
@@ -94,11 +94,11 @@ func (r *returns) cancel(c *cancellation) error {
 	return nil
 }
 
-// write cancels the purchases, frees their positions, refunds the money and settles the
+// write cancels the purchases, frees their positions, refunds the money and finalizes the
 // jobs, in one round trip and in the order of locks. Each statement fails when it does
 // not change exactly its rows.
 func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
-	if len(r.report.Settled) == 0 && len(r.taking.begun) == 0 {
+	if len(r.report.Finalized) == 0 && len(r.taking.begun) == 0 {
 		return nil
 	}
 	var b pgx.Batch
@@ -113,8 +113,8 @@ func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
 	queueSome(&b, r.cards, purchase.QueueRefunding)
 	r.taking.queuePurchases(&b)
 	r.payees.Queue(&b)
-	r.taking.queueBegun(&b, r.report.Settled)
-	queueSome(&b, r.report.Settled, job.QueueSettle)
+	r.taking.queueBegun(&b, r.report.Finalized)
+	queueSome(&b, r.report.Finalized, job.QueueFinalize)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

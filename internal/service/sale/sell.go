@@ -17,7 +17,7 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// Seller settles purchase jobs and cancellation jobs, and concludes payments, many in
+// Seller finalizes purchase jobs and cancellation jobs, and concludes payments, many in
 // one transaction.
 type Seller struct {
 	db           postgres.Beginner
@@ -57,13 +57,13 @@ var (
 
 // WaitForWallets waits for the campaign, and then at most limit for each wallet, while
 // nothing else can be sold in the campaign. When a wallet is not free by then, nothing
-// is settled. It is for jobs of one campaign.
+// is final. It is for jobs of one campaign.
 func WaitForWallets(limit time.Duration) Wait {
 	return Wait{campaigns: postgres.WaitForLocks, wallets: limit}
 }
 
 // AtMost bounds the wait for the campaign. When it is not free by then, nothing is
-// settled, and all jobs are Busy.
+// finalized, and all jobs are Busy.
 func (w Wait) AtMost(limit time.Duration) Wait {
 	w.limit = limit
 	return w
@@ -79,21 +79,21 @@ func (w Wait) gaveUp(err error) bool {
 
 // Report is the outcome of a batch.
 type Report struct {
-	Settled  []job.Outcome    // jobs made final by this batch
-	Busy     []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
-	GaveUp   bool             // a bounded wait was in vain: nothing is settled, and all jobs are Busy
-	Messages []outbox.Message // of draw jobs, to be dispatched
-	Sold     int              // positions
-	Broken   []error          // of jobs that failed because a wallet is broken: an operator must look at it
-	Payments []payment.Ref    // that are due now: the worker dispatches tasks for them
-	Refunds  []refund.Ref     // that are due now: likewise
+	Finalized []job.Outcome    // jobs made final by this batch
+	Busy      []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
+	GaveUp    bool             // a bounded wait was in vain: nothing is final, and all jobs are Busy
+	Messages  []outbox.Message // of draw jobs, to be dispatched
+	Sold      int              // positions
+	Broken    []error          // of jobs that failed because a wallet is broken: an operator must look at it
+	Payments  []payment.Ref    // that are due now: the worker dispatches tasks for them
+	Refunds   []refund.Ref     // that are due now: likewise
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
-// Sell settles purchase jobs in one transaction. An order that is paid by card is not
-// settled: its positions are reserved, and its payment begins. Sell ignores jobs that are
+// Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
+// finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
 // to wait, or not longer.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {

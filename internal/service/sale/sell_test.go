@@ -49,7 +49,7 @@ func TestOneBatchSettlesEveryKindOfOutcome(t *testing.T) {
 			t.Errorf("order %d: %s, %q; want %q", i, j.State, got, want[i])
 		}
 	}
-	if len(report.Settled) != len(refs) || len(report.Busy) != 0 {
+	if len(report.Finalized) != len(refs) || len(report.Busy) != 0 {
 		t.Errorf("report: %+v", report)
 	}
 	fixture.Sound(t, db)
@@ -134,7 +134,7 @@ func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
 		for range 12 {
 			requests = append(requests, fixture.PurchaseRequest(t, id, "a", 0, 1))
 		}
-		for _, j := range fixture.Settle(t, db, requests...) {
+		for _, j := range fixture.Finalize(t, db, requests...) {
 			got := bought(t, j)
 			positions = append(positions, got[0].Layer*100+got[0].Column)
 		}

@@ -30,9 +30,9 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
 	return ids
 }
 
-func settle(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Settle(t.Context(), tx, o) })
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, o) })
 }
 
 // watchingJobs watches jobs until the test ends.
@@ -65,7 +65,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	w := watchingJobs(t, db, announcements, time.Hour) // no poll comes to help
 	ids := accepted(t, db, 2)
 	waiters := []*subscription.Waiter{w.Waiter(ids[0]), w.Waiter(ids[0]), w.Waiter(ids[1])}
-	if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	// Redis may not know the subscription yet, so announce until it is heard.
@@ -107,7 +107,7 @@ func TestWaitersArePolledForWithoutRedis(t *testing.T) {
 	w := watchingJobs(t, db, announcements, 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
 	waiter := w.Waiter(id)
-	if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if j := await(t, waiter); j.ID != id || j.State != job.Succeeded {
@@ -122,7 +122,7 @@ func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 	w := watchingJobs(t, db, subscription.NewAnnouncements(rdb, settings.Redis.Namespace), 20*time.Millisecond)
 	id := accepted(t, db, 1)[0]
 	waiter := w.Waiter(id)
-	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // without an announcement
+	if err := finalize(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // without an announcement
 		t.Fatal(err)
 	}
 	if j := await(t, waiter); j.State != job.Failed {

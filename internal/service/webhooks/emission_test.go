@@ -99,7 +99,7 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 		shop.acts[i%len(shop.acts)](t) // each, as often as all others
 	}
 	fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
-	shop.callOff(t, shop.campaigns[1])
+	shop.cancelCampaign(t, shop.campaigns[1])
 	types := w.wantTold(2)
 	for _, kind := range []string{"purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.refunded", "hold.created", "hold.expired",
 		"campaign.sold_out", "campaign.cancelled", "job.failed", "wallet.credit", "wallet.purchase"} {
@@ -146,7 +146,7 @@ func (s *shop) holdService(t *testing.T) {
 	s.acts = []func(t *testing.T){
 		func(t *testing.T) { // several buyers at once; layer 6 sells out, and refuses
 			id := s.campaign()
-			fixture.Settle(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
+			fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
 		},
 		func(t *testing.T) { // a purchase is cancelled, if there is one
 			if id, campaignID, ok := s.any(`state = 'completed'`); ok {
@@ -204,7 +204,7 @@ func (s *shop) any(condition string) (id, campaignID uuid.UUID, ok bool) {
 	return id, campaignID, err == nil
 }
 
-func (s *shop) callOff(t *testing.T, campaignID uuid.UUID) {
+func (s *shop) cancelCampaign(t *testing.T, campaignID uuid.UUID) {
 	t.Helper()
 	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "the organiser is ill"})
 	if err != nil {

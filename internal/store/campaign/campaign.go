@@ -66,7 +66,7 @@ type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
 	Unsold            string     `json:"unsold"`       // stay, cancel or draw; draw without a Campaign.DrawsAt means stay: an earlier release has published it
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
-	Witness           bool       `json:"witness"` // authorities timestamp the freeze record; false in campaigns of earlier releases
+	Witness           bool       `json:"witness"` // authorities timestamp the freeze record
 	Beacon            bool       `json:"beacon"`  // the draw waits for public randomness; false in all campaigns of releases that had none
 }
 

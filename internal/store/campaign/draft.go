@@ -23,7 +23,7 @@ type Bounds struct {
 	MaxPositions int // of a campaign
 	MinPrice     money.Amount
 	Beacon       bool // whether it asks a beacon, so that campaigns can have one
-	Witness      bool // whether it knows timestamp authorities, so that campaigns can be witnessed
+	Timestamps   bool // whether it knows timestamp authorities
 }
 
 // Check returns an invalid-request Error that names every wrong field. Layers
@@ -81,11 +81,11 @@ func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	if p.Beacon && !bounds.Beacon {
 		bad("/policies/beacon", "this installation draws without a public beacon (its setting beacon.relays is empty); leave it out")
 	}
-	if p.Witness && !bounds.Witness {
-		bad("/policies/witness", "this installation knows no timestamp authorities (its setting witness.authorities is empty); leave it out")
+	if p.Witness && !bounds.Timestamps {
+		bad("/policies/witness", "this installation knows no timestamp authorities (its setting timestamps.authorities is empty); leave it out")
 	}
 	if p.Witness && !p.Beacon {
-		bad("/policies/witness", "a witness sees the freeze record before the round of a beacon: it needs policies.beacon")
+		bad("/policies/witness", "an authority sees the freeze record before the round of a beacon: it needs policies.beacon")
 	}
 }
 

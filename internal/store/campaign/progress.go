@@ -37,7 +37,7 @@ type GivingBack struct {
 	Over    bool
 }
 
-// DrawProgress is how far the draw of a campaign is. This store cannot read it: it is evidence.
+// DrawProgress is how far the draw of a campaign is. This store cannot read it: it is a draw record.
 type DrawProgress struct {
 	FreezeHash string // hex; empty: not frozen yet
 	Round      *uint64

@@ -91,7 +91,7 @@ func counts(jobs []Attempted) (ids []uuid.UUID, attempts []int) {
 	return ids, attempts
 }
 
-// GiveUp settles those of the jobs that are still queued as failed, and returns
+// GiveUp finalizes those of the jobs that are still queued as failed, and returns
 // their ids.
 func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]uuid.UUID, error) {
 	given, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], lockQueued+`

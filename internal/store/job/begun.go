@@ -12,14 +12,14 @@ import (
 )
 
 // QueueLock locks jobs in the order of their ids. A transaction that does more than one
-// of the things below, or one of them and QueueSettle, locks all its jobs first.
+// of the things below, or one of them and QueueFinalize, locks all its jobs first.
 func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {
 	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, jobs)
 }
 
 // QueueBegun notes the purchases that queued jobs have begun, or wait for. From now on
 // the jobs are not delivered, counted or given up: the payments of the purchases lead
-// them to their ends. It takes the last locks of a transaction, as QueueSettle does, and
+// them to their ends. It takes the last locks of a transaction, as QueueFinalize does, and
 // comes before it.
 func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
 	QueueLock(b, jobs) // the UPDATE alone has no order
@@ -53,12 +53,12 @@ func QueueNotAwaiting(b *pgx.Batch, jobs []uuid.UUID) {
 
 // QueueAdvance notes how far a queued job has come that does its work in many
 // transactions. A job that advances is not what kills its workers, so its attempts are
-// counted anew. The batch fails with [ErrSettled] when the job is not queued.
+// counted anew. The batch fails with [ErrFinal] when the job is not queued.
 func QueueAdvance(b *pgx.Batch, id uuid.UUID, progress *Progress) {
 	b.Queue(`UPDATE jobs SET progress = $2, attempts = least(attempts, 1) WHERE id = $1 AND state = 'queued'`, id, progress).
 		Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() != 1 {
-				return fmt.Errorf("%w: job %s", ErrSettled, id)
+				return fmt.Errorf("%w: job %s", ErrFinal, id)
 			}
 			return nil
 		})

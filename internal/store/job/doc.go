@@ -12,7 +12,7 @@
 // messages. [Once] and [OnceEach] do a command at once and leave a final job. Each effect
 // happens exactly once:
 //
-//   - [QueueSettle] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
+//   - [QueueFinalize] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
 //     of the job's effect, and a wrong row count rolls both back.
 //   - UNIQUE (client, idempotency_key) gives the same job to all requests with the same
 //     key; a request with another hash is refused.

@@ -30,7 +30,7 @@ const notFrequent = `j.kind NOT IN ('purchase', 'cancellation', 'hold-create', '
 	'authorization-create', 'authorization-capture', 'authorization-void')`
 
 // openJobs are the jobs that may be open: those of messages, and those that payments lead.
-// No index knows the state of a job, because settling one would have to write to it.
+// No index knows the state of a job, because finalizing one would have to write to it.
 // OFFSET 0 has each looked up by its id.
 const openJobs = `(
 	SELECT j.* FROM (

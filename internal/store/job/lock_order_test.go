@@ -13,7 +13,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// Whoever settles jobs waits for the first of them before it locks the next. In
+// Whoever finalizes jobs waits for the first of them before it locks the next. In
 // another order it and Begin, for the same jobs, would wait for each other.
 func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 	t.Parallel()
@@ -23,13 +23,13 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		servers.Exec(t, db, `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, payload, expires_at)
 			VALUES ($1::uuid, 'shop', $1::text, sha256('a'), 'purchase', '{}', clock_timestamp() + interval '1 day')`, id)
 	}
-	for what, settle := range map[string]func(context.Context) error{
-		"settle": func(ctx context.Context) error {
+	for what, finalize := range map[string]func(context.Context) error{
+		"finalize": func(ctx context.Context) error {
 			return postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 				var b pgx.Batch
 				b.Queue(`SET LOCAL enable_nestloop = off`) // rows are joined as they lie
 				b.Queue(`SET LOCAL enable_mergejoin = off`)
-				job.QueueSettle(&b, []job.Outcome{{ID: ids[1], Result: json.RawMessage(`{}`)}, {ID: ids[0], Result: json.RawMessage(`{}`)}})
+				job.QueueFinalize(&b, []job.Outcome{{ID: ids[1], Result: json.RawMessage(`{}`)}, {ID: ids[0], Result: json.RawMessage(`{}`)}})
 				return tx.SendBatch(ctx, &b).Close()
 			})
 		},
@@ -45,7 +45,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		servers.Exec(t, first, `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, ids[0])
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- settle(ctx) }()
+		go func() { ended <- finalize(ctx) }()
 		servers.AwaitBlocked(t, db, 1)
 		if _, err := first.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE NOWAIT`, ids[1]); err != nil {
 			t.Errorf("%s: the second is locked before the first: %v", what, err)

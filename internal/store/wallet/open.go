@@ -63,7 +63,7 @@ const takenSQL = `
 // Open locks wallets for the transaction, in the order of their ids, and reads what
 // commands on them need, in one round trip. With postgres.SkipLocked, wallets that
 // another transaction has locked are Busy. A transaction locks campaigns before
-// wallets, and the jobs that it settles after them.
+// wallets, and the jobs that it finalizes after them.
 func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*UnitOfWork, error) {
 	u := &UnitOfWork{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]uuid.UUID)}
 	ids := slices.Clone(want.Wallets)

@@ -788,8 +788,8 @@ type Draw struct {
 	// RoundDueAt When that round is due: nobody can know it before.
 	RoundDueAt *time.Time `json:"round_due_at"`
 
-	// Witnesses Who has timestamped the freeze record. Empty after the draw: it is unwitnessed.
-	Witnesses []Witness `json:"witnesses"`
+	// Timestamps Who has timestamped the freeze record. Empty after the draw: nobody has.
+	Timestamps []Timestamp `json:"timestamps"`
 
 	// Waiting What the draw waits for; null when it waits for nothing.
 	Waiting *DrawWait `json:"waiting"`
@@ -840,7 +840,7 @@ type DrawProof struct {
 	Version DrawProofVersion `json:"version"`
 	Winners []ProofWinner    `json:"winners"`
 
-	// Witness RFC 3161 tokens; empty: unwitnessed.
+	// Witness RFC 3161 tokens; empty: none came in time.
 	Witness []string `json:"witness"`
 }
 
@@ -888,7 +888,7 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: witnesses timestamp it, and the proof has it.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: authorities timestamp it, and the proof has it.
 	Hash string `json:"hash"`
 
 	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
@@ -1712,6 +1712,13 @@ type TimelineEntry struct {
 // TimelineEntryEvent defines model for TimelineEntry.Event.
 type TimelineEntryEvent string
 
+// Timestamp A timestamp of the freeze record (RFC 3161).
+type Timestamp struct {
+	// Authority SHA-256 of the authority's root certificate, in hex.
+	Authority string    `json:"authority"`
+	Time      time.Time `json:"time"`
+}
+
 // Transfer defines model for Transfer.
 type Transfer struct {
 	// ID A UUID.
@@ -2136,13 +2143,6 @@ type WithJob string
 
 // WithPurchase The resource that is shown with a purchase.
 type WithPurchase string
-
-// Witness A timestamp of the freeze record (RFC 3161).
-type Witness struct {
-	// Authority SHA-256 of the authority's root certificate, in hex.
-	Authority string    `json:"authority"`
-	Time      time.Time `json:"time"`
-}
 
 // AuthorizationID A UUID.
 type AuthorizationID = ID

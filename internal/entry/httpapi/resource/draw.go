@@ -9,7 +9,7 @@ import (
 
 // Draw is what is public of a draw.
 func Draw(now proof.State) contract.Draw {
-	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Witnesses: []contract.Witness{},
+	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Timestamps: []contract.Timestamp{},
 		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
 	if now.Commitment != nil {
 		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
@@ -18,8 +18,8 @@ func Draw(now proof.State) contract.Draw {
 		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)
 		d.Freeze = &contract.Freeze{Hash: now.Progress.FreezeHash.String(), Record: now.Progress.Record}
 	}
-	for _, w := range now.Witnesses {
-		d.Witnesses = append(d.Witnesses, contract.Witness{Authority: w.Authority.String(), Time: w.GenTime})
+	for _, w := range now.Timestamps {
+		d.Timestamps = append(d.Timestamps, contract.Timestamp{Authority: w.Authority.String(), Time: w.GenTime})
 	}
 	if drawn := now.Draw; drawn != nil {
 		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt

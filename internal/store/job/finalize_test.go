@@ -45,16 +45,16 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 	return ids
 }
 
-func settle(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Settle(t.Context(), tx, o) })
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, o) })
 }
 
 func TestAJobIsSettledOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := accepted(t, db, 1)[0]
-	if err := settle(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]job.Outcome{
@@ -62,7 +62,7 @@ func TestAJobIsSettledOnce(t *testing.T) {
 		"as failed":   {ID: id, Problem: &job.Problem{Code: "sold-out"}},
 		"unknown job": {ID: uuid.New(), Result: json.RawMessage(`{}`)},
 	} {
-		if err := settle(t, db, o); !errors.Is(err, job.ErrSettled) {
+		if err := finalize(t, db, o); !errors.Is(err, job.ErrFinal) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestAJobIsSettledOnce(t *testing.T) {
 		t.Errorf("got %+v, result %s", j, j.Result)
 	}
 	if given, err := job.GiveUp(t.Context(), db, []uuid.UUID{id}, job.Problem{Code: "internal-error"}); err != nil || len(given) != 0 {
-		t.Errorf("a settled job was given up: %v, %v", given, err)
+		t.Errorf("a finalized job was given up: %v, %v", given, err)
 	}
 }
 
@@ -83,12 +83,12 @@ func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
 			return err
 		}
-		if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
+		if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
 			return err
 		}
-		return job.Settle(t.Context(), tx, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
+		return job.Finalize(t.Context(), tx, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
 	})
-	if !errors.Is(err, job.ErrSettled) {
+	if !errors.Is(err, job.ErrFinal) {
 		t.Errorf("got %v", err)
 	}
 	if j := fixture.Job(t, db, ids[1]); *j.UserID == "the effect" {
@@ -142,11 +142,11 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 			t.Errorf("after a transient fault: %d attempts at job %d", j.Attempts, i)
 		}
 	}
-	if err := settle(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 0 {
-		t.Errorf("a delivery of a settled job is counted as %d, %v", n, err)
+		t.Errorf("a delivery of a finalized job is counted as %d, %v", n, err)
 	}
 	expectWaiting(1, ids[2], ids[1])
 }
@@ -155,7 +155,7 @@ func TestAFailedJobSaysWhy(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := accepted(t, db, 1)[0]
-	if err := settle(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, db, id); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 positions are sold" || j.Result != nil {
@@ -168,7 +168,7 @@ func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 	db := servers.DB(t)
 	ids := accepted(t, db, 4)
 	var b pgx.Batch
-	job.QueueSettle(&b, []job.Outcome{
+	job.QueueFinalize(&b, []job.Outcome{
 		{ID: ids[0], Result: json.RawMessage(`{}`)},
 		job.Refused(ids[1], fault.New(fault.SoldOut, "all 10 positions are sold")),
 		job.Refused(ids[2], errors.New("a defect")),

@@ -14,13 +14,13 @@ import (
 	"triprize/internal/store/drawrecord"
 )
 
-// errNoWitness is why there are no tokens where no authority is configured.
-var errNoWitness = errors.New("this worker has no witness configured")
+// errNoAuthority is why there are no tokens where no authority is configured.
+var errNoAuthority = errors.New("this worker has no timestamp authority configured")
 
-// witness gets the freeze record timestamped by the authorities that the rules name, until
+// timestamp gets the freeze record timestamped by the authorities that the rules name, until
 // a while before the round is due. After that the draw goes on without those that have not
 // answered.
-func (a *attempt) witness(ctx context.Context) error {
+func (a *attempt) timestamp(ctx context.Context) error {
 	if a.frozen.Round == nil || len(a.rules.Witness) == 0 {
 		return nil
 	}
@@ -37,22 +37,22 @@ func (a *attempt) witness(ctx context.Context) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	silent := errNoWitness
-	if a.options.Witness != nil {
+	silent := errNoAuthority
+	if a.options.Stamper != nil {
 		asking, cancel := a.questions.asking(ctx, min(last.Sub(now), a.patience()))
 		var stamped []Token
-		stamped, silent = a.options.Witness.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record), slices.Clone(missing))
+		stamped, silent = a.options.Stamper.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record), slices.Clone(missing))
 		cancel()
 		if missing, err = a.keepTokens(ctx, missing, stamped); err != nil || len(missing) == 0 {
 			return err
 		}
 	}
-	a.logger.Warn("the freeze record is not witnessed by all authorities yet", "campaign", a.ref.CampaignID, "missing", len(missing), "error", silent)
+	a.logger.Warn("the freeze record is not timestamped by all authorities yet", "campaign", a.ref.CampaignID, "missing", len(missing), "error", silent)
 	if now, err = drawrecord.Now(ctx, a.db); err != nil || !now.Before(last) {
 		return err
 	}
 	after := min(retry(a.frozen.FrozenAt, now), last.Sub(now))
-	return waiting(fmt.Sprintf("%d of %d witnesses of the freeze record have not answered yet", len(missing), len(a.rules.Witness)), now, after)
+	return waiting(fmt.Sprintf("%d of %d timestamps of the freeze record are missing yet", len(missing), len(a.rules.Witness)), now, after)
 }
 
 // keepTokens stores the tokens of missing authorities that were made in time, and returns
@@ -70,11 +70,11 @@ func (a *attempt) keepTokens(ctx context.Context, missing []fairdraw.Hash, stamp
 	if len(tokens) == 0 {
 		return missing, nil
 	}
-	a.hit("draw.witness")
+	a.hit("draw.timestamp")
 	if err := a.fenced(ctx, func(tx pgx.Tx) error { return drawrecord.InsertTokens(ctx, tx, a.ref.CampaignID, tokens) }); err != nil {
 		return nil, err
 	}
-	a.hit("draw.witnessed")
+	a.hit("draw.timestamped")
 	return missing, nil
 }
 

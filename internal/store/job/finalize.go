@@ -13,8 +13,8 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// ErrSettled means that a job was settled already, by another delivery.
-var ErrSettled = errors.New("job: settled already")
+// ErrFinal means that a job was final already, by another delivery.
+var ErrFinal = errors.New("job: final already")
 
 // Outcome is how a job ends: with a result, or with a problem.
 type Outcome struct {
@@ -37,11 +37,11 @@ func (o Outcome) State() State {
 	return Succeeded
 }
 
-// QueueSettle makes jobs final, in one statement of the transaction that has their
+// QueueFinalize makes jobs final, in one statement of the transaction that has their
 // effect. It takes the last locks of that transaction. The batch fails with
-// ErrSettled when one of the jobs is final already: then the effect must be rolled
+// ErrFinal when one of the jobs is final already: then the effect must be rolled
 // back too.
-func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
+func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
 	n := len(outcomes)
 	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
 	for i, o := range outcomes {
@@ -56,7 +56,7 @@ func QueueSettle(b *pgx.Batch, outcomes []Outcome) {
 		WHERE j.id = o.id AND j.state IN ('queued', 'awaiting_action')`, ids, states, results, problems).
 		Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() != int64(n) {
-				return fmt.Errorf("%w: %d of %d were open", ErrSettled, tag.RowsAffected(), n)
+				return fmt.Errorf("%w: %d of %d were open", ErrFinal, tag.RowsAffected(), n)
 			}
 			return nil
 		})
@@ -78,12 +78,12 @@ func queueRefused(b *pgx.Batch, outcomes []Outcome) {
 	}
 }
 
-// Settle is QueueSettle for a transaction that settles one job.
-func Settle(ctx context.Context, tx pgx.Tx, o Outcome) error {
+// Finalize is QueueFinalize for a transaction that finalizes one job.
+func Finalize(ctx context.Context, tx pgx.Tx, o Outcome) error {
 	var b pgx.Batch
-	QueueSettle(&b, []Outcome{o})
+	QueueFinalize(&b, []Outcome{o})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("job.Settle(%s): %w", o.ID, err)
+		return fmt.Errorf("job.Finalize(%s): %w", o.ID, err)
 	}
 	return nil
 }

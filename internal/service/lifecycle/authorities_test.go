@@ -24,7 +24,7 @@ func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	chain := beacon.Quicknet()
-	terms := lifecycle.Terms{Chain: &chain, Witness: []fairdraw.Hash{{1}, {2}}}
+	terms := lifecycle.Terms{Chain: &chain, Authorities: []fairdraw.Hash{{1}, {2}}}
 	witnessed := fixture.Draft(3)
 	witnessed.Policies.Beacon, witnessed.Policies.Witness = true, true
 	plain := fixture.Draft(3)
@@ -33,7 +33,7 @@ func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 		id := fixture.CampaignOn(t, db, d, terms)
 		text := servers.Value[[]byte](t, db, `SELECT rules FROM commitments WHERE campaign_id = $1`, id)
 		rules, err := fairdraw.ParseRules(text)
-		if err != nil || rules.Check(id) != nil || !slices.Equal(rules.Witness, terms.Witness[:want]) {
+		if err != nil || rules.Check(id) != nil || !slices.Equal(rules.Witness, terms.Authorities[:want]) {
 			t.Errorf("the rules name %v, want %d: %v", rules.Witness, want, err)
 		}
 	}

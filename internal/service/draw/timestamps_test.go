@@ -33,13 +33,13 @@ var (
 
 // Tokens of the authorities that the rules name are stored as they come, each once, and
 // the draw asks no more when it has all.
-func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
+func TestTheAuthoritiesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s, first, second)
 	ref := fixture.SellOut(t, db, id)
 	a := &authorities{}
-	drawer := drawerWith(t, db, draw.Options{Witness: a})
+	drawer := drawerWith(t, db, draw.Options{Stamper: a})
 	now := time.Now()
 	a.stamp = func() ([]draw.Token, error) {
 		return []draw.Token{
@@ -83,12 +83,12 @@ func TestTheWitnessesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 }
 
 // Within the margin before its round nobody is asked any more, and the draw goes on
-// without a witness.
-func TestADrawWhoseWitnessesAreSilentGoesOnUnwitnessed(t *testing.T) {
+// without a timestamp.
+func TestADrawWhoseAuthoritiesAreSilentGoesOnWithoutTimestamps(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
 	a := &authorities{stamp: func() ([]draw.Token, error) { return nil, errSilent }}
-	for name, options := range map[string]draw.Options{"they are silent": {Witness: a}, "none is configured": {}} {
+	for name, options := range map[string]draw.Options{"they are silent": {Stamper: a}, "none is configured": {}} {
 		id := withBeacon(t, db, s, first)
 		ref := fixture.SellOut(t, db, id)
 		_, err := drawerWith(t, db, options).Run(t.Context(), ref)

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-func TestNobodyIsAWitnessByDefault(t *testing.T) {
+func TestNobodyTimestampsByDefault(t *testing.T) {
 	required(t)
 	s, err := Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Witness != (Witness{Timeout: 5 * time.Second, Margin: 5 * time.Second}) || s.Witness.Enabled() {
-		t.Errorf("got %+v", s.Witness)
+	if s.Timestamps != (Timestamps{Timeout: 5 * time.Second, Margin: 5 * time.Second}) || s.Timestamps.Enabled() {
+		t.Errorf("got %+v", s.Timestamps)
 	}
 }
 
 func TestAuthoritiesAreAddressesWithFiles(t *testing.T) {
-	t.Setenv("TRIPRIZE_WITNESS_AUTHORITIES", "https://tsa.example/tsr?a=b /etc/one root.pem , http://other.example two.pem")
+	t.Setenv("TRIPRIZE_TIMESTAMPS_AUTHORITIES", "https://tsa.example/tsr?a=b /etc/one root.pem , http://other.example two.pem")
 	required(t)
 	s, err := Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Authority{{"https://tsa.example/tsr?a=b", "/etc/one root.pem"}, {"http://other.example", "two.pem"}}
-	if got := s.Witness.List(); !slices.Equal(got, want) {
+	if got := s.Timestamps.List(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -34,22 +34,22 @@ func TestAuthoritiesAreAddressesWithFiles(t *testing.T) {
 func TestAuthoritiesAreRefusedWithNameAndReason(t *testing.T) {
 	const one = "https://tsa.example/tsr root.pem"
 	for name, c := range map[string]struct{ variable, value, want string }{
-		"no file":           {"AUTHORITIES", "https://tsa.example/tsr", "setting witness.authorities (TRIPRIZE_WITNESS_AUTHORITIES): authority 1 has no file"},
+		"no file":           {"AUTHORITIES", "https://tsa.example/tsr", "setting timestamps.authorities (TRIPRIZE_TIMESTAMPS_AUTHORITIES): authority 1 has no file"},
 		"no URL":            {"AUTHORITIES", one + ",root.pem", "authority 2 must begin with an http"},
 		"another protocol":  {"AUTHORITIES", "ftp://tsa.example root.pem", "authority 1 must begin with an http"},
 		"nine of them":      {"AUTHORITIES", strings.Repeat(one+",", 9), "has 9 authorities, must have 8 at most"},
-		"a default alone":   {"DEFAULT", "true", "setting witness.default (TRIPRIZE_WITNESS_DEFAULT): is true, and there is nobody"},
-		"no time":           {"TIMEOUT", "0s", "witness.timeout"},
-		"a long margin":     {"MARGIN", "1h", "witness.margin"},
-		"no time to answer": {"MARGIN", "25s", "setting witness.margin (TRIPRIZE_WITNESS_MARGIN): is 25s, must with witness.timeout (5s) be less than the 27s"},
+		"a default alone":   {"DEFAULT", "true", "setting timestamps.default (TRIPRIZE_TIMESTAMPS_DEFAULT): is true, and there is nobody"},
+		"no time":           {"TIMEOUT", "0s", "timestamps.timeout"},
+		"a long margin":     {"MARGIN", "1h", "timestamps.margin"},
+		"no time to answer": {"MARGIN", "25s", "setting timestamps.margin (TRIPRIZE_TIMESTAMPS_MARGIN): is 25s, must with timestamps.timeout (5s) be less than the 27s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			required(t)
-			t.Setenv("TRIPRIZE_WITNESS_AUTHORITIES", one)
+			t.Setenv("TRIPRIZE_TIMESTAMPS_AUTHORITIES", one)
 			if c.variable == "DEFAULT" {
-				t.Setenv("TRIPRIZE_WITNESS_AUTHORITIES", "")
+				t.Setenv("TRIPRIZE_TIMESTAMPS_AUTHORITIES", "")
 			}
-			t.Setenv("TRIPRIZE_WITNESS_"+c.variable, c.value)
+			t.Setenv("TRIPRIZE_TIMESTAMPS_"+c.variable, c.value)
 			if _, err := Load(""); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -10,33 +10,33 @@ import (
 	"triprize/internal/store/job"
 )
 
-// settler settles jobs of one kind, many in one transaction.
-type settler struct {
-	kind   job.Kind
-	settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
-	locked *locked
-	every  time.Duration // a lane begins its batches of this kind so far apart, under load
+// finalizer finalizes jobs of one kind, many in one transaction.
+type finalizer struct {
+	kind     job.Kind
+	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+	locked   *locked
+	every    time.Duration // a lane begins its batches of this kind so far apart, under load
 }
 
-func newSettler(kind job.Kind, settle func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), concurrency int) *settler {
-	return &settler{kind: kind, settle: settle, locked: newLocked(concurrency)}
+func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), concurrency int) *finalizer {
+	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(concurrency)}
 }
 
-// settlePurchases settles purchase jobs.
-func (w *Worker) settlePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.settleInBatches(ctx, w.purchases, jobs, again)
+// finalizePurchases finalizes purchase jobs.
+func (w *Worker) finalizePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.finalizeInBatches(ctx, w.purchases, jobs, again)
 }
 
-// settleCancellations settles cancellation jobs.
-func (w *Worker) settleCancellations(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.settleInBatches(ctx, w.cancellations, jobs, again)
+// finalizeCancellations finalizes cancellation jobs.
+func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, again bool) error {
+	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// settleInBatches settles jobs through the lanes. A task whose jobs stay locked keeps its
+// finalizeInBatches finalizes jobs through the lanes. A task whose jobs stay locked keeps its
 // slot only while enough of these are left for other tasks.
-func (w *Worker) settleInBatches(ctx context.Context, s *settler, jobs []job.Ref, again bool) error {
+func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
 	if again {
-		return w.settleRedelivered(ctx, s, jobs)
+		return w.finalizeRedelivered(ctx, s, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
@@ -80,7 +80,7 @@ func (w *Worker) settleInBatches(ctx context.Context, s *settler, jobs []job.Ref
 // pass sends items through their lanes once. It returns those that are not final,
 // and whether there was a transient fault. When jobs fail for another reason it
 // returns an error, after the other items were tried too.
-func (w *Worker) pass(ctx context.Context, s *settler, items []*item) (left []*item, transient bool, err error) {
+func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []*item, transient bool, err error) {
 	byLane := make(map[*lane][]*item)
 	for _, it := range items {
 		l := w.laneOf(it.CampaignID)
@@ -122,8 +122,8 @@ func (w *Worker) pass(ctx context.Context, s *settler, items []*item) (left []*i
 }
 
 // run runs one transaction and the work that follows its commit.
-func (w *Worker) run(ctx context.Context, s *settler, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
-	report, err := s.settle(ctx, refs, wait)
+func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+	report, err := s.finalize(ctx, refs, wait)
 	if err != nil {
 		if isTransient(err) {
 			w.metrics.faults.Inc()
@@ -136,9 +136,9 @@ func (w *Worker) run(ctx context.Context, s *settler, refs []job.Ref, wait sale.
 	w.dispatcher.Dispatch(report.Messages)
 	w.dispatchPayments(report.Payments)
 	w.dispatchRefunds(report.Refunds)
-	w.afterCommit.settled(report.Settled)
-	w.metrics.settled(s.kind, report.Settled)
-	w.logSettled(s.kind, report.Settled)
+	w.afterCommit.finalized(report.Finalized)
+	w.metrics.finalized(s.kind, report.Finalized)
+	w.logFinalized(s.kind, report.Finalized)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

@@ -14,10 +14,10 @@ func TestAWitnessNeedsAuthoritiesAndABeacon(t *testing.T) {
 		knows    campaign.Bounds
 		want     string
 	}{
-		"both":           {campaign.Policies{Beacon: true, Witness: true}, campaign.Bounds{Beacon: true, Witness: true}, ""},
+		"both":           {campaign.Policies{Beacon: true, Witness: true}, campaign.Bounds{Beacon: true, Timestamps: true}, ""},
 		"no witness":     {campaign.Policies{Beacon: true}, campaign.Bounds{Beacon: true}, ""},
 		"no authorities": {campaign.Policies{Beacon: true, Witness: true}, campaign.Bounds{Beacon: true}, "/policies/witness"},
-		"no beacon":      {campaign.Policies{Witness: true}, campaign.Bounds{Beacon: true, Witness: true}, "/policies/witness"},
+		"no beacon":      {campaign.Policies{Witness: true}, campaign.Bounds{Beacon: true, Timestamps: true}, "/policies/witness"},
 	} {
 		d := fixture.Draft(4)
 		c.policies.LatePayment, c.policies.Unsold = d.Policies.LatePayment, d.Policies.Unsold

@@ -10,8 +10,8 @@ import (
 	"triprize/internal/domain/fairdraw"
 )
 
-// Witness is who timestamps freeze records.
-type Witness struct {
+// Timestamps are of freeze records, by authorities.
+type Timestamps struct {
 	Default     bool          `mapstructure:"default"`
 	Authorities string        `mapstructure:"authorities" validate:"max=8192"`
 	Timeout     time.Duration `mapstructure:"timeout"     validate:"min=100ms,max=1m"`
@@ -29,12 +29,12 @@ type Authority struct {
 const maxAuthorities = 8
 
 // Enabled tells whether there are authorities to ask.
-func (w Witness) Enabled() bool { return len(w.List()) > 0 }
+func (t Timestamps) Enabled() bool { return len(t.List()) > 0 }
 
 // List returns the authorities.
-func (w Witness) List() []Authority {
+func (t Timestamps) List() []Authority {
 	var all []Authority
-	for entry := range strings.SplitSeq(w.Authorities, ",") {
+	for entry := range strings.SplitSeq(t.Authorities, ",") {
 		if address, file, _ := strings.Cut(strings.TrimSpace(entry), " "); address != "" {
 			all = append(all, Authority{URL: address, File: strings.TrimSpace(file)})
 		}
@@ -42,15 +42,15 @@ func (w Witness) List() []Authority {
 	return all
 }
 
-// checkWitness refuses authorities that nobody could ask. http is allowed: a token is
+// checkTimestamps refuses authorities that nobody could ask. http is allowed: a token is
 // signed, and what is asked about is a hash that is public anyway. Who listens learns
 // nothing, and who lies is found out.
-func checkWitness(w Witness, b Beacon) error {
+func checkTimestamps(t Timestamps, b Beacon) error {
 	var all []error
 	bad := func(format string, args ...any) {
-		all = append(all, fmt.Errorf("setting witness.authorities (%s): "+format, append([]any{variable("witness.authorities")}, args...)...))
+		all = append(all, fmt.Errorf("setting timestamps.authorities (%s): "+format, append([]any{variable("timestamps.authorities")}, args...)...))
 	}
-	list := w.List()
+	list := t.List()
 	if len(list) > maxAuthorities {
 		bad("has %d authorities, must have %d at most", len(list), maxAuthorities)
 	}
@@ -62,12 +62,12 @@ func checkWitness(w Witness, b Beacon) error {
 			bad("authority %d has no file; write: URL FILE", i+1)
 		}
 	}
-	if w.Default && len(list) == 0 {
-		all = append(all, fmt.Errorf("setting witness.default (%s): is true, and there is nobody in witness.authorities", variable("witness.default")))
+	if t.Default && len(list) == 0 {
+		all = append(all, fmt.Errorf("setting timestamps.default (%s): is true, and there is nobody in timestamps.authorities", variable("timestamps.default")))
 	}
-	if ahead := (fairdraw.RoundsAhead - 1) * b.Period; len(list) > 0 && w.Margin+w.Timeout >= ahead {
-		all = append(all, fmt.Errorf("setting witness.margin (%s): is %s, must with witness.timeout (%s) be less than the %s that are at least between a freeze and its round (%d times beacon.period): nobody could answer in time",
-			variable("witness.margin"), w.Margin, w.Timeout, ahead, fairdraw.RoundsAhead-1))
+	if ahead := (fairdraw.RoundsAhead - 1) * b.Period; len(list) > 0 && t.Margin+t.Timeout >= ahead {
+		all = append(all, fmt.Errorf("setting timestamps.margin (%s): is %s, must with timestamps.timeout (%s) be less than the %s that are at least between a freeze and its round (%d times beacon.period): nobody could answer in time",
+			variable("timestamps.margin"), t.Margin, t.Timeout, ahead, fairdraw.RoundsAhead-1))
 	}
 	return errors.Join(all...)
 }
