@@ -54,8 +54,8 @@ const (
 	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
 	CardPaymentPhaseLate       CardPaymentPhase = "late"
 	CardPaymentPhaseProcessing CardPaymentPhase = "processing"
+	CardPaymentPhaseRefundDue  CardPaymentPhase = "refund_due"
 	CardPaymentPhaseReserved   CardPaymentPhase = "reserved"
-	CardPaymentPhaseReturned   CardPaymentPhase = "returned"
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
@@ -176,7 +176,7 @@ const (
 	RefundStateOpen           RefundState = "open"
 	RefundStatePending        RefundState = "pending"
 	RefundStateRequiresAction RefundState = "requires_action"
-	RefundStateSettled        RefundState = "settled"
+	RefundStateResolved       RefundState = "resolved"
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
@@ -205,19 +205,19 @@ const (
 	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
 	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventOutOfBandRefundFailed TimelineEntryEvent = "out-of-band-refund-failed"
 	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
-	TimelineEntryEventPaymentSettled        TimelineEntryEvent = "payment-settled"
+	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
 	TimelineEntryEventReassigned            TimelineEntryEvent = "reassigned"
-	TimelineEntryEventRefundElsewhereFailed TimelineEntryEvent = "refund-elsewhere-failed"
 	TimelineEntryEventRefundFailed          TimelineEntryEvent = "refund-failed"
 	TimelineEntryEventRefundPending         TimelineEntryEvent = "refund-pending"
 	TimelineEntryEventRefundRequested       TimelineEntryEvent = "refund-requested"
 	TimelineEntryEventRefundRequiresAction  TimelineEntryEvent = "refund-requires-action"
-	TimelineEntryEventRefundSettled         TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefundResolved        TimelineEntryEvent = "refund-resolved"
 	TimelineEntryEventRefunded              TimelineEntryEvent = "refunded"
-	TimelineEntryEventRefundedElsewhere     TimelineEntryEvent = "refunded-elsewhere"
+	TimelineEntryEventRefundedOutOfBand     TimelineEntryEvent = "refunded-out-of-band"
 	TimelineEntryEventReleased              TimelineEntryEvent = "released"
 	TimelineEntryEventReservationExtended   TimelineEntryEvent = "reservation-extended"
 	TimelineEntryEventReserved              TimelineEntryEvent = "reserved"
@@ -658,7 +658,7 @@ type CardPayment struct {
 	// Reference The id of its intent at the provider, `pi_…`.
 	Reference string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
+	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
 	// Status What the provider has said of the intent last.
@@ -676,14 +676,14 @@ type CardPayment struct {
 	// ExpiresAt RFC 3339.
 	ExpiresAt Time `json:"expires_at"`
 
-	// Settlement Who ended it by hand, how and why; null if nobody did.
-	Settlement *PaymentSettled `json:"settlement"`
+	// Resolution Who ended it by hand, how and why; null if nobody did.
+	Resolution *PaymentResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -1123,8 +1123,8 @@ type PaymentOutcome string
 // PaymentReference 1 to 255 characters, no control characters.
 type PaymentReference = string
 
-// PaymentSettled defines model for PaymentSettled.
-type PaymentSettled struct {
+// PaymentResolution defines model for PaymentResolution.
+type PaymentResolution struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
 
@@ -1133,8 +1133,8 @@ type PaymentSettled struct {
 	Reason string `json:"reason"`
 }
 
-// PaymentSettlement What an operator has found out about a payment.
-type PaymentSettlement struct {
+// PaymentResolutionRequest What an operator has found out about a payment.
+type PaymentResolutionRequest struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
 
@@ -1497,7 +1497,7 @@ type Refund struct {
 	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
@@ -1506,16 +1506,16 @@ type Refund struct {
 	// Failure Why the provider has refused it, or why it waits.
 	Failure string `json:"failure"`
 
-	// Settlement Who settled it by hand and why; null if nobody did.
-	Settlement *Settlement `json:"settlement"`
+	// Resolution Who resolved it by hand and why; null if nobody did.
+	Resolution *RefundResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was settled.
+	// FinishedAt When it succeeded or was resolved.
 	FinishedAt time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+	// WaitingFor `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
 	WaitingFor string `json:"waiting_for"`
 }
 
@@ -1542,13 +1542,20 @@ type RefundProgress struct {
 	Waiting int `json:"waiting"`
 }
 
-// RefundSettlement How the money was given back.
-type RefundSettlement struct {
+// RefundResolution What somebody says about a refund that was made by hand.
+type RefundResolution struct {
+	// By `role:client`. Users see only the role.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// RefundResolutionRequest How the money was given back.
+type RefundResolutionRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
 // RefundWaitingFor Who must see to a refund before it goes on.
@@ -1567,13 +1574,6 @@ type Selection struct {
 
 	// Quantity The server allows 100 by default.
 	Quantity int `json:"quantity,omitempty,omitzero"`
-}
-
-// Settlement What somebody says about a refund that was made by hand.
-type Settlement struct {
-	// By `role:client`. Users see only the role.
-	By     string `json:"by"`
-	Reason string `json:"reason"`
 }
 
 // SoldLine A sold position. It does not show who the buyer is.
@@ -2686,16 +2686,7 @@ func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, op
 	return send[CardPaymentPage](ctx, c, request{method: http.MethodGet, path: "/v1/payments", query: query}, options)
 }
 
-// RetryPayment is POST /v1/payments/{purchase}/retry: look at a payment again now.
-//
-// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`. So is one that waits for a key while cards are switched off: nobody could ask.
-//
-// For operator.
-func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {
-	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/retry", purchase)}, options)
-}
-
-// SettlePayment is POST /v1/payments/{purchase}/settle: end a payment by hand.
+// ResolvePayment is POST /v1/payments/{purchase}/resolve: end a payment by hand.
 //
 // For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
 // at the provider. The operator and the reason are in the timeline of the purchase. Then the payment ends as any other:
@@ -2708,8 +2699,17 @@ func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options 
 // A payment that can still end by itself is refused with `state-conflict`: before its time is over, while it is just being looked at, or when it does not wait for an operator.
 //
 // For operator.
-func (c *Client) SettlePayment(ctx context.Context, purchase PurchaseID, body PaymentSettlement, options ...CallOption) (CardPayment, error) {
-	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/settle", purchase), body: body}, options)
+func (c *Client) ResolvePayment(ctx context.Context, purchase PurchaseID, body PaymentResolutionRequest, options ...CallOption) (CardPayment, error) {
+	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/resolve", purchase), body: body}, options)
+}
+
+// RetryPayment is POST /v1/payments/{purchase}/retry: look at a payment again now.
+//
+// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`. So is one that waits for a key while cards are switched off: nobody could ask.
+//
+// For operator.
+func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {
+	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/retry", purchase)}, options)
 }
 
 // FindPurchases is GET /v1/purchases: find purchases by their reference, newest first.
@@ -2790,6 +2790,15 @@ func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...Call
 	return send[Refund](ctx, c, request{method: http.MethodGet, path: path("/v1/refunds/%s", refund)}, options)
 }
 
+// ResolveRefund is POST /v1/refunds/{refund}/resolve: say that a refund was made by hand.
+//
+// It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+//
+// For app, operator.
+func (c *Client) ResolveRefund(ctx context.Context, refund RefundID, body RefundResolutionRequest, options ...CallOption) (Refund, error) {
+	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/resolve", refund), body: body}, options)
+}
+
 // RetryRefund is POST /v1/refunds/{refund}/retry: try a refund again.
 //
 // For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. One whose `waiting_for` is `operator` in another state is looked at again now. Any other is refused with `state-conflict`.
@@ -2797,15 +2806,6 @@ func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...Call
 // For operator.
 func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
 	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/retry", refund)}, options)
-}
-
-// SettleRefund is POST /v1/refunds/{refund}/settle: say that a refund was made by hand.
-//
-// It is `settled`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
-//
-// For app, operator.
-func (c *Client) SettleRefund(ctx context.Context, refund RefundID, body RefundSettlement, options ...CallOption) (Refund, error) {
-	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/settle", refund), body: body}, options)
 }
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.

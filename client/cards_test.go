@@ -85,7 +85,7 @@ func TestRefundsArePagedSettledAndTriedAgain(t *testing.T) {
 			case 2:
 				say(w, http.StatusOK, client.RefundPage{Refunds: []client.Refund{{ID: campaign, State: client.RefundStateListed}}})
 			default:
-				say(w, http.StatusOK, client.Refund{ID: jobID, State: client.RefundStateSettled})
+				say(w, http.StatusOK, client.Refund{ID: jobID, State: client.RefundStateResolved})
 			}
 			return true
 		}
@@ -100,7 +100,7 @@ func TestRefundsArePagedSettledAndTriedAgain(t *testing.T) {
 		if !slices.Equal(ids, []client.ID{jobID, campaign}) {
 			t.Errorf("%v", ids)
 		}
-		if r, err := c.SettleRefund(t.Context(), jobID, client.RefundSettlement{Reason: "paid back in cash"}); err != nil || r.State != client.RefundStateSettled {
+		if r, err := c.ResolveRefund(t.Context(), jobID, client.RefundResolutionRequest{Reason: "paid back in cash"}); err != nil || r.State != client.RefundStateResolved {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if _, err := c.RetryRefund(t.Context(), jobID); err != nil {
@@ -108,7 +108,7 @@ func TestRefundsArePagedSettledAndTriedAgain(t *testing.T) {
 		}
 		requests := s.seen()
 		for i, want := range []string{"/v1/campaigns/" + campaign.String() + "/refunds?limit=1&state=listed", "/v1/campaigns/" + campaign.String() + "/refunds?cursor=" + jobID.String() + "&limit=1&state=listed",
-			"/v1/refunds/" + jobID.String() + "/settle", "/v1/refunds/" + jobID.String() + "/retry"} {
+			"/v1/refunds/" + jobID.String() + "/resolve", "/v1/refunds/" + jobID.String() + "/retry"} {
 			if requests[i].path != want {
 				t.Errorf("request %d: %s, want %s", i, requests[i].path, want)
 			}

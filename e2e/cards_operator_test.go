@@ -36,8 +36,8 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if stdout, stderr, status := run(t, env, "payments", "retry", bought.String()); status != 0 || !strings.Contains(stdout, `"waiting_for":"operator"`) {
 		t.Errorf("retry: %d %s%s", status, stdout, stderr)
 	}
-	servers.Eventually(t, "the payment is settled", func() bool { // it is refused while a worker asks the provider once more
-		_, stderr, status := run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto")
+	servers.Eventually(t, "the payment is resolved", func() bool { // it is refused while a worker asks the provider once more
+		_, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto")
 		if status != 0 && !strings.Contains(stderr, "try again in a moment") {
 			t.Fatalf("settle: %s", stderr)
 		}
@@ -55,7 +55,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if free := s.CampaignNow(id).Counts.Available(); free != 6 {
 		t.Errorf("%d positions are free", free)
 	}
-	if _, stderr, status := run(t, env, "payments", "settle", bought.String(), "--outcome", "unpaid", "--reason", "r", "--by", "otto"); status != 1 || !strings.Contains(stderr, "state-conflict") {
+	if _, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "r", "--by", "otto"); status != 1 || !strings.Contains(stderr, "state-conflict") {
 		t.Errorf("again: %d %s", status, stderr)
 	}
 }
@@ -80,10 +80,10 @@ func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T)
 	})
 	refundByHand(s, kept)
 	refundByHand(s, sentBack)
-	servers.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-elsewhere") })
+	servers.Eventually(t, "the refund by hand is in the timeline", func() bool { return viewPurchase(s, kept).happened("refunded-out-of-band") })
 	servers.Eventually(t, "the one that fails later is in the timeline, and so is its failure", func() bool {
 		p := viewPurchase(s, sentBack)
-		return p.happened("refunded-elsewhere") && p.happened("refund-elsewhere-failed")
+		return p.happened("refunded-out-of-band") && p.happened("out-of-band-refund-failed")
 	})
 	for _, bought := range []uuid.UUID{kept, sentBack} {
 		if p := viewPurchase(s, bought); p.State != "completed" {
@@ -131,10 +131,10 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 		t.Errorf("the api lists %s", a.Body)
 	}
 	refund := viewPurchase(s, refused).Refund.ID
-	if stdout, stderr, status := run(t, env, "refunds", "settle", refund, "--reason", "by bank transfer", "--by", "otto"); status != 0 || !strings.Contains(stdout, `"by":"operator:triprize/otto"`) {
+	if stdout, stderr, status := run(t, env, "refunds", "resolve", refund, "--reason", "by bank transfer", "--by", "otto"); status != 0 || !strings.Contains(stdout, `"by":"operator:triprize/otto"`) {
 		t.Errorf("settle: %d %s%s", status, stdout, stderr)
 	}
-	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund.State != "settled" {
+	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund.State != "resolved" {
 		t.Errorf("it is %s, its refund is %s", p.State, p.Refund.State)
 	}
 	other := viewPurchase(s, asks).Refund.ID

@@ -82,13 +82,13 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	}
 	servers.Eventually(t, "it was tried again", func() bool { return len(s.Sandbox.RefundsOf(s.Sandbox.PaymentsOf(id.String())[0].ID)) == 2 })
 	failed()
-	if a := s.Do(0, s.App, http.MethodPost, path+"/settle", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"reason": "by me"}); a.Status != http.StatusForbidden {
+	if a := s.Do(0, s.App, http.MethodPost, path+"/resolve", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"reason": "by me"}); a.Status != http.StatusForbidden {
 		t.Errorf("an app settles a card refund: %s", a)
 	}
-	if a := s.Post(path+"/settle", fleet.Fields{"reason": "sent by bank transfer"}); a.Status != http.StatusOK {
-		t.Errorf("the settlement: %s, %s", a, a.Body)
+	if a := s.Post(path+"/resolve", fleet.Fields{"reason": "sent by bank transfer"}); a.Status != http.StatusOK {
+		t.Errorf("the resolution: %s, %s", a, a.Body)
 	}
-	if p := viewPurchase(s, id); p.State != "refunded" || !p.happened("refund-settled") {
+	if p := viewPurchase(s, id); p.State != "refunded" || !p.happened("refund-resolved") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -153,7 +153,7 @@ func TestACancelledCampaignGivesEveryYenBack(t *testing.T) {
 		if r.PurchaseID != external.Result.PurchaseID {
 			t.Errorf("the refund for the app to do is of %s", r.PurchaseID)
 		}
-		if a := s.Execute("/v1/refunds/"+r.ID+"/settle", fleet.Fields{"reason": "paid out at the till"}); a.Status != http.StatusOK {
+		if a := s.Execute("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "paid out at the till"}); a.Status != http.StatusOK {
 			t.Errorf("an app settles its own: %s %s", a, a.Body)
 		}
 	}

@@ -13,7 +13,7 @@ CREATE TABLE payments (
     return_url     text        CHECK (char_length(return_url) <= 2000),    -- where an authentication ends
     phase          text        NOT NULL DEFAULT 'reserved'
                                CHECK (phase IN ('reserved', 'creating', 'confirming', 'action', 'processing', 'capturing', 'captured',
-                                                'expiring', 'late', 'ended', 'settled', 'returned', 'cancelled')),
+                                                'expiring', 'late', 'ended', 'settled', 'refund_due', 'cancelled')),
     version        bigint      NOT NULL DEFAULT 0,                         -- fencing: grows with every claim and every write
     lease_until    timestamptz,                                            -- until then a worker has it
     due_at         timestamptz,                                            -- when to look at it next; null: not before an event comes
@@ -34,22 +34,22 @@ CREATE TABLE payments (
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
     faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
     waiting_for    text,                                                   -- why it waits, for people
-    trouble        text,                                                   -- the provider's words when it began to wait, for operators
-    settled_as     text        CHECK (settled_as IN ('paid', 'unpaid')),   -- by an operator, by hand
-    settled_by     text,
-    settle_reason  text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
+    last_error     text,                                                   -- the provider's words when it began to wait, for operators
+    resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid')),   -- by an operator, by hand
+    resolved_by    text,
+    resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     disputed_at    timestamptz,
     dispute        json,                                                   -- {id, status, reason}
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
     CHECK (deadline <= latest),
-    CHECK (phase NOT IN ('confirming', 'action', 'processing', 'capturing', 'captured', 'settled', 'returned', 'late') OR intent_id IS NOT NULL),
+    CHECK (phase NOT IN ('confirming', 'action', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
-    CHECK (phase NOT IN ('captured', 'settled', 'returned') OR received = amount),
+    CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR received = amount),
     CHECK ((attempt = 0) = (attempt_at IS NULL)),
-    CHECK ((phase IN ('settled', 'returned', 'cancelled')) = (finished_at IS NOT NULL)),
+    CHECK ((phase IN ('settled', 'refund_due', 'cancelled')) = (finished_at IS NOT NULL)),
     CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL)),
-    CHECK ((settled_as IS NULL) = (settled_by IS NULL) AND (settled_as IS NULL) = (settle_reason IS NULL))
+    CHECK ((resolved_as IS NULL) = (resolved_by IS NULL) AND (resolved_as IS NULL) = (resolve_reason IS NULL))
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
@@ -80,7 +80,7 @@ CREATE TABLE refunds (
     currency      text        NOT NULL,
     reason        text        NOT NULL CHECK (reason IN ('cancelled', 'campaign-cancelled', 'late-payment')),
     state         text        NOT NULL
-                              CHECK (state IN ('open', 'pending', 'requires_action', 'succeeded', 'failed', 'canceled', 'listed', 'settled')),
+                              CHECK (state IN ('open', 'pending', 'requires_action', 'succeeded', 'failed', 'canceled', 'listed', 'resolved')),
     version       bigint      NOT NULL DEFAULT 0,
     lease_until   timestamptz,
     due_at        timestamptz,
@@ -91,16 +91,16 @@ CREATE TABLE refunds (
     failure       text,                                                    -- why the provider has refused it
     faults        integer     NOT NULL DEFAULT 0,
     stuck         boolean     NOT NULL DEFAULT false,                      -- the provider refuses to tell of it: time alone will not help
-    settled_by    text,                                                    -- the operator or app that resolved it
-    settle_reason text        CHECK (char_length(settle_reason) BETWEEN 1 AND 500),
+    resolved_by   text,                                                    -- the operator or app that resolved it
+    resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at   timestamptz,
     CHECK (method <> 'wallet' OR state = 'succeeded'),
-    CHECK (method <> 'external' OR state IN ('listed', 'settled')),
+    CHECK (method <> 'external' OR state IN ('listed', 'resolved')),
     CHECK (method <> 'card' OR state <> 'listed'),
-    CHECK ((state = 'settled') = (settled_by IS NOT NULL)),
-    CHECK ((settled_by IS NULL) = (settle_reason IS NULL)),
-    CHECK ((state IN ('succeeded', 'settled')) = (finished_at IS NOT NULL)),
+    CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),
+    CHECK ((resolved_by IS NULL) = (resolve_reason IS NULL)),
+    CHECK ((state IN ('succeeded', 'resolved')) = (finished_at IS NOT NULL)),
     CHECK ((attempt = 0) = (attempt_at IS NULL))
 ) WITH (fillfactor = 80);
 
@@ -110,7 +110,7 @@ CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
     WHERE method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
 
 -- Refunds at the provider that we have not made, as its events have told of them.
-CREATE TABLE foreign_refunds (
+CREATE TABLE out_of_band_refunds (
     provider_id text        PRIMARY KEY,                                   -- re_… of the provider
     purchase_id uuid        NOT NULL,
     amount      bigint      NOT NULL,                                      -- minor units
@@ -118,6 +118,8 @@ CREATE TABLE foreign_refunds (
     status      text,                                                      -- as told last
     seen_at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+CREATE INDEX out_of_band_refunds_seen ON out_of_band_refunds (seen_at); -- for their retention
 
 -- The events of the provider, each once, in any order.
 CREATE TABLE payment_events (
@@ -148,4 +150,4 @@ CREATE TABLE payment_events_listed (
 );
 
 -- +goose Down
-DROP TABLE payment_events_listed, payment_events, foreign_refunds, refunds, payment_steps, payments;
+DROP TABLE payment_events_listed, payment_events, out_of_band_refunds, refunds, payment_steps, payments;

@@ -220,7 +220,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/refunds/{refund}/settle": {
+    "/v1/refunds/{refund}/resolve": {
         parameters: {
             query?: never;
             header?: never;
@@ -231,9 +231,9 @@ export interface paths {
         put?: never;
         /**
          * Say that a refund was made by hand
-         * @description It is `settled`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+         * @description It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
          */
-        post: operations["settleRefund"];
+        post: operations["resolveRefund"];
         delete?: never;
         options?: never;
         head?: never;
@@ -280,7 +280,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/payments/{purchase}/settle": {
+    "/v1/payments/{purchase}/resolve": {
         parameters: {
             query?: never;
             header?: never;
@@ -301,7 +301,7 @@ export interface paths {
          *
          *     A payment that can still end by itself is refused with `state-conflict`: before its time is over, while it is just being looked at, or when it does not wait for an operator.
          */
-        post: operations["settlePayment"];
+        post: operations["resolvePayment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1902,15 +1902,15 @@ export interface components {
         TimelineEntry: {
             at: components["schemas"]["Time"];
             /** @enum {string} */
-            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "released" | "payment-late" | "payment-settled" | "reassigned" | "completed" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-settled" | "refunded-elsewhere" | "refund-elsewhere-failed" | "disputed" | "dispute-closed";
+            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "released" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
             /** @description For people; left out when the event says it all. */
             detail?: string;
         };
         /**
-         * @description Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
+         * @description Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
          * @enum {string}
          */
-        RefundState: "open" | "pending" | "requires_action" | "succeeded" | "failed" | "canceled" | "listed" | "settled";
+        RefundState: "open" | "pending" | "requires_action" | "succeeded" | "failed" | "canceled" | "listed" | "resolved";
         /**
          * @description Who must see to a refund before it goes on.
          * @enum {string}
@@ -1937,27 +1937,27 @@ export interface components {
             /** @description Why the provider has refused it, or why it waits. */
             failure: string | null;
             /**
-             * @description `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+             * @description `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
              * @enum {string|null}
              */
             waiting_for: "operator" | null;
-            /** @description Who settled it by hand and why; null if nobody did. */
-            settlement: components["schemas"]["Settlement"] | null;
+            /** @description Who resolved it by hand and why; null if nobody did. */
+            resolution: components["schemas"]["RefundResolution"] | null;
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description When it succeeded or was settled.
+             * @description When it succeeded or was resolved.
              */
             finished_at: string | null;
         };
         /** @description What somebody says about a refund that was made by hand. */
-        Settlement: {
+        RefundResolution: {
             /** @description `role:client`. Users see only the role. */
             by: string;
             reason: string;
         };
         /** @description How the money was given back. */
-        RefundSettlement: {
+        RefundResolutionRequest: {
             /** @description For the records; the buyer can read it. */
             reason: string;
         };
@@ -1982,10 +1982,10 @@ export interface components {
             /** @description The id of its intent at the provider, `pi_…`. */
             reference: string | null;
             /**
-             * @description How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
+             * @description How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
              * @enum {string}
              */
-            phase: "reserved" | "creating" | "confirming" | "action" | "processing" | "capturing" | "captured" | "expiring" | "late" | "ended" | "settled" | "returned" | "cancelled";
+            phase: "reserved" | "creating" | "confirming" | "action" | "processing" | "capturing" | "captured" | "expiring" | "late" | "ended" | "settled" | "refund_due" | "cancelled";
             /** @description What the provider has said of the intent last. */
             status: string | null;
             /**
@@ -2003,7 +2003,7 @@ export interface components {
             /** @description Until when its reservation lasts. */
             expires_at: components["schemas"]["Time"];
             /** @description Who ended it by hand, how and why; null if nobody did. */
-            settlement: components["schemas"]["PaymentSettled"] | null;
+            resolution: components["schemas"]["PaymentResolution"] | null;
             created_at: components["schemas"]["Time"];
         };
         /**
@@ -2011,14 +2011,14 @@ export interface components {
          * @enum {string}
          */
         PaymentOutcome: "paid" | "unpaid";
-        PaymentSettled: {
+        PaymentResolution: {
             outcome: components["schemas"]["PaymentOutcome"];
             /** @description `role:client` */
             by: string;
             reason: string;
         };
         /** @description What an operator has found out about a payment. */
-        PaymentSettlement: {
+        PaymentResolutionRequest: {
             outcome: components["schemas"]["PaymentOutcome"];
             /** @description For the records. */
             reason: string;
@@ -2295,7 +2295,7 @@ export interface components {
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-settle" | "payment-retry" | "payment-settle" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "payment-retry" | "payment-resolve" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3259,14 +3259,14 @@ export type TimelineEntry = components['schemas']['TimelineEntry'];
 export type RefundState = components['schemas']['RefundState'];
 export type RefundWaitingFor = components['schemas']['RefundWaitingFor'];
 export type Refund = components['schemas']['Refund'];
-export type Settlement = components['schemas']['Settlement'];
-export type RefundSettlement = components['schemas']['RefundSettlement'];
+export type RefundResolution = components['schemas']['RefundResolution'];
+export type RefundResolutionRequest = components['schemas']['RefundResolutionRequest'];
 export type RefundPage = components['schemas']['RefundPage'];
 export type WaitingFor = components['schemas']['WaitingFor'];
 export type CardPayment = components['schemas']['CardPayment'];
 export type PaymentOutcome = components['schemas']['PaymentOutcome'];
-export type PaymentSettled = components['schemas']['PaymentSettled'];
-export type PaymentSettlement = components['schemas']['PaymentSettlement'];
+export type PaymentResolution = components['schemas']['PaymentResolution'];
+export type PaymentResolutionRequest = components['schemas']['PaymentResolutionRequest'];
 export type CardPaymentPage = components['schemas']['CardPaymentPage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
 export type PurchasePage = components['schemas']['PurchasePage'];
@@ -3893,7 +3893,7 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    settleRefund: {
+    resolveRefund: {
         parameters: {
             query?: never;
             header: {
@@ -3911,7 +3911,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RefundSettlement"];
+                "application/json": components["schemas"]["RefundResolutionRequest"];
             };
         };
         responses: {
@@ -4013,7 +4013,7 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    settlePayment: {
+    resolvePayment: {
         parameters: {
             query?: never;
             header: {
@@ -4031,7 +4031,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PaymentSettlement"];
+                "application/json": components["schemas"]["PaymentResolutionRequest"];
             };
         };
         responses: {

@@ -22,7 +22,7 @@ import (
 
 func paymentsCommand() *cobra.Command {
 	parent := group("payments", "List the payments by card that wait, look at one again, or end one by hand")
-	parent.AddCommand(listPaymentsCommand(), retryPaymentCommand(), settlePaymentCommand())
+	parent.AddCommand(listPaymentsCommand(), retryPaymentCommand(), resolvePaymentCommand())
 	return parent
 }
 
@@ -65,9 +65,9 @@ func retryPaymentCommand() *cobra.Command {
 	return c
 }
 
-func settlePaymentCommand() *cobra.Command {
+func resolvePaymentCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "settle PURCHASE",
+		Use:   "resolve PURCHASE",
 		Short: "End a payment that waits for an operator, with what you have found at the provider",
 		Long: `End the payment of a purchase that waits for an operator, with what you have found
 at the provider. unpaid: nothing was paid, or what was is given back already; the
@@ -91,8 +91,8 @@ of the purchase. A payment that can still end by itself is refused.`,
 		if err := checkRecord(*reason, *by); err != nil {
 			return err
 		}
-		return command(cmd, *file, args[0], "purchase", job.KindPaymentSettle, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return paymentsOn(db, settings).Settle(ctx, r, id, found, operatorBy(*by), *reason)
+		return command(cmd, *file, args[0], "purchase", job.KindPaymentResolve, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
+			return paymentsOn(db, settings).Resolve(ctx, r, id, found, operatorBy(*by), *reason)
 		})
 	}
 	return c
@@ -113,13 +113,13 @@ type paymentLine struct {
 	Status     *string            `json:"status"`
 	WaitingFor payment.Waiter     `json:"waiting_for,omitempty"`
 	Reason     *string            `json:"reason,omitempty"`
-	Settlement *paymentSettlement `json:"settlement,omitempty"`
+	Resolution *paymentResolution `json:"resolution,omitempty"`
 	NextLookAt *time.Time         `json:"next_look_at"`
 	CreatedAt  time.Time          `json:"created_at"`
 }
 
-// paymentSettlement is what an operator has said of a payment.
-type paymentSettlement struct {
+// paymentResolution is what an operator has said of a payment.
+type paymentResolution struct {
 	Outcome payment.Finding `json:"outcome"`
 	By      string          `json:"by"`
 	Reason  string          `json:"reason"`
@@ -128,8 +128,8 @@ type paymentSettlement struct {
 func paymentLineOf(p payment.Payment) paymentLine {
 	l := paymentLine{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, Amount: p.Amount, Currency: money.Currency(p.Currency), Phase: p.Phase, IntentID: p.IntentID,
 		Status: p.IntentStatus, WaitingFor: p.WaitsFor(), Reason: p.Reason(), NextLookAt: p.DueAt, CreatedAt: p.CreatedAt}
-	if p.SettledAs != nil && p.SettledBy != nil && p.SettleReason != nil { // the table allows all or none
-		l.Settlement = &paymentSettlement{Outcome: *p.SettledAs, By: *p.SettledBy, Reason: *p.SettleReason}
+	if p.ResolvedAs != nil && p.ResolvedBy != nil && p.ResolveReason != nil { // the table allows all or none
+		l.Resolution = &paymentResolution{Outcome: *p.ResolvedAs, By: *p.ResolvedBy, Reason: *p.ResolveReason}
 	}
 	return l
 }

@@ -21,7 +21,7 @@ import (
 
 func refundsCommand() *cobra.Command {
 	parent := group("refunds", "List the card refunds that wait for an operator, try one again, or say that one was made by hand")
-	parent.AddCommand(listRefundsCommand(), retryRefundCommand(), settleRefundCommand())
+	parent.AddCommand(listRefundsCommand(), retryRefundCommand(), resolveRefundCommand())
 	return parent
 }
 
@@ -63,12 +63,12 @@ func retryRefundCommand() *cobra.Command {
 	return c
 }
 
-func settleRefundCommand() *cobra.Command {
+func resolveRefundCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "settle REFUND",
+		Use:   "resolve REFUND",
 		Short: "Say that a card refund that waits for an operator was made by hand",
 		Long: `Say that the money of a card refund that waits for an operator was given back in another
-way, and how. The refund is settled, for ever: nobody looks at it again. The buyer can
+way, and how. The refund is resolved, for ever: nobody looks at it again. The buyer can
 read the reason. One that can still end by itself is refused.`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -82,8 +82,8 @@ read the reason. One that can still end by itself is refused.`,
 		if err := checkRecord(*reason, *by); err != nil {
 			return err
 		}
-		return command(cmd, *file, args[0], "refund", job.KindRefundSettle, func(ctx context.Context, db *pgxpool.Pool, _ config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return refundsOn(db).Settle(ctx, r, id, operatorBy(*by), *reason, false)
+		return command(cmd, *file, args[0], "refund", job.KindRefundResolve, func(ctx context.Context, db *pgxpool.Pool, _ config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
+			return refundsOn(db).Resolve(ctx, r, id, operatorBy(*by), *reason, false)
 		})
 	}
 	return c
@@ -104,12 +104,12 @@ type refundLine struct {
 	Reference  *string           `json:"reference"`
 	WaitingFor string            `json:"waiting_for,omitempty"`
 	Failure    *string           `json:"failure,omitempty"` // why it waits
-	Settlement *refundSettlement `json:"settlement,omitempty"`
+	Resolution *refundResolution `json:"resolution,omitempty"`
 	CreatedAt  time.Time         `json:"created_at"`
 }
 
-// refundSettlement is who says that a refund was made by hand, and how.
-type refundSettlement struct {
+// refundResolution is who says that a refund was made by hand, and how.
+type refundResolution struct {
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
@@ -120,8 +120,8 @@ func refundLineOf(r refund.Refund) refundLine {
 	if r.ForOperator() {
 		l.WaitingFor = "operator"
 	}
-	if r.SettledBy != nil && r.SettleReason != nil { // the table allows both or neither
-		l.Settlement = &refundSettlement{By: *r.SettledBy, Reason: *r.SettleReason}
+	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
+		l.Resolution = &refundResolution{By: *r.ResolvedBy, Reason: *r.ResolveReason}
 	}
 	return l
 }

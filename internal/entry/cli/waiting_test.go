@@ -65,7 +65,7 @@ func TestTheRefundsThatWaitForAnOperatorAreListedAndEndedByTheTool(t *testing.T)
 		t.Errorf("of as many as the limit: status %d, %s", status, stderr)
 	}
 
-	for _, args := range [][]string{{"retry", asked.String(), "--by", "otto"}, {"settle", pending.String(), "--by", "otto", "--reason", "r"}} {
+	for _, args := range [][]string{{"retry", asked.String(), "--by", "otto"}, {"resolve", pending.String(), "--by", "otto", "--reason", "r"}} {
 		if stdout, stderr, status := run(append([]string{"refunds"}, args...)...); status != 1 || stdout != "" || !strings.Contains(stderr, "state-conflict") {
 			t.Errorf("%v: status %d, %s%s", args, status, stdout, stderr)
 		}
@@ -73,13 +73,13 @@ func TestTheRefundsThatWaitForAnOperatorAreListedAndEndedByTheTool(t *testing.T)
 	if stdout, stderr, status := run("refunds", "retry", canceled.String(), "--by", "otto"); status != 0 || !strings.Contains(stdout, `"state":"open"`) || strings.Contains(stdout, "waiting_for") {
 		t.Errorf("retry: status %d, %s%s", status, stdout, stderr)
 	}
-	stdout, stderr, status = run("refunds", "settle", failed.String(), "--by", "otto", "--reason", "by bank transfer")
-	var settled struct {
+	stdout, stderr, status = run("refunds", "resolve", failed.String(), "--by", "otto", "--reason", "by bank transfer")
+	var resolved struct {
 		State      string
-		Settlement struct{ By, Reason string }
+		Resolution struct{ By, Reason string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &settled); err != nil || status != 0 || settled.State != "settled" || settled.Settlement.By != "operator:triprize/otto" ||
-		settled.Settlement.Reason != "by bank transfer" {
+	if err := json.Unmarshal([]byte(stdout), &resolved); err != nil || status != 0 || resolved.State != "resolved" || resolved.Resolution.By != "operator:triprize/otto" ||
+		resolved.Resolution.Reason != "by bank transfer" {
 		t.Errorf("settle: status %d, %v, %s%s", status, err, stdout, stderr)
 	}
 	if stdout, _, _ := run("refunds", "list", "--json"); stdout != "{\"refunds\":[]}\n" {
@@ -107,12 +107,12 @@ func TestThePaymentsThatWaitAreListedAndEndedByTheTool(t *testing.T) {
 		stderr != "there are more than these 1: raise --limit\n" {
 		t.Errorf("of more than the limit: status %d, %s%s", status, stdout, stderr)
 	}
-	stdout, stderr, status = run("payments", "settle", all[0], "--outcome", "unpaid", "--reason", "the intent is gone", "--by", "otto")
-	var settled struct {
-		Settlement struct{ Outcome, By, Reason string }
+	stdout, stderr, status = run("payments", "resolve", all[0], "--outcome", "unpaid", "--reason", "the intent is gone", "--by", "otto")
+	var resolved struct {
+		Resolution struct{ Outcome, By, Reason string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &settled); err != nil || status != 0 || settled.Settlement.Outcome != "unpaid" ||
-		settled.Settlement.By != "operator:triprize/otto" || settled.Settlement.Reason != "the intent is gone" {
+	if err := json.Unmarshal([]byte(stdout), &resolved); err != nil || status != 0 || resolved.Resolution.Outcome != "unpaid" ||
+		resolved.Resolution.By != "operator:triprize/otto" || resolved.Resolution.Reason != "the intent is gone" {
 		t.Errorf("settle: status %d, %v, %s%s", status, err, stdout, stderr)
 	}
 }

@@ -61,10 +61,10 @@ var mayCall = map[string]string{
 	"getRefund":            "operator app user",
 	"listPayments":         "operator",
 	"retryPayment":         "operator",
-	"settlePayment":        "operator",
+	"resolvePayment":       "operator",
 	"listWaitingRefunds":   "operator",
 	"retryRefund":          "operator",
-	"settleRefund":         "operator app",
+	"resolveRefund":        "operator app",
 
 	"listJobs":                "operator app user",
 	"listCampaignPurchases":   "operator app",

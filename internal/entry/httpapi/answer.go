@@ -85,14 +85,14 @@ func (a commandAnswer) VisitExtendHoldResponse(c *fiber.Ctx) error { return a.se
 // VisitRetryRefundResponse implements contract.RetryRefundResponseObject.
 func (a commandAnswer) VisitRetryRefundResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitSettleRefundResponse implements contract.SettleRefundResponseObject.
-func (a commandAnswer) VisitSettleRefundResponse(c *fiber.Ctx) error { return a.send(c) }
+// VisitResolveRefundResponse implements contract.ResolveRefundResponseObject.
+func (a commandAnswer) VisitResolveRefundResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // VisitRetryPaymentResponse implements contract.RetryPaymentResponseObject.
 func (a commandAnswer) VisitRetryPaymentResponse(c *fiber.Ctx) error { return a.send(c) }
 
-// VisitSettlePaymentResponse implements contract.SettlePaymentResponseObject.
-func (a commandAnswer) VisitSettlePaymentResponse(c *fiber.Ctx) error { return a.send(c) }
+// VisitResolvePaymentResponse implements contract.ResolvePaymentResponseObject.
+func (a commandAnswer) VisitResolvePaymentResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // VisitOpenWalletResponse implements contract.OpenWalletResponseObject.
 func (a commandAnswer) VisitOpenWalletResponse(c *fiber.Ctx) error { return a.send(c) }

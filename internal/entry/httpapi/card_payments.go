@@ -47,8 +47,8 @@ func (s handlers) RetryPayment(ctx context.Context, r operations.RetryPaymentReq
 	return s.commandDone(done, err, "")
 }
 
-// SettlePayment ends a payment with what an operator has found out about it.
-func (s handlers) SettlePayment(ctx context.Context, r operations.SettlePaymentRequestObject) (operations.SettlePaymentResponseObject, error) {
+// ResolvePayment ends a payment with what an operator has found out about it.
+func (s handlers) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.ResolvePaymentResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func (s handlers) SettlePayment(ctx context.Context, r operations.SettlePaymentR
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})
 	}
-	request, err := s.command(ctx, job.KindPaymentSettle, http.StatusOK)
+	request, err := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.payments.Settle(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.signature(), r.Body.Reason)
+	done, err := s.payments.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.signature(), r.Body.Reason)
 	return s.commandDone(done, err, "")
 }
 
@@ -72,8 +72,8 @@ func cardPaymentJSON(p payment.Payment) contract.CardPayment {
 	if waiter := string(p.WaitsFor()); waiter != "" {
 		d.WaitingFor = &waiter
 	}
-	if p.SettledAs != nil && p.SettledBy != nil && p.SettleReason != nil { // the table has all or none
-		d.Settlement = &contract.PaymentSettled{Outcome: contract.PaymentOutcome(*p.SettledAs), By: *p.SettledBy, Reason: *p.SettleReason}
+	if p.ResolvedAs != nil && p.ResolvedBy != nil && p.ResolveReason != nil { // the table has all or none
+		d.Resolution = &contract.PaymentResolution{Outcome: contract.PaymentOutcome(*p.ResolvedAs), By: *p.ResolvedBy, Reason: *p.ResolveReason}
 	}
 	return d
 }

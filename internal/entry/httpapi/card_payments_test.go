@@ -18,7 +18,7 @@ type cardPaymentView struct {
 	PurchaseID uuid.UUID `json:"purchase_id"`
 	Phase      string
 	WaitingFor *string `json:"waiting_for"`
-	Settlement *struct{ Outcome, By, Reason string }
+	Resolution *struct{ Outcome, By, Reason string }
 }
 
 type cardPaymentPage struct {
@@ -109,17 +109,17 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 		status                 int
 		code                   string
 	}{
-		"an app settles":                {s.App, stuck + "/settle", unpaid, 403, "forbidden"},
+		"an app resolves":               {s.App, stuck + "/resolve", unpaid, 403, "forbidden"},
 		"an app looks again":            {s.App, stuck + "/retry", "", 403, "forbidden"},
-		"none":                          {s.Operator, uuid.NewString() + "/settle", unpaid, 404, "not-found"},
-		"one that does not wait":        {s.Operator, fine + "/settle", unpaid, 409, "state-conflict"},
+		"none":                          {s.Operator, uuid.NewString() + "/resolve", unpaid, 404, "not-found"},
+		"one that does not wait":        {s.Operator, fine + "/resolve", unpaid, 409, "state-conflict"},
 		"one that does not wait, again": {s.Operator, fine + "/retry", "", 409, "state-conflict"},
-		"without a reason":              {s.Operator, stuck + "/settle", `{"outcome":"paid"}`, 400, "invalid-request"},
-		"with a blank reason":           {s.Operator, stuck + "/settle", `{"outcome":"paid","reason":" "}`, 400, "invalid-request"},
-		"with a very long reason":       {s.Operator, stuck + "/settle", `{"outcome":"paid","reason":"` + strings.Repeat("a", 501) + `"}`, 400, "invalid-request"},
-		"with an unknown outcome":       {s.Operator, stuck + "/settle", `{"outcome":"half","reason":"r"}`, 400, "invalid-request"},
-		"without an outcome":            {s.Operator, stuck + "/settle", `{"reason":"r"}`, 400, "invalid-request"},
-		"with something unknown":        {s.Operator, stuck + "/settle", `{"outcome":"paid","reason":"r","amount":1}`, 400, "invalid-request"},
+		"without a reason":              {s.Operator, stuck + "/resolve", `{"outcome":"paid"}`, 400, "invalid-request"},
+		"with a blank reason":           {s.Operator, stuck + "/resolve", `{"outcome":"paid","reason":" "}`, 400, "invalid-request"},
+		"with a very long reason":       {s.Operator, stuck + "/resolve", `{"outcome":"paid","reason":"` + strings.Repeat("a", 501) + `"}`, 400, "invalid-request"},
+		"with an unknown outcome":       {s.Operator, stuck + "/resolve", `{"outcome":"half","reason":"r"}`, 400, "invalid-request"},
+		"without an outcome":            {s.Operator, stuck + "/resolve", `{"reason":"r"}`, 400, "invalid-request"},
+		"with something unknown":        {s.Operator, stuck + "/resolve", `{"outcome":"paid","reason":"r","amount":1}`, 400, "invalid-request"},
 	} {
 		if a := send(c.credential, c.path, uuid.NewString(), c.body); a.Status != c.status || a.Refusal() != c.code {
 			t.Errorf("%s: %v %s", name, a, a.Body)
@@ -131,26 +131,26 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	if n := count(s, `SELECT count(*) FROM payments WHERE purchase_id = $1 AND due_at <= clock_timestamp() AND wakes = 1`, stuck); n != 1 {
 		t.Error("it is not due")
 	}
-	first := send(s.Operator, stuck+"/settle", "k2", unpaid)
-	again := send(s.Operator, stuck+"/settle", "k2", unpaid)
+	first := send(s.Operator, stuck+"/resolve", "k2", unpaid)
+	again := send(s.Operator, stuck+"/resolve", "k2", unpaid)
 	p := decoded[cardPaymentView](s, first)
-	if first.Status != http.StatusOK || p.Phase != "ended" || p.WaitingFor != nil || p.Settlement == nil || p.Settlement.By != "operator:"+s.Client("ops") ||
-		p.Settlement.Outcome != "unpaid" || p.Settlement.Reason != "the intent is gone" {
+	if first.Status != http.StatusOK || p.Phase != "ended" || p.WaitingFor != nil || p.Resolution == nil || p.Resolution.By != "operator:"+s.Client("ops") ||
+		p.Resolution.Outcome != "unpaid" || p.Resolution.Reason != "the intent is gone" {
 		t.Errorf("settled: %v %s", first, first.Body)
 	}
 	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("with the same key: %v %s", again, again.Body)
 	}
-	if a := send(s.Operator, stuck+"/settle", "k3", unpaid); a.Refusal() != "state-conflict" {
+	if a := send(s.Operator, stuck+"/resolve", "k3", unpaid); a.Refusal() != "state-conflict" {
 		t.Errorf("settled twice: %v", a)
 	}
 	timeline := func(credential string) string {
 		return string(s.Do(0, credential, http.MethodGet, "/v1/purchases/"+stuck, nil, nil).Body)
 	}
-	if body := timeline(s.App); !strings.Contains(body, `"event":"payment-settled","detail":"unpaid, says operator:`+s.Client("ops")+`: the intent is gone"`) {
+	if body := timeline(s.App); !strings.Contains(body, `"event":"payment-resolved","detail":"unpaid, says operator:`+s.Client("ops")+`: the intent is gone"`) {
 		t.Errorf("an app sees %s", body)
 	}
-	if body := timeline(fleet.TokenFor(t, "mina", "")); !strings.Contains(body, `"event":"payment-settled"`) || strings.Contains(body, "operator:ops") {
+	if body := timeline(fleet.TokenFor(t, "mina", "")); !strings.Contains(body, `"event":"payment-resolved"`) || strings.Contains(body, "operator:ops") {
 		t.Errorf("its buyer sees %s", body)
 	}
 	endFirst()

@@ -41,8 +41,8 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"requestPurchase":         func() any { return new(contract.PurchaseRequest) },
 		"cancelPurchase":          func() any { return new(contract.CancellationRequest) },
 		"cancelCampaign":          func() any { return new(contract.CampaignCancellation) },
-		"settlePayment":           func() any { return new(contract.PaymentSettlement) },
-		"settleRefund":            func() any { return new(contract.RefundSettlement) },
+		"resolvePayment":          func() any { return new(contract.PaymentResolutionRequest) },
+		"resolveRefund":           func() any { return new(contract.RefundResolutionRequest) },
 		"stripeWebhook":           func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {

@@ -99,8 +99,8 @@ func (s handlers) RetryRefund(ctx context.Context, r operations.RetryRefundReque
 	return s.commandDone(done, err, "")
 }
 
-// SettleRefund notes that a refund was made by hand.
-func (s handlers) SettleRefund(ctx context.Context, r operations.SettleRefundRequestObject) (operations.SettleRefundResponseObject, error) {
+// ResolveRefund notes that a refund was made by hand.
+func (s handlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.ResolveRefundResponseObject, error) {
 	who, err := callOf(ctx)
 	if err != nil {
 		return nil, err
@@ -108,10 +108,10 @@ func (s handlers) SettleRefund(ctx context.Context, r operations.SettleRefundReq
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
 	}
-	request, err := s.command(ctx, job.KindRefundSettle, http.StatusOK)
+	request, err := s.command(ctx, job.KindRefundResolve, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.refunds.Settle(ctx, request, r.Refund, who.signature(), r.Body.Reason, who.role == app)
+	done, err := s.refunds.Resolve(ctx, request, r.Refund, who.signature(), r.Body.Reason, who.role == app)
 	return s.commandDone(done, err, "")
 }

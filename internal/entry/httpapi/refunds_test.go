@@ -16,7 +16,7 @@ type refundView struct {
 	ID         uuid.UUID
 	State      string
 	WaitingFor *string `json:"waiting_for"`
-	Settlement *struct{ By, Reason string }
+	Resolution *struct{ By, Reason string }
 }
 
 type refundPage struct {
@@ -29,10 +29,10 @@ func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
 	s := fleet.Shared(t, quiet)
 	id, elsewhere := s.Campaign(4), s.Campaign(3)
 	var all []uuid.UUID
-	for _, state := range []string{"listed", "settled", "listed", "listed"} {
+	for _, state := range []string{"listed", "resolved", "listed", "listed"} {
 		made := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed")
-		if state == "settled" {
-			exec(s, `UPDATE refunds SET state = 'settled', settled_by = 'app:shop', settle_reason = 'r', finished_at = clock_timestamp() WHERE id = $1`, made)
+		if state == "resolved" {
+			exec(s, `UPDATE refunds SET state = 'resolved', resolved_by = 'app:shop', resolve_reason = 'r', finished_at = clock_timestamp() WHERE id = $1`, made)
 		}
 		all = append(all, made)
 	}
@@ -92,19 +92,19 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 		status                 int
 		code                   string
 	}{
-		"an app tries again":               {s.App, failed + "/retry", "", 403, "forbidden"},
-		"one that is listed, again":        {s.Operator, listed + "/retry", "", 409, "state-conflict"},
-		"none, again":                      {s.Operator, uuid.NewString() + "/retry", "", 404, "not-found"},
-		"an app settles a card":            {s.App, failed + "/settle", reason, 403, "forbidden"},
-		"an operator settles for an app":   {s.Operator, listed + "/settle", reason, 403, "forbidden"},
-		"a user settles":                   {mina, listed + "/settle", reason, 403, "forbidden"},
-		"none is settled":                  {s.App, uuid.NewString() + "/settle", reason, 404, "not-found"},
-		"settled without a reason":         {s.App, listed + "/settle", "{}", 400, "invalid-request"},
-		"settled with an empty reason":     {s.App, listed + "/settle", `{"reason":""}`, 400, "invalid-request"},
-		"settled with a blank reason":      {s.App, listed + "/settle", `{"reason":"  "}`, 400, "invalid-request"},
-		"settled with a very long reason":  {s.App, listed + "/settle", `{"reason":"` + strings.Repeat("a", 501) + `"}`, 400, "invalid-request"},
-		"settled with something unknown":   {s.App, listed + "/settle", `{"reason":"a","amount":1}`, 400, "invalid-request"},
-		"settled with a control character": {s.App, listed + "/settle", `{"reason":"a\u0000"}`, 400, "invalid-request"},
+		"an app tries again":                {s.App, failed + "/retry", "", 403, "forbidden"},
+		"one that is listed, again":         {s.Operator, listed + "/retry", "", 409, "state-conflict"},
+		"none, again":                       {s.Operator, uuid.NewString() + "/retry", "", 404, "not-found"},
+		"an app resolves a card":            {s.App, failed + "/resolve", reason, 403, "forbidden"},
+		"an operator resolves for an app":   {s.Operator, listed + "/resolve", reason, 403, "forbidden"},
+		"a user resolves":                   {mina, listed + "/resolve", reason, 403, "forbidden"},
+		"none is resolved":                  {s.App, uuid.NewString() + "/resolve", reason, 404, "not-found"},
+		"resolved without a reason":         {s.App, listed + "/resolve", "{}", 400, "invalid-request"},
+		"resolved with an empty reason":     {s.App, listed + "/resolve", `{"reason":""}`, 400, "invalid-request"},
+		"resolved with a blank reason":      {s.App, listed + "/resolve", `{"reason":"  "}`, 400, "invalid-request"},
+		"resolved with a very long reason":  {s.App, listed + "/resolve", `{"reason":"` + strings.Repeat("a", 501) + `"}`, 400, "invalid-request"},
+		"resolved with something unknown":   {s.App, listed + "/resolve", `{"reason":"a","amount":1}`, 400, "invalid-request"},
+		"resolved with a control character": {s.App, listed + "/resolve", `{"reason":"a\u0000"}`, 400, "invalid-request"},
 	} {
 		if a := send(c.credential, "/v1/refunds/"+c.path, uuid.NewString(), c.body); a.Status != c.status || a.Refusal() != c.code {
 			t.Errorf("%s: %v %s", name, a, a.Body)
@@ -119,29 +119,29 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 		}
 	}
 
-	first := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
-	again := send(s.App, "/v1/refunds/"+listed+"/settle", "k1", reason)
-	if r := decoded[refundView](s, first); first.Status != http.StatusOK || r.State != "settled" || r.Settlement == nil || r.Settlement.By != "app:"+s.Client("shop") || r.Settlement.Reason != "paid back in cash" {
-		t.Errorf("settled: %v %s", first, first.Body)
+	first := send(s.App, "/v1/refunds/"+listed+"/resolve", "k1", reason)
+	again := send(s.App, "/v1/refunds/"+listed+"/resolve", "k1", reason)
+	if r := decoded[refundView](s, first); first.Status != http.StatusOK || r.State != "resolved" || r.Resolution == nil || r.Resolution.By != "app:"+s.Client("shop") || r.Resolution.Reason != "paid back in cash" {
+		t.Errorf("resolved: %v %s", first, first.Body)
 	}
 	if string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("with the same key: %v %s", again, again.Body)
 	}
-	if a := send(s.App, "/v1/refunds/"+listed+"/settle", "k2", reason); a.Refusal() != "state-conflict" {
-		t.Errorf("settled twice: %v", a)
+	if a := send(s.App, "/v1/refunds/"+listed+"/resolve", "k2", reason); a.Refusal() != "state-conflict" {
+		t.Errorf("resolved twice: %v", a)
 	}
-	if r := decoded[refundView](s, s.Do(0, mina, http.MethodGet, "/v1/refunds/"+listed, nil, nil)); r.Settlement == nil || r.Settlement.By != "app" {
-		t.Errorf("a user sees %+v", r.Settlement)
+	if r := decoded[refundView](s, s.Do(0, mina, http.MethodGet, "/v1/refunds/"+listed, nil, nil)); r.Resolution == nil || r.Resolution.By != "app" {
+		t.Errorf("a user sees %+v", r.Resolution)
 	}
 	if a := send(s.Operator, "/v1/refunds/"+failed+"/retry", "k3", ""); a.Status != http.StatusOK || decoded[refundView](s, a).State != "open" {
 		t.Errorf("tried again: %v %s", a, a.Body)
 	}
-	if a := send(s.Operator, "/v1/refunds/"+failed+"/settle", "k4", reason); a.Refusal() != "state-conflict" {
-		t.Errorf("settled while it is tried: %v", a)
+	if a := send(s.Operator, "/v1/refunds/"+failed+"/resolve", "k4", reason); a.Refusal() != "state-conflict" {
+		t.Errorf("resolved while it is tried: %v", a)
 	}
 	exec(s, `UPDATE refunds SET state = 'failed' WHERE id = $1`, failed)
-	if a := send(s.Operator, "/v1/refunds/"+failed+"/settle", "k5", reason); a.Status != http.StatusOK || decoded[refundView](s, a).State != "settled" {
-		t.Errorf("settled by an operator: %v %s", a, a.Body)
+	if a := send(s.Operator, "/v1/refunds/"+failed+"/resolve", "k5", reason); a.Status != http.StatusOK || decoded[refundView](s, a).State != "resolved" {
+		t.Errorf("resolved by an operator: %v %s", a, a.Body)
 	}
 }
 

@@ -42,7 +42,7 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 
 	{"open", `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE id = $1`, isWhat},
 	{"done", `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE id = $1`, isWhat},
-	{"done", `UPDATE payments SET phase = 'returned' WHERE purchase_id = $1`, isWhat},
+	{"done", `UPDATE payments SET phase = 'refund_due' WHERE purchase_id = $1`, isWhat},
 	{"done", `UPDATE payments SET phase = 'captured', finished_at = NULL WHERE purchase_id = $1`, isWhat},
 	{"returned", `UPDATE purchases SET state = 'failed' WHERE id = $1`, isWhat},
 	{"returned", `UPDATE purchases SET completed_at = now() WHERE id = $1`, isWhat},

@@ -33,7 +33,7 @@ var payments = []invariant{
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
 		WHERE NOT CASE y.phase
 			WHEN 'settled' THEN p.state IN ('completed', 'refunding', 'refunded') AND p.completed_at IS NOT NULL
-			WHEN 'returned' THEN p.state IN ('refunding', 'refunded') AND p.completed_at IS NULL
+			WHEN 'refund_due' THEN p.state IN ('refunding', 'refunded') AND p.completed_at IS NULL
 			WHEN 'cancelled' THEN p.state IN ('failed', 'cancelled') AND p.completed_at IS NULL
 			WHEN 'captured' THEN p.state <> 'completed' AND p.completed_at IS NULL
 			ELSE p.state IN ('pending', 'awaiting_action') AND p.completed_at IS NULL END`},
@@ -52,7 +52,7 @@ var payments = []invariant{
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.job_id
 		WHERE j.purchase_id IS DISTINCT FROM y.purchase_id OR j.kind <> 'purchase'
 		   OR (j.state IN ('queued', 'awaiting_action')) <> (p.state IN ('pending', 'awaiting_action'))
-		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('returned', 'cancelled') AND j.state <> 'failed'`},
+		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('refund_due', 'cancelled') AND j.state <> 'failed'`},
 	{"a purchase that waits for its payment has its job", `
 		SELECT format('purchase %s', p.id) FROM purchases p
 		WHERE p.state IN ('pending', 'awaiting_action') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = p.job_id)`},
@@ -79,12 +79,12 @@ var payments = []invariant{
 	{"only captured money is refunded by card", `
 		SELECT format('refund %s of purchase %s: its payment is %s', r.id, r.purchase_id, y.phase)
 		FROM refunds r LEFT JOIN payments y ON y.purchase_id = r.purchase_id
-		WHERE r.method = 'card' AND NOT coalesce(y.phase IN ('settled', 'returned') OR y.phase = 'captured' AND y.received = y.amount, false)`},
+		WHERE r.method = 'card' AND NOT coalesce(y.phase IN ('settled', 'refund_due') OR y.phase = 'captured' AND y.received = y.amount, false)`},
 	{"an open payment and an open card refund are due sometime", `
 		SELECT format('payment %s is %s', purchase_id, phase) FROM payments WHERE finished_at IS NULL AND due_at IS NULL
 		UNION ALL SELECT format('refund %s is %s', id, state) FROM refunds
 		WHERE method = 'card' AND state IN ('open', 'pending', 'requires_action') AND due_at IS NULL`},
 	{"a payment whose buyer took it back is given up or captured", `
 		SELECT format('payment %s is %s', purchase_id, phase) FROM payments
-		WHERE cancel_job IS NOT NULL AND phase NOT IN ('expiring', 'late', 'ended', 'cancelled', 'capturing', 'captured', 'returned')`},
+		WHERE cancel_job IS NOT NULL AND phase NOT IN ('expiring', 'late', 'ended', 'cancelled', 'capturing', 'captured', 'refund_due')`},
 }

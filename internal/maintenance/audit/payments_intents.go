@@ -61,7 +61,7 @@ func (c *comparison) intent(ctx context.Context, there payprovider.Intent, here 
 	return nil
 }
 
-// compareIntent decides about one intent: captured there is settled or returned here, and
+// compareIntent decides about one intent: captured there is resolved or returned here, and
 // the other way round.
 func compareIntent(there payprovider.Intent, here payment.Payment, known bool) (verdict, Entry) {
 	e := Entry{PurchaseID: there.Metadata[purchaseKey], IntentID: there.ID, There: there.Received, Currency: there.Currency}
@@ -73,7 +73,7 @@ func compareIntent(there payprovider.Intent, here payment.Payment, known bool) (
 		return agreed, e
 	}
 	e.PurchaseID, e.Here = here.PurchaseID.String(), here.Received
-	taken := here.Phase == payment.Settled || here.Phase == payment.Returned
+	taken := here.Phase == payment.Settled || here.Phase == payment.RefundDue
 	switch {
 	case there.Metadata[purchaseKey] != here.PurchaseID.String():
 		e.What = "the intent is of another purchase at the provider: " + there.Metadata[purchaseKey]

@@ -177,9 +177,9 @@ func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
 		"refunded there, failed here": {func(l *ledgers) {
 			l.sql(`UPDATE refunds SET state = 'failed', finished_at = NULL`)
 		}, "the refund is failed, at the provider succeeded"},
-		"refunded there and settled by hand": {func(l *ledgers) {
-			l.sql(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank'`)
-		}, "the refund is settled, at the provider succeeded"},
+		"refunded there and resolved by hand": {func(l *ledgers) {
+			l.sql(`UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'by bank'`)
+		}, "the refund is resolved, at the provider succeeded"},
 		"refunded there by hand": {func(l *ledgers) {
 			l.there.refunds = append(l.there.refunds, payprovider.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: payprovider.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
 		}, "no refund here has its id"},

@@ -11,6 +11,8 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
+	"triprize/internal/store/webhook"
 )
 
 // errMore ends a run that had more to do than time.
@@ -23,20 +25,46 @@ const longestPause = time.Second
 // and whether it may find more.
 type prune func(ctx context.Context, limit int) (deleted int, more bool, err error)
 
-// oldRecords deletes final jobs, ended holds and handled events that are past their
-// retention, and positions that will never be published, until none is left, or four fifths
-// of its time are used up: then it fails with errMore. It also ends when ctx is cancelled;
+// retentions is what is kept for how long: the count in the sweep's report, and the
+// statement that deletes a batch of what is older.
+func (s *Sweeper) retentions() map[string]prune {
+	keep := s.settings.Retention
+	return map[string]prune{
+		"jobs_deleted":                s.expiredJobs(), // retention.jobs and retention.purchases, as each job was made with
+		"refused_deleted":             s.refusedJobs(), // retention.refused
+		"holds_deleted":               s.olderThan(keep.Holds, inventory.DeleteEndedHolds),
+		"held_times_deleted":          s.olderThan(keep.Holds, inventory.DeleteHeldTimes), // they count no more
+		"events_deleted":              s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
+		"out_of_band_refunds_deleted": s.olderThan(keep.Purchases, refund.DeleteOutOfBand),
+		"webhook_events_deleted":      s.olderThan(keep.Webhooks, webhook.DeleteEvents),
+		"webhook_endpoints_deleted":   s.webhookEndpoints(),     // at once: they were deleted, or their time is over
+		"positions_deleted":           s.unpublishedPositions(), // at once: they will never be published
+	}
+}
+
+// olderThan deletes what is older than keep, batch after batch from the oldest on.
+func (s *Sweeper) olderThan(keep time.Duration,
+	remove func(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error),
+) prune {
+	var from *time.Time
+	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
+		deleted, from, err = remove(ctx, s.db, keep, from, limit)
+		return deleted, deleted == limit, err
+	}
+}
+
+// oldRecords deletes what is past its retention until nothing is left, or four fifths of
+// its time are used up: then it fails with errMore. It also ends when ctx is cancelled;
 // what is deleted by then stays deleted.
 //
 // The kinds take turns, so that none has to wait until another has no more. After each
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
-	counts := Counts{"jobs_deleted": 0, "refused_deleted": 0, "holds_deleted": 0, "held_times_deleted": 0, "events_deleted": 0, "positions_deleted": 0,
-		"webhook_events_deleted": 0, "webhook_endpoints_deleted": 0, "batches": 0}
-	kinds := map[string]prune{"jobs_deleted": s.expiredJobs(), "refused_deleted": s.refusedJobs(), "holds_deleted": s.endedHolds(), "held_times_deleted": s.heldTimes(),
-		"events_deleted": s.paymentEvents(), "positions_deleted": s.unpublishedPositions(),
-		"webhook_events_deleted": s.webhookEvents(), "webhook_endpoints_deleted": s.webhookEndpoints()}
+	counts, kinds := Counts{"batches": 0}, s.retentions()
+	for what := range kinds {
+		counts[what] = 0
+	}
 	over := endOfWork(ctx)
 	for len(kinds) > 0 {
 		for what, next := range kinds {
@@ -75,34 +103,6 @@ func endOfWork(ctx context.Context) time.Time {
 		return now.Add(longestPause)
 	}
 	return now.Add(deadline.Sub(now) * 4 / 5)
-}
-
-// endedHolds deletes holds that ended long ago.
-func (s *Sweeper) endedHolds() prune {
-	var from *time.Time
-	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-		deleted, from, err = inventory.DeleteEndedHolds(ctx, s.db, s.settings.Retention.Holds, from, limit)
-		return deleted, deleted == limit, err
-	}
-}
-
-// heldTimes deletes what is known of how long users have kept positions, when it counts
-// no more.
-func (s *Sweeper) heldTimes() prune {
-	var from *time.Time
-	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-		deleted, from, err = inventory.DeleteHeldTimes(ctx, s.db, s.settings.Retention.Holds, from, limit)
-		return deleted, deleted == limit, err
-	}
-}
-
-// paymentEvents deletes events of the provider of payments that were worked off.
-func (s *Sweeper) paymentEvents() prune {
-	var from *time.Time
-	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-		deleted, from, err = payment.DeleteEvents(ctx, s.db, s.settings.Retention.PaymentEvents, from, limit)
-		return deleted, deleted == limit, err
-	}
 }
 
 // unpublishedPositions deletes positions of campaigns that were cancelled after a

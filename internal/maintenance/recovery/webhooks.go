@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -40,15 +39,6 @@ func (s *Sweeper) dueWebhooks(ctx context.Context) (Counts, error) {
 		counts["deliveries_failed"] += n
 		return n, err
 	})
-}
-
-// webhookEvents deletes events for apps that happened long ago.
-func (s *Sweeper) webhookEvents() prune {
-	var from *time.Time
-	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-		deleted, from, err = webhook.DeleteEvents(ctx, s.db, s.settings.Retention.Webhooks, from, limit)
-		return deleted, deleted == limit, err
-	}
 }
 
 // webhookEndpoints deletes what is left of endpoints that were deleted, and of listeners

@@ -126,7 +126,7 @@ func (b *bench) conclude(id uuid.UUID) {
 	b.t.Helper()
 	b.exec(`UPDATE payments SET version = version + 1, lease_until = NULL,
 		due_at = CASE WHEN phase = 'expiring' OR wakes > 0 AND due_at <= clock_timestamp() THEN clock_timestamp() END,
-		phase = CASE WHEN phase = 'captured' AND ending IS NULL THEN 'settled' WHEN phase = 'captured' THEN 'returned'
+		phase = CASE WHEN phase = 'captured' AND ending IS NULL THEN 'settled' WHEN phase = 'captured' THEN 'refund_due'
 		             WHEN phase = 'ended' THEN 'cancelled' ELSE 'late' END,
 		finished_at = CASE WHEN phase IN ('captured', 'ended') THEN clock_timestamp() END
 		WHERE purchase_id = $1 AND (phase IN ('captured', 'ended') OR phase = 'expiring' AND uncancellable AND deadline <= clock_timestamp())`, id)

@@ -49,33 +49,33 @@ func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID
 	})
 }
 
-// Settle ends a payment that waits for an operator with what the operator has found at the
-// provider. From then on it goes the way of every payment: see [payment.QueueSettle]. by
+// Resolve ends a payment that waits for an operator with what the operator has found at the
+// provider. From then on it goes the way of every payment: see [payment.QueueResolve]. by
 // and reason go into the timeline of the purchase. A payment that a worker could still lead
 // on is a state-conflict Error.
-func (s *Service) Settle(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
+func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
 	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
-		if err := maySettle(&known, time.Now()); err != nil {
+		if err := mayResolve(&known, time.Now()); err != nil {
 			return err
 		}
 		var b pgx.Batch
-		payment.QueueSettle(&b, &known, found, by, reason)
+		payment.QueueResolve(&b, &known, found, by, reason)
 		detail := fmt.Sprintf("%s, says %s: %s", found, by, reason)
-		payment.QueueSteps(&b, payment.Step{PurchaseID: purchaseID, Event: payment.StepSettled, Detail: &detail})
+		payment.QueueSteps(&b, payment.Step{PurchaseID: purchaseID, Event: payment.StepResolved, Detail: &detail})
 		return tx.SendBatch(ctx, &b).Close()
 	})
 }
 
-// maySettle returns why a payment cannot be settled by hand, or nil. What it says is for
+// mayResolve returns why a payment cannot be resolved by hand, or nil. What it says is for
 // people: the write has the same conditions, and decides.
-func maySettle(p *payment.Payment, now time.Time) error {
+func mayResolve(p *payment.Payment, now time.Time) error {
 	switch {
 	case p.WaitsFor() != payment.Operator:
-		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be settled by hand; this one does not: it is in phase %s", p.Phase)
+		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one does not: it is in phase %s", p.Phase)
 	case p.IntentID == nil:
 		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.Deadline.UTC().Format(time.RFC3339))
 	case p.Phase.BeforeCapture():
-		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Settle it if it still waits after that",
+		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Resolve it if it still waits after that",
 			p.Deadline.UTC().Format(time.RFC3339))
 	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
 		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: try again in a moment")

@@ -36,8 +36,8 @@ func commands(db *pgxpool.Pool, due *[]payment.Ref) *payments.Service {
 	})
 }
 
-// puzzling lets a payment wait for an operator.
-func puzzling(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
+// waitingForOperator lets a payment wait for an operator.
+func waitingForOperator(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	servers.Exec(t, db, `UPDATE payments SET waiting_for = $2, faults = 3, due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`,
 		id, payment.WaitsForOperator)
@@ -47,12 +47,12 @@ func puzzling(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) payment.Ref {
 	t.Helper()
 	var due []payment.Ref
-	done, err := commands(db, &due).Settle(t.Context(), request(job.KindPaymentSettle), id, found, "operator:ops", "looked it up")
+	done, err := commands(db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "looked it up")
 	if err != nil || done.Job.Problem != nil || len(due) != 1 {
 		t.Fatalf("%v, %+v, due %v", err, done.Job.Problem, due)
 	}
-	if p := fixture.Payment(t, db, id); due[0] != p.Ref() || p.WaitingFor != nil || p.SettledAs == nil || *p.SettledAs != found || *p.SettledBy != "operator:ops" ||
-		*p.SettleReason != "looked it up" {
+	if p := fixture.Payment(t, db, id); due[0] != p.Ref() || p.WaitingFor != nil || p.ResolvedAs == nil || *p.ResolvedAs != found || *p.ResolvedBy != "operator:ops" ||
+		*p.ResolveReason != "looked it up" {
 		t.Fatalf("settled: %+v, due %+v", p, due)
 	}
 	return due[0]
@@ -96,17 +96,17 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		"being captured, and not paid":    {capturing, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.PaymentNotReceived, "", false},
 		"given up, and paid":              {expiring, payment.FoundPaid, purchase.Completed, payment.Settled, "", "", true},
 		"given up, and not paid":          {expiring, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"late, and paid":                  {late, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.ReservationExpired, refund.LatePayment, false},
+		"late, and paid":                  {late, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.ReservationExpired, refund.LatePayment, false},
 		"late, and not paid":              {late, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"ended before, and paid":          {cancelled, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.ReservationExpired, refund.LatePayment, false},
+		"ended before, and paid":          {cancelled, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.ReservationExpired, refund.LatePayment, false},
 		"ended before, and not paid":      {cancelled, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, purchase.Refunding, payment.Returned, fault.PurchaseCancelled, refund.PurchaseCancelled, false},
+		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.PurchaseCancelled, refund.PurchaseCancelled, false},
 		"taken back by its buyer, unpaid": {takenBack, payment.FoundUnpaid, purchase.Cancelled, payment.Cancelled, fault.PurchaseCancelled, "", false},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
 		c.happens(id, bought, ref)
-		puzzling(t, db, bought)
+		waitingForOperator(t, db, bought)
 		settles(t, db, bought, c.found)
 		fixture.Conclude(t, db, ref)
 
@@ -129,7 +129,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		if got.State != c.state || p.Phase != c.phase || code != c.code || refunds[bought].Reason != c.refund || (kept == 2) != c.kept || kept != 0 && !c.kept {
 			t.Errorf("%s: purchase %s, payment %s, job %s, refund %q, %d positions kept", name, got.State, p.Phase, code, refunds[bought].Reason, kept)
 		}
-		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-settled("+string(c.found)+", says operator:ops: looked it up)") {
+		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-resolved("+string(c.found)+", says operator:ops: looked it up)") {
 			t.Errorf("%s: the timeline says %s", name, steps)
 		}
 	}
@@ -171,17 +171,17 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		before := b.get(id)
 		for _, found := range []payment.Finding{payment.FoundPaid, payment.FoundUnpaid} {
 			var due []payment.Ref
-			done, err := commands(b.db, &due).Settle(t.Context(), request(job.KindPaymentSettle), id, found, "operator:ops", "r")
+			done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "r")
 			if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict || !strings.Contains(done.Job.Problem.Detail, c.why) {
 				t.Errorf("%s: %v, %+v", name, err, done.Job.Problem)
 			}
 		}
-		if after := b.get(id); after.Version != before.Version || after.Phase != before.Phase || after.SettledAs != nil || len(b.steps(id)) != 0 {
+		if after := b.get(id); after.Version != before.Version || after.Phase != before.Phase || after.ResolvedAs != nil || len(b.steps(id)) != 0 {
 			t.Errorf("%s: it was changed to %+v", name, after)
 		}
 	}
 	var due []payment.Ref
-	if done, err := commands(b.db, &due).Settle(t.Context(), request(job.KindPaymentSettle), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
+	if done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
 		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
 		t.Errorf("none: %v, %+v", err, done.Job.Problem)
 	}
@@ -205,7 +205,7 @@ func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
 		}
 		servers.Exec(t, tx, `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id)
 		var batch pgx.Batch
-		payment.QueueSettle(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
+		payment.QueueResolve(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
 		if err := tx.SendBatch(t.Context(), &batch).Close(); fault.CodeOf(err) != fault.StateConflict {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -215,7 +215,7 @@ func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
 	}
 }
 
-// A worker that was stopped in the middle comes back after an operator has settled: it
+// A worker that was stopped in the middle comes back after an operator has resolved: it
 // writes nothing.
 func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 	t.Parallel()
@@ -237,8 +237,8 @@ func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 	}
 }
 
-// An intent that is gone at the provider puzzles the worker. What an operator has settled
-// puzzles nobody again, and money that comes after all is found.
+// An intent that is gone at the provider is an unexpected state. What an operator has resolved
+// is not reported again, and money that comes after all is found.
 // As long as the provider says what it said when the operator looked, nobody is called
 // again. Whatever else it says is somebody's money, and is not met with silence.
 func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
@@ -282,7 +282,7 @@ func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	}
 	settles(t, b.db, id, payment.FoundUnpaid)
 	if b.get(id).DueAt == nil { // an event may have told of money since the operator looked
-		t.Error("what was cancelled is not looked at after its settlement")
+		t.Error("what was cancelled is not looked at after its resolution")
 	}
 	if p := b.want(id, payments.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
 		t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)

@@ -25,7 +25,7 @@ const (
 	conclude      move = "conclude"      // a transaction of the sale decides
 	wait          move = "wait"          // give it back, and look again later
 	rest          move = "rest"          // give it back: there is nothing to do until an event comes
-	puzzled       move = "puzzled"       // what the provider says cannot be: say so loudly, and look again slowly
+	unexpected    move = "unexpected"    // what the provider says cannot be: say so loudly, and look again slowly
 )
 
 // facts is what the next move depends on.
@@ -69,10 +69,10 @@ func next(f facts) (move, payment.Ending) {
 		return unwanted(f, rest), ""
 	case payment.Captured, payment.Ended:
 		return conclude, ""
-	case payment.Settled, payment.Returned:
+	case payment.Settled, payment.RefundDue:
 		return rest, ""
 	}
-	return puzzled, ""
+	return unexpected, ""
 }
 
 func beforeIntent(f facts) (move, payment.Ending) {
@@ -120,7 +120,7 @@ func beforeCapture(f facts) (move, payment.Ending) {
 	case f.status == payprovider.RequiresConfirmation && f.phase == payment.Confirming:
 		return confirm, ""
 	}
-	return puzzled, ""
+	return unexpected, ""
 }
 
 func inCapture(f facts) (move, payment.Ending) {
@@ -137,11 +137,11 @@ func inCapture(f facts) (move, payment.Ending) {
 		return wait, ""
 	case payprovider.RequiresCapture:
 		if f.refused == callCapture {
-			return puzzled, ""
+			return unexpected, ""
 		}
 		return capture, ""
 	}
-	return puzzled, ""
+	return unexpected, ""
 }
 
 func expiring(f facts) move {
@@ -163,7 +163,7 @@ func expiring(f facts) move {
 	case f.status == payprovider.Processing && f.refused == callCancel:
 		return uncancellable
 	case f.refused == callCancel:
-		return puzzled
+		return unexpected
 	}
 	return cancel
 }
@@ -181,7 +181,7 @@ func unwanted(f facts, ended move) move {
 	case f.status == payprovider.Processing && (f.phase == payment.Late || f.refused == callCancel):
 		return wait
 	case f.refused == callCancel:
-		return puzzled
+		return unexpected
 	}
 	return cancel
 }

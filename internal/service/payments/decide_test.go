@@ -9,7 +9,7 @@ import (
 )
 
 var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing,
-	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.Returned, payment.Cancelled}
+	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled}
 
 var allStatuses = []payprovider.IntentStatus{"", payprovider.RequiresPaymentMethod, payprovider.RequiresConfirmation, payprovider.RequiresAction, payprovider.Processing,
 	payprovider.RequiresCapture, payprovider.Canceled, payprovider.Succeeded, "a_status_of_tomorrow"}
@@ -29,18 +29,18 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 	//                             unknown, requires_payment_method, requires_confirmation, requires_action, processing, requires_capture, canceled, succeeded, another
 	table := map[payment.Phase][]string{
 		payment.Confirming: {"fetch", "give-up declined", "confirm|give-up expired", "show|give-up expired", "slow|give-up expired",
-			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
-		payment.Action: {"fetch", "give-up declined", "puzzled|give-up expired", "show|give-up expired", "slow|give-up expired",
-			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
-		payment.Processing: {"fetch", "give-up declined", "puzzled|give-up expired", "show|give-up expired", "wait|give-up expired",
-			"start-capture|give-up expired", "end expired", "captured", "puzzled|give-up expired"},
-		payment.Capturing: {"fetch", "give-up declined", "puzzled", "puzzled", "wait", "capture", "end expired", "captured", "puzzled"},
+			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
+		payment.Action: {"fetch", "give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
+		payment.Processing: {"fetch", "give-up declined", "unexpected|give-up expired", "show|give-up expired", "wait|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
+		payment.Capturing: {"fetch", "give-up declined", "unexpected", "unexpected", "wait", "capture", "end expired", "captured", "unexpected"},
 		payment.Captured:  all("conclude"),
 		payment.Expiring:  {"cancel", "cancel", "cancel", "cancel", "cancel", "cancel", "end", "captured", "cancel"},
 		payment.Late:      {"fetch", "cancel", "cancel", "cancel", "wait", "cancel", "end", "captured", "cancel"},
 		payment.Ended:     all("conclude"),
 		payment.Settled:   all("rest"),
-		payment.Returned:  all("rest"),
+		payment.RefundDue: all("rest"),
 		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "rest", "captured", "cancel"},
 	}
 	for phase, row := range table {
@@ -76,7 +76,7 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
 		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up declined"}, // no page
 		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
-		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "puzzled"},
+		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "unexpected"},
 		{facts{phase: payment.Expiring}, "end"},
 		{facts{phase: payment.Expiring, intent: true, refused: callCancel}, "fetch"},
 		{facts{phase: payment.Expiring, intent: true, uncancellable: true}, "fetch"},
@@ -84,11 +84,11 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true}, "wait"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true, over: true}, "conclude"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresPaymentMethod, uncancellable: true}, "cancel"},
-		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "puzzled"},
-		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "puzzled"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
+		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
 		{facts{phase: payment.Cancelled}, "rest"},
 		{facts{phase: payment.Cancelled, intent: true, status: payprovider.Processing, refused: callCancel}, "wait"},
-		{facts{phase: "of tomorrow"}, "puzzled"},
+		{facts{phase: "of tomorrow"}, "unexpected"},
 	} {
 		if got := said(next(c.f)); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.f, got, c.want)

@@ -39,13 +39,13 @@ type Events struct {
 }
 
 type eventMetrics struct {
-	stored  *prometheus.CounterVec // by source
-	handled *prometheus.CounterVec // by outcome
-	foreign prometheus.Counter
-	refused prometheus.Counter
-	dispute *prometheus.CounterVec // by status
-	strays  prometheus.Counter
-	others  *prometheus.CounterVec // by refund
+	stored   *prometheus.CounterVec // by source
+	handled  *prometheus.CounterVec // by outcome
+	foreign  prometheus.Counter
+	refused  prometheus.Counter
+	dispute  *prometheus.CounterVec // by status
+	orphaned prometheus.Counter
+	others   *prometheus.CounterVec // by refund
 }
 
 // NewEvents returns an Events. reader knows the events of the provider.
@@ -61,14 +61,14 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 			Help: "Events that were not for us: of another mode or account."}),
 		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
 			Help: "Disputes of charges, by status as it was told."}, []string{"status"}),
-		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_foreign_refunds_total",
-			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ), known (it is given back here, too) or settled (it was given back by hand, and now once more)."},
+		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_out_of_band_refunds_total",
+			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ), known (it is given back here, too) or resolved (it was given back by hand, and now once more)."},
 			[]string{"refund"}),
-		strays: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_strays_total",
+		orphaned: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_orphaned_intents_total",
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
-	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.strays, m.others)
-	for _, known := range []string{refundNone, refundKnown, refundSettled} { // an increase from nothing is not seen
+	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
+	for _, known := range []string{refundNone, refundKnown, refundResolved} { // an increase from nothing is not seen
 		m.others.WithLabelValues(known)
 	}
 	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}

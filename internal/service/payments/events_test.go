@@ -194,12 +194,12 @@ func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
 	b.want(id, payments.Conclude, payment.Captured)
 	registry := prometheus.NewRegistry()
 	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
-	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_stray", id.String(), "succeeded"))
+	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_orphaned", id.String(), "succeeded"))
 	if woken := b.work(e); len(woken) != 1 {
 		t.Errorf("woken: %v", woken)
 	}
-	if n := counted(t, registry, "triprize_payment_strays_total"); n != 1 {
-		t.Errorf("%v strays are counted", n)
+	if n := counted(t, registry, "triprize_payment_orphaned_intents_total"); n != 1 {
+		t.Errorf("%v orphaned are counted", n)
 	}
 }
 

@@ -7,7 +7,7 @@ type metrics struct {
 	phases     *prometheus.CounterVec // by phase
 	faults     *prometheus.CounterVec // by call and kind
 	mismatches *prometheus.CounterVec // by call
-	puzzled    prometheus.Counter
+	unexpected prometheus.Counter
 	duration   prometheus.Histogram
 }
 
@@ -21,11 +21,11 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Calls of the provider for payments that failed, by call and by what it means (kind)."}, []string{"call", "kind"}),
 		mismatches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_mismatches_total",
 			Help: "Answers of the provider with another amount, currency, mode or purchase than ours, by call. Must stay 0."}, []string{"call"}),
-		puzzled: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_puzzles_total",
+		unexpected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_unexpected_states_total",
 			Help: "Looks at payments that wait for an operator, because the provider says what cannot be. Must stay 0."}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_payment_duration_seconds",
 			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
 	}
-	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.puzzled, m.duration)
+	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
 	return m
 }

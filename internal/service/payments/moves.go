@@ -29,7 +29,7 @@ func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 	in, err := r.send(calling, c)
 	r.hit(string(c) + ".called")
 	if err != nil {
-		return r.trouble(ctx, c, err)
+		return r.failed(ctx, c, err)
 	}
 	if err := r.check(in); err != nil {
 		return r.mismatch(ctx, c, err)
@@ -183,6 +183,6 @@ func (r *run) whyDeclined() *payment.Decline {
 }
 
 // calm notes that the provider has answered.
-func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor, p.Trouble = 0, nil, nil }
+func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor, p.LastError = 0, nil, nil }
 
 func (r *run) waits(err error) (Outcome, error) { return Waits, err }

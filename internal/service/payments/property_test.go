@@ -21,7 +21,7 @@ import (
 //
 //   - at most one intent of the purchase was ever confirmed;
 //   - the payment is final;
-//   - it is settled or returned exactly if the provider has the money, and cancelled
+//   - it is settled or refund_due exactly if the provider has the money, and cancelled
 //     exactly if the provider has ended every intent that was ever confirmed;
 //   - a payment whose positions were sold has its money, and one that was given up before
 //     its capture is not settled.
@@ -182,7 +182,7 @@ func (m *disturbance) check() {
 			m.rt.Fatalf("%s could still be confirmed", in.ID)
 		}
 	}
-	if (money == 1) != (p.Phase == payment.Settled || p.Phase == payment.Returned) {
+	if (money == 1) != (p.Phase == payment.Settled || p.Phase == payment.RefundDue) {
 		m.rt.Fatalf("%d intents have the money, and the payment is %s", money, p.Phase)
 	}
 	if p.Phase == payment.Settled && p.Ending != nil {

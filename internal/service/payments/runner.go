@@ -141,7 +141,7 @@ func (r *run) lead(ctx context.Context) (Outcome, error) {
 			return outcome, err
 		}
 	}
-	return r.puzzle(work, "it makes no progress")
+	return r.unexpectedState(work, "it makes no progress")
 }
 
 // make makes a move. It returns errGoOn when another one follows.
@@ -168,7 +168,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case rest:
 		return Nothing, r.sleep(ctx)
 	}
-	return r.puzzle(ctx, fmt.Sprintf("intent %s in status %q", text0(r.p.IntentID), r.intent.Status))
+	return r.unexpectedState(ctx, fmt.Sprintf("intent %s in status %q", text0(r.p.IntentID), r.intent.Status))
 }
 
 func (r *run) goOn(err error) (Outcome, error) {

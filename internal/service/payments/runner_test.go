@@ -412,7 +412,7 @@ func TestMoneyOnAFinalPaymentIsFoundWhenAnEventComes(t *testing.T) {
 		t.Error("it is finished")
 	}
 	b.conclude(id)
-	b.want(id, payments.Nothing, payment.Returned)
+	b.want(id, payments.Nothing, payment.RefundDue)
 }
 
 func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {

@@ -55,7 +55,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := e.wakeRefunds(ctx, tx, work); err != nil {
 			return err
 		}
-		if err := e.noteForeign(ctx, tx, work, events); err != nil {
+		if err := e.noteOutOfBand(ctx, tx, work, events); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -113,11 +113,11 @@ type eventWork struct {
 	disputes map[uuid.UUID]payment.Dispute
 	steps    []payment.Step
 	refunds  []RefundHint
-	strays   []payment.Event // tell of money on an intent that is not the payment's
+	orphaned []payment.Event // tell of money on an intent that is not the payment's
 	disputed []payment.Event // recorded, or of no payment of ours
 	outcomes map[string]payment.EventOutcome
 
-	foreignMade, foreignFailed []foreign // refunds that are not ours, to be said
+	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
 }
 
 func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
@@ -204,7 +204,7 @@ func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
 	if text0(s.IntentID) != text0(event.IntentID) {
 		switch payprovider.IntentStatus(text0(event.Status)) {
 		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
-			w.strays = append(w.strays, event)
+			w.orphaned = append(w.orphaned, event)
 		}
 	} else if event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {
 		return payment.EventIgnored
@@ -220,9 +220,9 @@ func (e *Events) say(w *eventWork) {
 	for _, outcome := range w.outcomes {
 		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
 	}
-	e.sayForeign(w)
-	for _, event := range w.strays {
-		e.metrics.strays.Inc()
+	e.sayOutOfBand(w)
+	for _, event := range w.orphaned {
+		e.metrics.orphaned.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,
 			"intent", text0(event.IntentID), "purchase", event.PurchaseID)
 	}

@@ -50,38 +50,38 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 	})
 }
 
-// Settle notes that a refund was given back by hand, with the reason: by the app
+// Resolve notes that a refund was given back by hand, with the reason: by the app
 // (asApp) one that was listed for it, by an operator a card refund that the provider has
 // refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a
 // refund in another state is a state-conflict Error.
-func (s *Service) Settle(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
+func (s *Service) Resolve(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
 	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
-		if err := maySettle(known, asApp); err != nil {
+		if err := mayResolve(known, asApp); err != nil {
 			return err
 		}
-		refund.QueueSettle(b, id, by, reason)
+		refund.QueueResolve(b, id, by, reason)
 		if known.Method == refund.Card {
 			purchase.QueueRefunded(b, known.PurchaseID)
 		}
-		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundSettled, Detail: &reason})
+		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})
 		return nil
 	})
 }
 
-func maySettle(known refund.Refund, asApp bool) error {
+func mayResolve(known refund.Refund, asApp bool) error {
 	switch {
 	case known.Method == refund.Wallet:
 		return fault.New(fault.StateConflict, "the wallet has the money already")
 	case known.Method == refund.External && !asApp:
-		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app settles its refund")
+		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app resolves its refund")
 	case known.Method == refund.Card && asApp:
-		return fault.New(fault.Forbidden, "only an operator settles a card refund")
+		return fault.New(fault.Forbidden, "only an operator resolves a card refund")
 	case known.Method == refund.External && known.State != refund.Listed:
 		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
 	case known.Method == refund.Card && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
 		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: try again in a moment")
 	case known.Method == refund.Card && !known.ForOperator():
-		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be settled by hand", known.State)
+		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be resolved by hand", known.State)
 	}
 	return nil
 }

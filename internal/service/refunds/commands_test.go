@@ -103,28 +103,28 @@ func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
 func TestAnOperatorSettlesByHandWhatTheProviderHasRefused(t *testing.T) {
 	t.Parallel()
 	w := refusedWorld(t, payprovider.RefundFailed)
-	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "paid by bank transfer", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "paid by bank transfer", false)
 	if err != nil || done.Job.State != job.Succeeded {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	r := w.expect(refund.Settled, purchase.Refunded, 1)
-	if r.SettledBy == nil || *r.SettledBy != "operator:ops" || r.SettleReason == nil || *r.SettleReason != "paid by bank transfer" || r.FinishedAt == nil {
+	r := w.expect(refund.Resolved, purchase.Refunded, 1)
+	if r.ResolvedBy == nil || *r.ResolvedBy != "operator:ops" || r.ResolveReason == nil || *r.ResolveReason != "paid by bank transfer" || r.FinishedAt == nil {
 		t.Errorf("got %+v", r)
 	}
-	if events := w.events(); events[len(events)-1] != payment.StepRefundSettled {
+	if events := w.events(); events[len(events)-1] != payment.StepRefundResolved {
 		t.Errorf("the timeline has %v", events)
 	}
 	if woken, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil || len(woken) != 0 {
-		t.Errorf("what was settled is woken: %v, %v", woken, err)
+		t.Errorf("what was resolved is woken: %v, %v", woken, err)
 	}
 	if result := w.run(); result != refunds.Nothing {
-		t.Errorf("what was settled is worked on: %s", result)
+		t.Errorf("what was resolved is worked on: %s", result)
 	}
 	fixture.Sound(t, w.db)
 }
 
-// Each state and method, by whom: only an app settles what is listed for it, only an
-// operator what the provider has refused, and nothing else is retried or settled.
+// Each state and method, by whom: only an app resolves what is listed for it, only an
+// operator what the provider has refused, and nothing else is retried or resolved.
 func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,8 +134,8 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T)
 	retry := func(id uuid.UUID) error {
 		return outcome(s.Retry(t.Context(), request(job.KindRefundRetry), id, "operator:ops"))
 	}
-	settle := func(id uuid.UUID, asApp bool) error {
-		return outcome(s.Settle(t.Context(), request(job.KindRefundSettle), id, "somebody", "why", asApp))
+	resolve := func(id uuid.UUID, asApp bool) error {
+		return outcome(s.Resolve(t.Context(), request(job.KindRefundResolve), id, "somebody", "why", asApp))
 	}
 	check := func(what string, err error, want fault.Code) {
 		t.Helper()
@@ -144,12 +144,12 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T)
 		}
 	}
 	check("retry of an unknown one", retry(uuid.New()), fault.NotFound)
-	check("settle of an unknown one", settle(uuid.New(), true), fault.NotFound)
+	check("resolve of an unknown one", resolve(uuid.New(), true), fault.NotFound)
 	check("retry of an external one", retry(external), fault.StateConflict)
 	check("retry of a wallet's", retry(wallet), fault.StateConflict)
-	check("settle of a wallet's", settle(wallet, true), fault.StateConflict)
-	check("an operator settles an external one", settle(external, false), fault.Forbidden)
-	check("an app settles a card's", settle(w.id, true), fault.Forbidden)
+	check("resolve of a wallet's", resolve(wallet, true), fault.StateConflict)
+	check("an operator resolves an external one", resolve(external, false), fault.Forbidden)
+	check("an app resolves a card's", resolve(w.id, true), fault.Forbidden)
 	for _, state := range []string{"open", "pending", "requires_action", "succeeded"} {
 		finished := "NULL"
 		if state == "succeeded" {
@@ -157,11 +157,11 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T)
 		}
 		w.sql(`UPDATE refunds SET state = '` + state + `', finished_at = ` + finished + ` WHERE id = $1`)
 		check("retry while "+state, retry(w.id), fault.StateConflict)
-		check("settle while "+state, settle(w.id, false), fault.StateConflict)
+		check("resolve while "+state, resolve(w.id, false), fault.StateConflict)
 	}
-	check("the app settles an external one", settle(external, true), "")
-	check("and again", settle(external, true), fault.StateConflict)
-	if r, err := refund.Get(t.Context(), w.db, external); err != nil || r.State != refund.Settled {
+	check("the app resolves an external one", resolve(external, true), "")
+	check("and again", resolve(external, true), fault.StateConflict)
+	if r, err := refund.Get(t.Context(), w.db, external); err != nil || r.State != refund.Resolved {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

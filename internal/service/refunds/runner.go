@@ -37,7 +37,7 @@ type Result string
 
 // The results.
 const (
-	Nothing  Result = "nothing"  // the refund has changed, is another worker's, or was settled by hand
+	Nothing  Result = "nothing"  // the refund has changed, is another worker's, or was resolved by hand
 	Waits    Result = "waits"    // for the provider
 	Finished Result = "finished" // it has succeeded
 	Refused  Result = "refused"  // by the provider; it waits for an operator

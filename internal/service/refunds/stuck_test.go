@@ -63,11 +63,11 @@ func TestAnOperatorSettlesARefundThatTheProviderRefusesToTellOf(t *testing.T) {
 	if counts, err := refund.CountCancelled(t.Context(), w.db, r.CampaignID); err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
 		t.Errorf("a cancelled campaign counts %+v, %v", counts, err)
 	}
-	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "by bank transfer", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "by bank transfer", false)
 	if err != nil || done.Job.Problem != nil {
 		t.Fatalf("%+v, %v", done.Job.Problem, err)
 	}
-	if r := w.expect(refund.Settled, purchase.Refunded, 0); r.ForOperator() || waiting(w) != 0 {
+	if r := w.expect(refund.Resolved, purchase.Refunded, 0); r.ForOperator() || waiting(w) != 0 {
 		t.Errorf("it waits still: %+v", r)
 	}
 	if result := w.run(); result != refunds.Nothing {
@@ -80,7 +80,7 @@ func TestAStuckRefundThatAWorkerHasIsNotSettled(t *testing.T) {
 	t.Parallel()
 	w := stuckWorld(t)
 	servers.Exec(t, w.db, `UPDATE refunds SET lease_until = clock_timestamp() + interval '1 hour'`)
-	done, err := service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "r", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)
 	if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("%+v, %v", done.Job.Problem, err)
 	}
@@ -90,7 +90,7 @@ func TestAStuckRefundThatAWorkerHasIsNotSettled(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var b pgx.Batch
-	refund.QueueSettle(&b, w.id, "operator:ops", "r")
+	refund.QueueResolve(&b, w.id, "operator:ops", "r")
 	if err := tx.SendBatch(t.Context(), &b).Close(); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("the write: %v", err)
 	}
@@ -118,7 +118,7 @@ func TestAStuckRefundIsLookedAtAgainWhenAnOperatorAsks(t *testing.T) {
 	}
 }
 
-// The provider being away is no reason to settle: it passes.
+// The provider being away is no reason to resolve: it passes.
 func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,8 +129,8 @@ func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 		t.Errorf("it waits for an operator: %+v", r)
 	}
 	for name, do := range map[string]func() (job.Accepted, error){
-		"settle": func() (job.Accepted, error) {
-			return service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "r", false)
+		"resolve": func() (job.Accepted, error) {
+			return service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)
 		},
 		"retry": func() (job.Accepted, error) {
 			return service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")
@@ -196,8 +196,8 @@ func TestARefundThatNeedsAnActionWaitsForItsBuyerAndNotForAnOperator(t *testing.
 		t.Errorf("a cancelled campaign counts %+v, %v", counts, err)
 	}
 	for name, err := range map[string]error{
-		"retry":  outcome(service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")),
-		"settle": outcome(service(w).Settle(t.Context(), request(job.KindRefundSettle), w.id, "operator:ops", "r", false)),
+		"retry":   outcome(service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")),
+		"resolve": outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)),
 	} {
 		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "whose waiting_for is operator") {
 			t.Errorf("%s: %v", name, err)

@@ -49,7 +49,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	refunding := func(code fault.Code, reason refund.Reason) now {
-		return now{purchase.Refunding, payment.Returned, job.Failed, code, reason, 0, 0}
+		return now{purchase.Refunding, payment.RefundDue, job.Failed, code, reason, 0, 0}
 	}
 	ends := func(state purchase.State, code fault.Code) now {
 		return now{state, payment.Cancelled, job.Failed, code, "", 0, 0}
@@ -248,7 +248,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 			}
 		}
 		p, err := purchase.Get(t.Context(), db, bought)
-		if err != nil || p.State != purchase.Refunding || fixture.Payment(t, db, bought).Phase != payment.Returned || (p.Cancellation != nil) != (name == "cancelled") {
+		if err != nil || p.State != purchase.Refunding || fixture.Payment(t, db, bought).Phase != payment.RefundDue || (p.Cancellation != nil) != (name == "cancelled") {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 		var reason refund.Reason

@@ -133,7 +133,7 @@ func (o *conclusions) giveBack(c *conclusion, reason refund.Reason) error {
 	}
 	o.ends = append(o.ends, end)
 	o.refund(c, reason)
-	o.to(c, payment.Returned)
+	o.to(c, payment.RefundDue)
 	return o.finalize(c, purchase.Refunding, problem)
 }
 
@@ -155,7 +155,7 @@ func (o *conclusions) returnAgain(c *conclusion) error {
 	default:
 		return fmt.Errorf("%w: purchase %s is %s, and its payment is captured", postgres.ErrRows, c.PurchaseID, state)
 	}
-	o.to(c, payment.Returned)
+	o.to(c, payment.RefundDue)
 	return nil
 }
 

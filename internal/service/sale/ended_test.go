@@ -222,7 +222,7 @@ func TestNoReservationIsWaitedForLongerThanItsExtensions(t *testing.T) {
 				if len(report.Refunds) != 1 || report.Sold != 0 || len(report.Messages) != 0 {
 					t.Errorf("paid after all: %+v", report)
 				}
-				if got := nowOf(t, db, bought, ref); got.Purchase != purchase.Refunding || got.Payment != payment.Returned || got.Sold != 0 {
+				if got := nowOf(t, db, bought, ref); got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 {
 					t.Errorf("paid after all: %+v", got)
 				}
 				if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 {
@@ -250,7 +250,7 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	drawing, drawingRef := late(t, db, fixture.CardRequest(t, id, "b", 0, 1))
 	fixture.Reserve(t, db, id, "c", 1, 2*aLongSale) // keeps it from being drawn
 	clock.MoveOn(aLongSale)
-	back := now{purchase.Refunding, payment.Returned, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
+	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
 	fixture.Conclude(t, db, ref)
 	if got := nowOf(t, db, bought, ref); got != back {
 		t.Errorf("after the end: %+v", got)

@@ -49,7 +49,7 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
-	back := now{purchase.Refunding, payment.Returned, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
+	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
 	// In each case a buyer wants 2/1, and both positions of layer 3 that a chosen order takes.
 	for name, c := range map[string]struct {
 		limit   int
@@ -78,7 +78,7 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 			}
 		}, now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 3}},
 		"the campaign is cancelled": {0, func(id uuid.UUID) { endCampaign(t, db, id) },
-			now{purchase.Refunding, payment.Returned, job.Failed, fault.CampaignNotActive, refund.CampaignCancelled, 0, 0}},
+			now{purchase.Refunding, payment.RefundDue, job.Failed, fault.CampaignNotActive, refund.CampaignCancelled, 0, 0}},
 		"it is sold out": {0, func(id uuid.UUID) { fixture.SellOut(t, db, id) }, back},
 	} {
 		id := reassigning(t, db, c.limit)
@@ -118,7 +118,7 @@ func TestWithoutAPolicyLateMoneyGoesBack(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4)) // refund is the default
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 2))
 	report := fixture.Conclude(t, db, ref)
-	want := now{purchase.Refunding, payment.Returned, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
+	want := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, refund.LatePayment, 0, 0}
 	if got := nowOf(t, db, bought, ref); got != want || len(report.Refunds) != 1 || report.Sold != 0 {
 		t.Errorf("%+v, %+v", got, report)
 	}

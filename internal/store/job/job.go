@@ -62,9 +62,9 @@ const (
 	KindAuthorizationCapture Kind = "authorization-capture"
 	KindAuthorizationVoid    Kind = "authorization-void"
 	KindRefundRetry          Kind = "refund-retry"
-	KindRefundSettle         Kind = "refund-settle"
+	KindRefundResolve        Kind = "refund-resolve"
 	KindPaymentRetry         Kind = "payment-retry"
-	KindPaymentSettle        Kind = "payment-settle"
+	KindPaymentResolve       Kind = "payment-resolve"
 
 	KindEndpointCreate   Kind = "webhook-endpoint-create"
 	KindEndpointEnable   Kind = "webhook-endpoint-enable"

@@ -151,7 +151,7 @@ func TestEveryKindIsFoundByItsIndexOrIsFrequent(t *testing.T) {
 	reads := servers.CountReads(t, db)
 	many(t, db, 5000, uuid.New(), uuid.New())
 	for _, kind := range []job.Kind{job.KindDraw, job.KindCampaignCancellation, job.KindCampaignCreate, job.KindCampaignPublish, job.KindCampaignResume,
-		job.KindRefundRetry, job.KindRefundSettle, job.KindPaymentRetry, job.KindPaymentSettle} {
+		job.KindRefundRetry, job.KindRefundResolve, job.KindPaymentRetry, job.KindPaymentResolve} {
 		if _, _, err := job.List(t.Context(), reads, job.Filter{Kind: kind}, postgres.ListPage{Limit: 5}); err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 		    ending = CASE WHEN c.phase = 'capturing' THEN coalesce(p.ending, 'expired') ELSE p.ending END, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
 		    due_at = CASE WHEN c.next = 'late' THEN clock_timestamp()
 		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL THEN clock_timestamp() + $5 * interval '1 second' END,
-		    finished_at = CASE WHEN c.next IN ('settled', 'returned', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END
+		    finished_at = CASE WHEN c.next IN ('settled', 'refund_due', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END
 		FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS c (id, version, phase, next)
 		WHERE p.purchase_id = c.id AND p.version = c.version AND p.phase = c.phase`, ids, versions, from, to, recheck.Seconds()).
 		Exec(postgres.Exactly(n, "payments"))

@@ -3,7 +3,7 @@
 //
 //		reserved ─▶ creating ─▶ confirming ─┬─▶ action ─────┐
 //		   │            │           │  ▲    ├─▶ processing ─┼─▶ capturing ─▶ captured ─┬─▶ settled
-//		   │            │           │  └────┴───────────────┘                    ▲     └─▶ returned
+//		   │            │           │  └────┴───────────────┘                    ▲     └─▶ refund_due
 //		   └────────────┴───────────┴──▶ expiring ─┬─▶ ended ─▶ cancelled ───────┤
 //		                                           └─▶ late ─▶ ended ────────────┘
 //
@@ -14,17 +14,17 @@
 //	  - action, processing: the buyer must authenticate; a slow method takes its time.
 //	  - capturing: authorized, and the reservation stands: the money may be taken now.
 //	  - captured: the provider has the money. A transaction of the sale gives it the
-//	    positions (settled) or a refund (returned).
+//	    positions (settled) or a refund (refund_due).
 //	  - expiring: given up, for the reason in ending. The intent is being cancelled, and its
 //	    positions are kept until that is certain.
 //	  - late: the provider will not cancel it. Its positions are free, and the campaign's
 //	    policy late_payment decides about late money.
 //	  - ended: it was cancelled at the provider, or there never was an intent. Its positions
 //	    can be freed.
-//	  - settled, returned, cancelled: final. Only money on a cancelled one makes it captured
+//	  - settled, refund_due, cancelled: final. Only money on a cancelled one makes it captured
 //	    again.
 //
-// A payment in an unexpected state waits for an operator, see [QueueSettle].
+// A payment in an unexpected state waits for an operator, see [QueueResolve].
 //
 // A payment is its own agenda. due_at says when it must be looked at; a task only makes it
 // sooner. A claim lasts for a lease and counts up the version that every later write

@@ -47,8 +47,8 @@ func (p *Payment) WaitsFor() Waiter {
 // Reason returns why the payment waits, for operators: what the provider has said, if it
 // said something. Nil: it does not wait.
 func (p *Payment) Reason() *string {
-	if p.WaitingFor != nil && p.Trouble != nil {
-		return p.Trouble
+	if p.WaitingFor != nil && p.LastError != nil {
+		return p.LastError
 	}
 	return p.WaitingFor
 }
@@ -106,18 +106,18 @@ const (
 	FoundUnpaid Finding = "unpaid" // nothing, or what was is given back already
 )
 
-// QueueSettle ends a payment by hand. What was paid is captured, and what was not has
+// QueueResolve ends a payment by hand. What was paid is captured, and what was not has
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
 // due at once for that. One that is cancelled already and was not paid stays so, and is
 // looked at once more: an event may just have told of money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
 // p, waits for an operator, can no longer be confirmed, and no worker has it.
-func QueueSettle(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
+func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 	b.Queue(`
 		UPDATE payments
 		SET version = version + 1, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
-		    settled_as = $3, settled_by = $4, settle_reason = $5,
+		    resolved_as = $3, resolved_by = $4, resolve_reason = $5,
 		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
 		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,
 		    ending = CASE WHEN $3 = 'paid' THEN ending ELSE coalesce(ending, 'unpaid') END,

@@ -25,13 +25,13 @@ const (
 	Late       Phase = "late"
 	Ended      Phase = "ended"
 	Settled    Phase = "settled"
-	Returned   Phase = "returned"
+	RefundDue  Phase = "refund_due"
 	Cancelled  Phase = "cancelled"
 )
 
 // Final reports whether a payment in this phase is finished, unless an event says
 // otherwise.
-func (p Phase) Final() bool { return p == Settled || p == Returned || p == Cancelled }
+func (p Phase) Final() bool { return p == Settled || p == RefundDue || p == Cancelled }
 
 // BeforeCapture reports whether a payment in this phase can still be given up without a
 // refund.
@@ -128,14 +128,14 @@ type Payment struct {
 	CancelReason  *string
 	Faults        int
 	WaitingFor    *string
-	Trouble       *string // what the provider has said, while it waits; for operators only
+	LastError     *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
 	Dispute       *Dispute
 	CreatedAt     time.Time
 	FinishedAt    *time.Time
-	SettledAs     *Finding // what an operator has said of it; nil: nobody had to
-	SettledBy     *string  // role:client
-	SettleReason  *string
+	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to
+	ResolvedBy    *string  // role:client
+	ResolveReason *string
 }
 
 // Ref returns the name of the payment at its version.

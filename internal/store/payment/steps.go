@@ -21,30 +21,30 @@ type Step struct {
 
 // The events of steps.
 const (
-	StepReserved       = "reserved"        // positions are reserved for the payment
-	StepPaymentStarted = "payment-started" // the intent exists at the provider
-	StepActionRequired = "action-required"
-	StepActionDone     = "action-done"
-	StepProcessing     = "processing"
-	StepAuthorized     = "authorized"
-	StepCaptured       = "captured"
-	StepDeclined       = "declined"
-	StepExpired        = "expired"
-	StepExtended       = "reservation-extended"
-	StepReleased       = "released"        // the positions are free again
-	StepLate           = "payment-late"    // money that came after the release
-	StepReassigned     = "reassigned"      // other positions for late money
-	StepSettled        = "payment-settled" // by hand
-	StepRefundOpen     = "refund-requested"
-	StepRefundPending  = "refund-pending"
-	StepRefundAction   = "refund-requires-action"
-	StepRefunded       = "refunded"
-	StepRefundFailed   = "refund-failed"
-	StepRefundSettled  = "refund-settled"          // by hand
-	StepElsewhere      = "refunded-elsewhere"      // at the provider, and not by us
-	StepForeignFailed  = "refund-elsewhere-failed" // after all: nothing was given back
-	StepDisputed       = "disputed"
-	StepDisputeClosed  = "dispute-closed"
+	StepReserved        = "reserved"        // positions are reserved for the payment
+	StepPaymentStarted  = "payment-started" // the intent exists at the provider
+	StepActionRequired  = "action-required"
+	StepActionDone      = "action-done"
+	StepProcessing      = "processing"
+	StepAuthorized      = "authorized"
+	StepCaptured        = "captured"
+	StepDeclined        = "declined"
+	StepExpired         = "expired"
+	StepExtended        = "reservation-extended"
+	StepReleased        = "released"         // the positions are free again
+	StepLate            = "payment-late"     // money that came after the release
+	StepReassigned      = "reassigned"       // other positions for late money
+	StepResolved        = "payment-resolved" // by hand
+	StepRefundOpen      = "refund-requested"
+	StepRefundPending   = "refund-pending"
+	StepRefundAction    = "refund-requires-action"
+	StepRefunded        = "refunded"
+	StepRefundFailed    = "refund-failed"
+	StepRefundResolved  = "refund-resolved"           // by hand
+	StepOutOfBand       = "refunded-out-of-band"      // at the provider, and not by us
+	StepOutOfBandFailed = "out-of-band-refund-failed" // after all: nothing was given back
+	StepDisputed        = "disputed"
+	StepDisputeClosed   = "dispute-closed"
 )
 
 // QueueSteps records steps, at the present moment of the database.

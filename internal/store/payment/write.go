@@ -129,13 +129,13 @@ func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (
 		SET version = version + 1, phase = $3, attempt = $4,
 		    attempt_at = CASE WHEN attempt < $4 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $5, intent_status = $6, received = $7, next_action = $8, ending = $9, uncancellable = $10, decline = $11,
-		    faults = $12, waiting_for = $13, trouble = $18, deadline = least($14, latest),
+		    faults = $12, waiting_for = $13, last_error = $18, deadline = least($14, latest),
 		    lease_until = CASE WHEN $15::float8 > 0 THEN clock_timestamp() + $15 * interval '1 second' END,
 		    due_at = CASE WHEN wakes > $16 AND $15::float8 = 0 THEN clock_timestamp() ELSE clock_timestamp() + $17::float8 * interval '1 second' END,
-		    finished_at = CASE WHEN $3 IN ('settled', 'returned', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END
+		    finished_at = CASE WHEN $3 IN ('settled', 'refund_due', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END
 		WHERE purchase_id = $1 AND version = $2` + string(guard), []any{
 			p.PurchaseID, p.Version, p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
-			p.Faults, p.WaitingFor, p.Deadline, keep.Seconds(), p.Wakes, dueIn, p.Trouble}
+			p.Faults, p.WaitingFor, p.Deadline, keep.Seconds(), p.Wakes, dueIn, p.LastError}
 }
 
 // TakeDue returns up to limit payments that are due and that no worker has, the oldest

@@ -4,9 +4,9 @@
 //		card      open ─▶ pending ⇄ requires_action ─▶ succeeded
 //		            ▲        └───────────┴──────┬──────────┘
 //		            │                           ▼
-//		            └──────── retry ─── failed, canceled ─▶ settled
+//		            └──────── retry ─── failed, canceled ─▶ resolved
 //		wallet    succeeded
-//		external  listed ─▶ settled
+//		external  listed ─▶ resolved
 //
 //	  - open: a refund is to be made at the provider. attempt says whether its idempotency
 //	    key is stored: from then on it may exist there.
@@ -15,11 +15,11 @@
 //	  - succeeded: the money is with the buyer or on its way. Even then a bank can send it
 //	    back, and the provider says failed.
 //	  - failed, canceled: the provider has refused it, and failure says why. It waits for an
-//	    operator: [QueueRetry], with a key of its own, or [QueueSettle].
+//	    operator: [QueueRetry], with a key of its own, or [QueueResolve].
 //	  - stuck, beside open, pending and requires_action: the provider refuses to tell of it.
 //	    An operator retries or resolves it.
 //	  - listed: the app has the money, so the app refunds and resolves it.
-//	  - settled: given back by hand. Final.
+//	  - resolved: given back by hand. Final.
 //
 // A card refund is its own agenda, as a payment is: it has a due time, and a claim lasts
 // for a lease and counts up the version that every later write names. A worker that was

@@ -21,11 +21,11 @@ const (
 	Failed         State = "failed"
 	Canceled       State = "canceled" // in the provider's spelling
 	Listed         State = "listed"
-	Settled        State = "settled"
+	Resolved       State = "resolved"
 )
 
 // Finished reports whether the money is given back, as far as anybody knows.
-func (s State) Finished() bool { return s == Succeeded || s == Settled }
+func (s State) Finished() bool { return s == Succeeded || s == Resolved }
 
 // Refused reports whether the provider has refused the refund, so that it waits for an
 // operator.
@@ -52,7 +52,7 @@ const (
 )
 
 // ErrFenced means that a refund has changed since it was read: another worker has it,
-// or an operator has retried or settled it. Nothing was written.
+// or an operator has retried or resolved it. Nothing was written.
 var ErrFenced = errors.New("refund: it has changed since it was read")
 
 // Ref names a refund at a version, as the task of it does.
@@ -65,31 +65,31 @@ type Ref struct {
 
 // Refund is money of one purchase that goes back.
 type Refund struct {
-	ID           uuid.UUID
-	PurchaseID   uuid.UUID
-	CampaignID   uuid.UUID
-	UserID       string
-	Method       Method
-	Amount       money.Amount
-	Currency     string // ISO 4217, capitals
-	Reason       Reason
-	State        State
-	Version      int64
-	LeaseUntil   *time.Time
-	DueAt        *time.Time
-	Wakes        int
-	Attempt      int // of making it; 0: nothing was sent yet
-	AttemptAt    *time.Time
-	KeyAge       time.Duration // of the key of the attempt when this was read; 0: there is none
-	ProviderID   *string       // re_… of the last attempt
-	Failure      *string       // why the provider has refused it, or what is wrong with it
-	Faults       int           // attempts in vain in a row
-	Stuck        bool          // the provider refuses to tell of it: time alone will not help
-	SettledBy    *string       // role:client of who settled it by hand, and /user when one was signed in
-	SettleReason *string
-	CreatedAt    time.Time
-	Age          time.Duration // when this was read, by the database's clock
-	FinishedAt   *time.Time
+	ID            uuid.UUID
+	PurchaseID    uuid.UUID
+	CampaignID    uuid.UUID
+	UserID        string
+	Method        Method
+	Amount        money.Amount
+	Currency      string // ISO 4217, capitals
+	Reason        Reason
+	State         State
+	Version       int64
+	LeaseUntil    *time.Time
+	DueAt         *time.Time
+	Wakes         int
+	Attempt       int // of making it; 0: nothing was sent yet
+	AttemptAt     *time.Time
+	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
+	ProviderID    *string       // re_… of the last attempt
+	Failure       *string       // why the provider has refused it, or what is wrong with it
+	Faults        int           // attempts in vain in a row
+	Stuck         bool          // the provider refuses to tell of it: time alone will not help
+	ResolvedBy    *string       // role:client of who resolved it by hand, and /user when one was signed in
+	ResolveReason *string
+	CreatedAt     time.Time
+	Age           time.Duration // when this was read, by the database's clock
+	FinishedAt    *time.Time
 }
 
 // ForOperator reports whether the refund goes on only when an operator has seen to it: the

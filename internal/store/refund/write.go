@@ -15,13 +15,13 @@ import (
 )
 
 // Claim gives a card refund to a worker for lease. ok is false when it has changed since
-// ref was made, another worker has it, or it was settled by hand. From the claim on the
+// ref was made, another worker has it, or it was resolved by hand. From the claim on the
 // refund is due when the lease ends, so a worker that dies leaves nothing behind.
 func Claim(ctx context.Context, db postgres.DB, ref Ref, lease time.Duration) (r Refund, ok bool, err error) {
 	r, err = postgres.CollectOne(ctx, db, scan, `
 		UPDATE refunds r
 		SET version = version + 1, lease_until = clock_timestamp() + $3 * interval '1 second', due_at = clock_timestamp() + $3 * interval '1 second'
-		WHERE id = $1 AND version = $2 AND method = 'card' AND state <> 'settled' AND (lease_until IS NULL OR lease_until <= clock_timestamp())
+		WHERE id = $1 AND version = $2 AND method = 'card' AND state <> 'resolved' AND (lease_until IS NULL OR lease_until <= clock_timestamp())
 		RETURNING `+columns, ref.ID, ref.Version, lease.Seconds())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Refund{}, false, nil
@@ -57,7 +57,7 @@ func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration
 		    lease_until = CASE WHEN $8::float8 > 0 THEN clock_timestamp() + $8 * interval '1 second' END,
 		    due_at = CASE WHEN wakes > $9 AND $8::float8 = 0 THEN clock_timestamp() ELSE clock_timestamp() + $10::float8 * interval '1 second' END,
 		    finished_at = CASE WHEN $3 = 'succeeded' THEN coalesce(finished_at, clock_timestamp()) END
-		WHERE id = $1 AND version = $2 AND state <> 'settled'`,
+		WHERE id = $1 AND version = $2 AND state <> 'resolved'`,
 		r.ID, r.Version, r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, keep.Seconds(), r.Wakes, dueIn, r.Stuck).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != 1 {
 			return fmt.Errorf("refund %s: %w", r.ID, ErrFenced)
@@ -96,14 +96,14 @@ func TakeDue(ctx context.Context, db postgres.DB, again time.Duration, limit int
 
 // Wake makes card refunds due at once, those of purchases and those with the provider's
 // ids: something has happened to them there. One that succeeded can have failed since.
-// What was settled by hand stays so. The worker that has one looks at it again when it is
+// What was resolved by hand stays so. The worker that has one looks at it again when it is
 // done. Wake returns those it has found, and it does not change their versions.
 func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]Ref, error) {
 	woken, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Ref], `
 		WITH named AS (SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)),
 		     locked AS (SELECT id FROM refunds WHERE id = ANY(ARRAY(TABLE named)) ORDER BY id FOR NO KEY UPDATE)
 		UPDATE refunds r SET wakes = wakes + 1, due_at = greatest(clock_timestamp(), lease_until)
-		FROM locked l WHERE r.id = l.id AND r.method = 'card' AND r.state <> 'settled'
+		FROM locked l WHERE r.id = l.id AND r.method = 'card' AND r.state <> 'resolved'
 		RETURNING r.id, r.purchase_id, r.campaign_id, r.version`, purchases, providerIDs)
 	if err != nil {
 		return nil, fmt.Errorf("refund.Wake: %w", err)
@@ -140,18 +140,18 @@ func QueueLook(b *pgx.Batch, id uuid.UUID) {
 		Exec(exactly(id, "the provider does not refuse to tell of the refund"))
 }
 
-// QueueSettle notes that a refund was given back by hand, by whom and why: one that was
+// QueueResolve notes that a refund was given back by hand, by whom and why: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
 // a worker could still make that one. A worker that still has it is fenced.
-func QueueSettle(b *pgx.Batch, id uuid.UUID, by, reason string) {
+func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE refunds
-		SET state = 'settled', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, settled_by = $2, settle_reason = $3,
+		SET state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, resolved_by = $2, resolve_reason = $3,
 		    finished_at = clock_timestamp()
 		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
 		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`,
 		id, by, reason).
-		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be settled by hand"))
+		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be resolved by hand"))
 }
 
 // exactly makes a guard that does not hold a state-conflict Error.

@@ -52,8 +52,8 @@ const (
 	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
 	CardPaymentPhaseLate       CardPaymentPhase = "late"
 	CardPaymentPhaseProcessing CardPaymentPhase = "processing"
+	CardPaymentPhaseRefundDue  CardPaymentPhase = "refund_due"
 	CardPaymentPhaseReserved   CardPaymentPhase = "reserved"
-	CardPaymentPhaseReturned   CardPaymentPhase = "returned"
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
@@ -199,7 +199,7 @@ const (
 	RefundStateOpen           RefundState = "open"
 	RefundStatePending        RefundState = "pending"
 	RefundStateRequiresAction RefundState = "requires_action"
-	RefundStateSettled        RefundState = "settled"
+	RefundStateResolved       RefundState = "resolved"
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
@@ -228,19 +228,19 @@ const (
 	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
 	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventOutOfBandRefundFailed TimelineEntryEvent = "out-of-band-refund-failed"
 	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
-	TimelineEntryEventPaymentSettled        TimelineEntryEvent = "payment-settled"
+	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
 	TimelineEntryEventReassigned            TimelineEntryEvent = "reassigned"
-	TimelineEntryEventRefundElsewhereFailed TimelineEntryEvent = "refund-elsewhere-failed"
 	TimelineEntryEventRefundFailed          TimelineEntryEvent = "refund-failed"
 	TimelineEntryEventRefundPending         TimelineEntryEvent = "refund-pending"
 	TimelineEntryEventRefundRequested       TimelineEntryEvent = "refund-requested"
 	TimelineEntryEventRefundRequiresAction  TimelineEntryEvent = "refund-requires-action"
-	TimelineEntryEventRefundSettled         TimelineEntryEvent = "refund-settled"
+	TimelineEntryEventRefundResolved        TimelineEntryEvent = "refund-resolved"
 	TimelineEntryEventRefunded              TimelineEntryEvent = "refunded"
-	TimelineEntryEventRefundedElsewhere     TimelineEntryEvent = "refunded-elsewhere"
+	TimelineEntryEventRefundedOutOfBand     TimelineEntryEvent = "refunded-out-of-band"
 	TimelineEntryEventReleased              TimelineEntryEvent = "released"
 	TimelineEntryEventReservationExtended   TimelineEntryEvent = "reservation-extended"
 	TimelineEntryEventReserved              TimelineEntryEvent = "reserved"
@@ -681,7 +681,7 @@ type CardPayment struct {
 	// Reference The id of its intent at the provider, `pi_…`.
 	Reference *string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
+	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
 	// Status What the provider has said of the intent last.
@@ -699,14 +699,14 @@ type CardPayment struct {
 	// ExpiresAt RFC 3339.
 	ExpiresAt Time `json:"expires_at"`
 
-	// Settlement Who ended it by hand, how and why; null if nobody did.
-	Settlement *PaymentSettled `json:"settlement"`
+	// Resolution Who ended it by hand, how and why; null if nobody did.
+	Resolution *PaymentResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `returned`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -1154,8 +1154,8 @@ type PaymentOutcome string
 // PaymentReference 1 to 255 characters, no control characters.
 type PaymentReference = string
 
-// PaymentSettled defines model for PaymentSettled.
-type PaymentSettled struct {
+// PaymentResolution defines model for PaymentResolution.
+type PaymentResolution struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
 
@@ -1164,8 +1164,8 @@ type PaymentSettled struct {
 	Reason string `json:"reason"`
 }
 
-// PaymentSettlement What an operator has found out about a payment.
-type PaymentSettlement struct {
+// PaymentResolutionRequest What an operator has found out about a payment.
+type PaymentResolutionRequest struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
 
@@ -1546,7 +1546,7 @@ type Refund struct {
 	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
@@ -1555,16 +1555,16 @@ type Refund struct {
 	// Failure Why the provider has refused it, or why it waits.
 	Failure *string `json:"failure"`
 
-	// Settlement Who settled it by hand and why; null if nobody did.
-	Settlement *Settlement `json:"settlement"`
+	// Resolution Who resolved it by hand and why; null if nobody did.
+	Resolution *RefundResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was settled.
+	// FinishedAt When it succeeded or was resolved.
 	FinishedAt *time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: it goes on only when an operator has it tried again, or settles it. Null otherwise.
+	// WaitingFor `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
 	WaitingFor *string `json:"waiting_for"`
 }
 
@@ -1591,13 +1591,20 @@ type RefundProgress struct {
 	Waiting int `json:"waiting"`
 }
 
-// RefundSettlement How the money was given back.
-type RefundSettlement struct {
+// RefundResolution What somebody says about a refund that was made by hand.
+type RefundResolution struct {
+	// By `role:client`. Users see only the role.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// RefundResolutionRequest How the money was given back.
+type RefundResolutionRequest struct {
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or settles it by hand (settled); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → settled.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
 // RefundWaitingFor Who must see to a refund before it goes on.
@@ -1616,13 +1623,6 @@ type Selection struct {
 
 	// Quantity The server allows 100 by default.
 	Quantity int `json:"quantity,omitempty"`
-}
-
-// Settlement What somebody says about a refund that was made by hand.
-type Settlement struct {
-	// By `role:client`. Users see only the role.
-	By     string `json:"by"`
-	Reason string `json:"reason"`
 }
 
 // SoldLine A sold position. It does not show who the buyer is.
@@ -2435,14 +2435,14 @@ type ListPaymentsParams struct {
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
-// RetryPaymentParams defines parameters for RetryPayment.
-type RetryPaymentParams struct {
+// ResolvePaymentParams defines parameters for ResolvePayment.
+type ResolvePaymentParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
-// SettlePaymentParams defines parameters for SettlePayment.
-type SettlePaymentParams struct {
+// RetryPaymentParams defines parameters for RetryPayment.
+type RetryPaymentParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
@@ -2489,14 +2489,14 @@ type ListWaitingRefundsParams struct {
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
-// RetryRefundParams defines parameters for RetryRefund.
-type RetryRefundParams struct {
+// ResolveRefundParams defines parameters for ResolveRefund.
+type ResolveRefundParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
-// SettleRefundParams defines parameters for SettleRefund.
-type SettleRefundParams struct {
+// RetryRefundParams defines parameters for RetryRefund.
+type RetryRefundParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
@@ -2705,14 +2705,14 @@ type RequestPurchaseJSONRequestBody = PurchaseRequest
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
 
-// SettlePaymentJSONRequestBody defines body for SettlePayment for application/json ContentType.
-type SettlePaymentJSONRequestBody = PaymentSettlement
+// ResolvePaymentJSONRequestBody defines body for ResolvePayment for application/json ContentType.
+type ResolvePaymentJSONRequestBody = PaymentResolutionRequest
 
 // CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
 type CancelPurchaseJSONRequestBody = CancellationRequest
 
-// SettleRefundJSONRequestBody defines body for SettleRefund for application/json ContentType.
-type SettleRefundJSONRequestBody = RefundSettlement
+// ResolveRefundJSONRequestBody defines body for ResolveRefund for application/json ContentType.
+type ResolveRefundJSONRequestBody = RefundResolutionRequest
 
 // TransferJSONRequestBody defines body for Transfer for application/json ContentType.
 type TransferJSONRequestBody = TransferDraft

@@ -193,7 +193,7 @@ var explanations = map[fault.Code]Explanation{
 			"While `active`, it can be paused and resumed; its name may change, its `purchase_limit` grow, its `sale_ends_at` move to later, but not with `draws_at`: then the end is a part of the rules.",
 			"Afterwards, only its name may change.",
 			"While `pending` or `active`, a campaign can be cancelled as a whole. That is final.",
-			"A refund can be tried again or settled by hand when the provider has refused it; one that is `listed`, when your app has made it.",
+			"A refund can be tried again or resolved by hand when the provider has refused it; one that is `listed`, when your app has made it.",
 			"A purchase can be cancelled while its campaign is `active`, until `policies.cancellation_until` if there is such a time; an operator may later."),
 	},
 	fault.VersionMismatch: {
@@ -259,7 +259,7 @@ var explanations = map[fault.Code]Explanation{
 		"The payment provider could not say what became of the payment, so an operator has looked, and has found that nothing was paid. " +
 			"The purchase has failed, and its positions are free again. If money comes after all, it is refunded.",
 		"Yes, as a new purchase, with a fresh `Idempotency-Key`.",
-		steps("Read who has looked and what was found in the `timeline` of `GET /v1/purchases/{id}`, under `payment-settled`: the job has the `purchase_id`.",
+		steps("Read who has looked and what was found in the `timeline` of `GET /v1/purchases/{id}`, under `payment-resolved`: the job has the `purchase_id`.",
 			"If the buyer sees a charge on the card, have an operator compare both ledgers: `triprize audit payments`.",
 			"If the buyer still wants positions, send a new purchase. It may get other ones."),
 	},

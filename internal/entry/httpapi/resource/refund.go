@@ -7,7 +7,7 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// Refund shows users only the role of whoever settled a refund, not the name of the
+// Refund shows users only the role of whoever resolved a refund, not the name of the
 // client, and not what the provider has told us of a fault.
 func Refund(r refund.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
@@ -20,12 +20,12 @@ func Refund(r refund.Refund, who Role) contract.Refund {
 		waiter := string(Operator)
 		d.WaitingFor = &waiter
 	}
-	if r.SettledBy != nil && r.SettleReason != nil { // the table allows both or neither
-		by := *r.SettledBy
+	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
+		by := *r.ResolvedBy
 		if who == User {
 			by, _, _ = strings.Cut(by, ":")
 		}
-		d.Settlement = &contract.Settlement{By: by, Reason: *r.SettleReason}
+		d.Resolution = &contract.RefundResolution{By: by, Reason: *r.ResolveReason}
 	}
 	return d
 }

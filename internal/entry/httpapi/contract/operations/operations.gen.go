@@ -98,12 +98,12 @@ type ServerInterface interface {
 	// ListPayments List the payments that wait
 	// (GET /v1/payments)
 	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
+	// ResolvePayment End a payment by hand
+	// (POST /v1/payments/{purchase}/resolve)
+	ResolvePayment(c *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error
 	// RetryPayment Look at a payment again now
 	// (POST /v1/payments/{purchase}/retry)
 	RetryPayment(c *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error
-	// SettlePayment End a payment by hand
-	// (POST /v1/payments/{purchase}/settle)
-	SettlePayment(c *fiber.Ctx, purchase PurchaseID, params SettlePaymentParams) error
 	// FindPurchases Find purchases by their reference, newest first
 	// (GET /v1/purchases)
 	FindPurchases(c *fiber.Ctx, params FindPurchasesParams) error
@@ -122,12 +122,12 @@ type ServerInterface interface {
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(c *fiber.Ctx, refund RefundID) error
+	// ResolveRefund Say that a refund was made by hand
+	// (POST /v1/refunds/{refund}/resolve)
+	ResolveRefund(c *fiber.Ctx, refund RefundID, params ResolveRefundParams) error
 	// RetryRefund Try a refund again
 	// (POST /v1/refunds/{refund}/retry)
 	RetryRefund(c *fiber.Ctx, refund RefundID, params RetryRefundParams) error
-	// SettleRefund Say that a refund was made by hand
-	// (POST /v1/refunds/{refund}/settle)
-	SettleRefund(c *fiber.Ctx, refund RefundID, params SettleRefundParams) error
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(c *fiber.Ctx) error
@@ -1688,6 +1688,59 @@ func (siw *ServerInterfaceWrapper) ListPayments(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ResolvePayment operation middleware
+func (siw *ServerInterfaceWrapper) ResolvePayment(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResolvePaymentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResolvePayment(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // RetryPayment operation middleware
 func (siw *ServerInterfaceWrapper) RetryPayment(c *fiber.Ctx) error {
 
@@ -1728,59 +1781,6 @@ func (siw *ServerInterfaceWrapper) RetryPayment(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RetryPayment(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// SettlePayment operation middleware
-func (siw *ServerInterfaceWrapper) SettlePayment(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params SettlePaymentParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SettlePayment(c, purchase, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2076,6 +2076,59 @@ func (siw *ServerInterfaceWrapper) GetRefund(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ResolveRefund operation middleware
+func (siw *ServerInterfaceWrapper) ResolveRefund(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "refund" -------------
+	var refund RefundID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResolveRefundParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResolveRefund(c, refund, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // RetryRefund operation middleware
 func (siw *ServerInterfaceWrapper) RetryRefund(c *fiber.Ctx) error {
 
@@ -2116,59 +2169,6 @@ func (siw *ServerInterfaceWrapper) RetryRefund(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RetryRefund(c, refund, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// SettleRefund operation middleware
-func (siw *ServerInterfaceWrapper) SettleRefund(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "refund" -------------
-	var refund RefundID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params SettleRefundParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SettleRefund(c, refund, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3768,9 +3768,9 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/payments", wrapper.ListPayments)
 
-	router.Post(options.BaseURL+"/v1/payments/:purchase/retry", wrapper.RetryPayment)
+	router.Post(options.BaseURL+"/v1/payments/:purchase/resolve", wrapper.ResolvePayment)
 
-	router.Post(options.BaseURL+"/v1/payments/:purchase/settle", wrapper.SettlePayment)
+	router.Post(options.BaseURL+"/v1/payments/:purchase/retry", wrapper.RetryPayment)
 
 	router.Get(options.BaseURL+"/v1/purchases", wrapper.FindPurchases)
 
@@ -3784,9 +3784,9 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/refunds/:refund", wrapper.GetRefund)
 
-	router.Post(options.BaseURL+"/v1/refunds/:refund/retry", wrapper.RetryRefund)
+	router.Post(options.BaseURL+"/v1/refunds/:refund/resolve", wrapper.ResolveRefund)
 
-	router.Post(options.BaseURL+"/v1/refunds/:refund/settle", wrapper.SettleRefund)
+	router.Post(options.BaseURL+"/v1/refunds/:refund/retry", wrapper.RetryRefund)
 
 	router.Get(options.BaseURL+"/v1/sweeps", wrapper.ListSweeps)
 
@@ -5019,6 +5019,39 @@ func (response ListPayments200JSONResponse) VisitListPaymentsResponse(ctx *fiber
 	return ctx.JSON(&response.Body)
 }
 
+type ResolvePaymentRequestObject struct {
+	Purchase PurchaseID `json:"purchase"`
+	Params   ResolvePaymentParams
+	Body     *ResolvePaymentJSONRequestBody
+}
+
+type ResolvePaymentResponseObject interface {
+	VisitResolvePaymentResponse(ctx *fiber.Ctx) error
+}
+
+type ResolvePayment200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type ResolvePayment200JSONResponse struct {
+	Body    CardPayment
+	Headers ResolvePayment200ResponseHeaders
+}
+
+func (response ResolvePayment200JSONResponse) VisitResolvePaymentResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RetryPaymentRequestObject struct {
 	Purchase PurchaseID `json:"purchase"`
 	Params   RetryPaymentParams
@@ -5039,39 +5072,6 @@ type RetryPayment200JSONResponse struct {
 }
 
 func (response RetryPayment200JSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type SettlePaymentRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
-	Params   SettlePaymentParams
-	Body     *SettlePaymentJSONRequestBody
-}
-
-type SettlePaymentResponseObject interface {
-	VisitSettlePaymentResponse(ctx *fiber.Ctx) error
-}
-
-type SettlePayment200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type SettlePayment200JSONResponse struct {
-	Body    CardPayment
-	Headers SettlePayment200ResponseHeaders
-}
-
-func (response SettlePayment200JSONResponse) VisitSettlePaymentResponse(ctx *fiber.Ctx) error {
 	if response.Headers.IdempotentReplayed != nil {
 		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
 	}
@@ -5300,6 +5300,39 @@ func (response GetRefund200JSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) 
 	return ctx.JSON(&response.Body)
 }
 
+type ResolveRefundRequestObject struct {
+	Refund RefundID `json:"refund"`
+	Params ResolveRefundParams
+	Body   *ResolveRefundJSONRequestBody
+}
+
+type ResolveRefundResponseObject interface {
+	VisitResolveRefundResponse(ctx *fiber.Ctx) error
+}
+
+type ResolveRefund200ResponseHeaders struct {
+	IdempotentReplayed *bool
+	XRequestID         *string
+}
+
+type ResolveRefund200JSONResponse struct {
+	Body    Refund
+	Headers ResolveRefund200ResponseHeaders
+}
+
+func (response ResolveRefund200JSONResponse) VisitResolveRefundResponse(ctx *fiber.Ctx) error {
+	if response.Headers.IdempotentReplayed != nil {
+		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+	}
+	if response.Headers.XRequestID != nil {
+		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+	}
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RetryRefundRequestObject struct {
 	Refund RefundID `json:"refund"`
 	Params RetryRefundParams
@@ -5320,39 +5353,6 @@ type RetryRefund200JSONResponse struct {
 }
 
 func (response RetryRefund200JSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type SettleRefundRequestObject struct {
-	Refund RefundID `json:"refund"`
-	Params SettleRefundParams
-	Body   *SettleRefundJSONRequestBody
-}
-
-type SettleRefundResponseObject interface {
-	VisitSettleRefundResponse(ctx *fiber.Ctx) error
-}
-
-type SettleRefund200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type SettleRefund200JSONResponse struct {
-	Body    Refund
-	Headers SettleRefund200ResponseHeaders
-}
-
-func (response SettleRefund200JSONResponse) VisitSettleRefundResponse(ctx *fiber.Ctx) error {
 	if response.Headers.IdempotentReplayed != nil {
 		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
 	}
@@ -6393,12 +6393,12 @@ type StrictServerInterface interface {
 	// ListPayments List the payments that wait
 	// (GET /v1/payments)
 	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (ListPaymentsResponseObject, error)
+	// ResolvePayment End a payment by hand
+	// (POST /v1/payments/{purchase}/resolve)
+	ResolvePayment(ctx context.Context, request ResolvePaymentRequestObject) (ResolvePaymentResponseObject, error)
 	// RetryPayment Look at a payment again now
 	// (POST /v1/payments/{purchase}/retry)
 	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (RetryPaymentResponseObject, error)
-	// SettlePayment End a payment by hand
-	// (POST /v1/payments/{purchase}/settle)
-	SettlePayment(ctx context.Context, request SettlePaymentRequestObject) (SettlePaymentResponseObject, error)
 	// FindPurchases Find purchases by their reference, newest first
 	// (GET /v1/purchases)
 	FindPurchases(ctx context.Context, request FindPurchasesRequestObject) (FindPurchasesResponseObject, error)
@@ -6417,12 +6417,12 @@ type StrictServerInterface interface {
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(ctx context.Context, request GetRefundRequestObject) (GetRefundResponseObject, error)
+	// ResolveRefund Say that a refund was made by hand
+	// (POST /v1/refunds/{refund}/resolve)
+	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (ResolveRefundResponseObject, error)
 	// RetryRefund Try a refund again
 	// (POST /v1/refunds/{refund}/retry)
 	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (RetryRefundResponseObject, error)
-	// SettleRefund Say that a refund was made by hand
-	// (POST /v1/refunds/{refund}/settle)
-	SettleRefund(ctx context.Context, request SettleRefundRequestObject) (SettleRefundResponseObject, error)
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
 	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (ListSweepsResponseObject, error)
@@ -7341,6 +7341,48 @@ func (sh *strictHandler) ListPayments(ctx *fiber.Ctx, params ListPaymentsParams)
 	return nil
 }
 
+// ResolvePayment operation middleware
+func (sh *strictHandler) ResolvePayment(ctx *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error {
+	var request ResolvePaymentRequestObject
+
+	request.Purchase = purchase
+	request.Params = params
+
+	var body ResolvePaymentJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ResolvePayment(ctx.UserContext(), request.(ResolvePaymentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResolvePayment")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResolvePaymentResponseObject); ok {
+		if err := validResponse.VisitResolvePaymentResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // RetryPayment operation middleware
 func (sh *strictHandler) RetryPayment(ctx *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error {
 	var request RetryPaymentRequestObject
@@ -7361,48 +7403,6 @@ func (sh *strictHandler) RetryPayment(ctx *fiber.Ctx, purchase PurchaseID, param
 		return err
 	} else if validResponse, ok := response.(RetryPaymentResponseObject); ok {
 		if err := validResponse.VisitRetryPaymentResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// SettlePayment operation middleware
-func (sh *strictHandler) SettlePayment(ctx *fiber.Ctx, purchase PurchaseID, params SettlePaymentParams) error {
-	var request SettlePaymentRequestObject
-
-	request.Purchase = purchase
-	request.Params = params
-
-	var body SettlePaymentJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.SettlePayment(ctx.UserContext(), request.(SettlePaymentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SettlePayment")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SettlePaymentResponseObject); ok {
-		if err := validResponse.VisitSettlePaymentResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -7592,6 +7592,48 @@ func (sh *strictHandler) GetRefund(ctx *fiber.Ctx, refund RefundID) error {
 	return nil
 }
 
+// ResolveRefund operation middleware
+func (sh *strictHandler) ResolveRefund(ctx *fiber.Ctx, refund RefundID, params ResolveRefundParams) error {
+	var request ResolveRefundRequestObject
+
+	request.Refund = refund
+	request.Params = params
+
+	var body ResolveRefundJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ResolveRefund(ctx.UserContext(), request.(ResolveRefundRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResolveRefund")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResolveRefundResponseObject); ok {
+		if err := validResponse.VisitResolveRefundResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // RetryRefund operation middleware
 func (sh *strictHandler) RetryRefund(ctx *fiber.Ctx, refund RefundID, params RetryRefundParams) error {
 	var request RetryRefundRequestObject
@@ -7612,48 +7654,6 @@ func (sh *strictHandler) RetryRefund(ctx *fiber.Ctx, refund RefundID, params Ret
 		return err
 	} else if validResponse, ok := response.(RetryRefundResponseObject); ok {
 		if err := validResponse.VisitRetryRefundResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// SettleRefund operation middleware
-func (sh *strictHandler) SettleRefund(ctx *fiber.Ctx, refund RefundID, params SettleRefundParams) error {
-	var request SettleRefundRequestObject
-
-	request.Refund = refund
-	request.Params = params
-
-	var body SettleRefundJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.SettleRefund(ctx.UserContext(), request.(SettleRefundRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "SettleRefund")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(SettleRefundResponseObject); ok {
-		if err := validResponse.VisitSettleRefundResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -18,28 +18,28 @@ const refundField = "refund_id"
 
 // What we know of a purchase whose money was given back by others, as the metric says it.
 const (
-	refundNone    = "none"    // it is kept here: the books differ
-	refundKnown   = "known"   // it is given back here, too
-	refundSettled = "settled" // its refund was settled by hand: it was paid back twice
+	refundNone     = "none"     // it is kept here: the books differ
+	refundKnown    = "known"    // it is given back here, too
+	refundResolved = "resolved" // its refund was resolved by hand: it was paid back twice
 )
 
-// foreign is what a batch of events tells of a refund that is not ours, or that is ours
-// and was settled by hand.
-type foreign struct {
-	refund.Foreign
+// outOfBand is what a batch of events tells of a refund that is not ours, or that is ours
+// and was resolved by hand.
+type outOfBand struct {
+	refund.OutOfBand
 	ourID  string // of our refund, if it is one that we have made
 	made   bool   // an event tells that it gives money back
 	events []string
-	known  string // what we know of the purchase: none, known or settled
+	known  string // what we know of the purchase: none, known or resolved
 }
 
-// noteForeign notes the refunds of our payments that somebody else has made at the
+// noteOutOfBand notes the refunds of our payments that somebody else has made at the
 // provider: in a table and in the timeline of the purchase. They change nothing else. Where
 // our own refund is still open, its runner takes one of the whole amount for it.
 //
 // A bank can send the money back even later: then the timeline says that, too.
-func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
-	found := work.foreignOf(events)
+func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
+	found := work.outOfBandOf(events)
 	if len(found) == 0 {
 		return nil
 	}
@@ -51,26 +51,26 @@ func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, ev
 	if err != nil {
 		return err
 	}
-	var all []refund.Foreign
+	var all []refund.OutOfBand
 	for _, f := range found {
 		r, ok := ours[f.PurchaseID]
 		switch {
 		case !ok:
 			f.known = refundNone
-		case r.State == refund.Settled:
-			f.known = refundSettled
+		case r.State == refund.Resolved:
+			f.known = refundResolved
 		default:
 			f.known = refundKnown
 		}
-		if f.ourID == "" || f.known == refundSettled && f.ourID == r.ID.String() {
-			all = append(all, f.Foreign)
+		if f.ourID == "" || f.known == refundResolved && f.ourID == r.ID.String() {
+			all = append(all, f.OutOfBand)
 			work.recorded(f)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	noted, err := refund.NoteForeign(ctx, tx, all)
+	noted, err := refund.NoteOutOfBand(ctx, tx, all)
 	if err != nil {
 		return err
 	}
@@ -80,21 +80,21 @@ func (e *Events) noteForeign(ctx context.Context, tx pgx.Tx, work *eventWork, ev
 		if one.Fresh && f.made {
 			how := "and not by us"
 			if f.ourID != "" {
-				how = "although it was settled by hand"
+				how = "although it was resolved by hand"
 			}
-			work.stepElsewhere(f, payment.StepElsewhere, "%s of %s was made at the provider, %s", f.ProviderID, amount, how)
-			work.foreignMade = append(work.foreignMade, *f)
+			work.stepOutOfBand(f, payment.StepOutOfBand, "%s of %s was made at the provider, %s", f.ProviderID, amount, how)
+			work.outOfBandMade = append(work.outOfBandMade, *f)
 		}
 		if failedThere(f.Status) && (!one.Fresh || f.made) {
-			work.stepElsewhere(f, payment.StepForeignFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
-			work.foreignFailed = append(work.foreignFailed, *f)
+			work.stepOutOfBand(f, payment.StepOutOfBandFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
+			work.outOfBandFailed = append(work.outOfBandFailed, *f)
 		}
 	}
 	return nil
 }
 
 // recorded notes that the events of a refund have done something.
-func (w *eventWork) recorded(f *foreign) {
+func (w *eventWork) recorded(f *outOfBand) {
 	for _, id := range f.events {
 		if w.outcomes[id] == payment.EventIgnored {
 			w.outcomes[id] = payment.EventRecorded
@@ -107,35 +107,35 @@ func failedThere(status string) bool {
 	return status == string(payprovider.RefundFailed) || status == string(payprovider.RefundCanceled)
 }
 
-func (w *eventWork) stepElsewhere(f *foreign, what, format string, args ...any) {
+func (w *eventWork) stepOutOfBand(f *outOfBand, what, format string, args ...any) {
 	detail := fmt.Sprintf(format, args...)
 	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
 }
 
-// sayForeign counts and logs what a batch has noted, after its commit.
-func (e *Events) sayForeign(w *eventWork) {
-	for _, f := range w.foreignMade {
+// sayOutOfBand counts and logs what a batch has noted, after its commit.
+func (e *Events) sayOutOfBand(w *eventWork) {
+	for _, f := range w.outOfBandMade {
 		e.metrics.others.WithLabelValues(f.known).Inc()
-		e.logger.Error("a payment was refunded at the provider, and not by us, or beside what was settled by hand", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
+		e.logger.Error("a payment was refunded at the provider, and not by us, or beside what was resolved by hand", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
 			"currency", f.Currency, "our_refund", f.known)
 	}
-	for _, f := range w.foreignFailed {
+	for _, f := range w.outOfBandFailed {
 		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "status", f.Status)
 	}
 }
 
-// foreignOf reads the refunds that are not ours from events, by the provider's id. Events
+// outOfBandOf reads the refunds that are not ours from events, by the provider's id. Events
 // come in any order, so one that has failed stays so.
-func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
-	found := make(map[string]*foreign)
+func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
+	found := make(map[string]*outOfBand)
 	for _, event := range events {
-		told, ourID, ok := w.readForeign(event)
+		told, ourID, ok := w.readOutOfBand(event)
 		if !ok {
 			continue
 		}
 		f := found[told.ProviderID]
 		if f == nil {
-			f = &foreign{Foreign: told, ourID: ourID}
+			f = &outOfBand{OutOfBand: told, ourID: ourID}
 			found[told.ProviderID] = f
 		}
 		f.events = append(f.events, event.ID)
@@ -147,9 +147,9 @@ func (w *eventWork) foreignOf(events []payment.Event) map[string]*foreign {
 	return found
 }
 
-// readForeign reads the refund that an event is about, if it is of a payment of ours whose
+// readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if we have made it.
-func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ourID string, ok bool) {
+func (w *eventWork) readOutOfBand(event payment.Event) (f refund.OutOfBand, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || text0(s.IntentStatus) != string(payprovider.Succeeded) {
 		return f, "", false
@@ -158,5 +158,5 @@ func (w *eventWork) readForeign(event payment.Event) (f refund.Foreign, ourID st
 	if !ok {
 		return f, "", false
 	}
-	return refund.Foreign{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, Status: text0(event.Status)}, told.Metadata[refundField], true
+	return refund.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, Status: text0(event.Status)}, told.Metadata[refundField], true
 }

@@ -27,8 +27,8 @@ const (
 	codeOtherUse = "idempotency_error"
 )
 
-// trouble decides what follows a failed call.
-func (r *run) trouble(ctx context.Context, c call, err error) (Outcome, error) {
+// failed decides what follows a failed call.
+func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 	e, ok := errors.AsType[*payprovider.Error](err)
 	if !ok {
 		e = &payprovider.Error{Kind: payprovider.KindUnknown, Call: string(c), Err: err}
@@ -43,7 +43,7 @@ func (r *run) trouble(ctx context.Context, c call, err error) (Outcome, error) {
 		return r.goOn(nil)
 	case e.Kind == payprovider.KindRefused, e.Kind == payprovider.KindConflict, e.Kind == payprovider.KindDeclined:
 		if c == callFetch {
-			return r.puzzle(ctx, err.Error())
+			return r.unexpectedState(ctx, err.Error())
 		}
 		r.logger.Info("a call of the provider was refused", "purchase", r.p.PurchaseID, "call", string(c), "error", err)
 		r.intent.Status, r.refused = "", c // how is it really? see there
@@ -72,7 +72,7 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 	case payprovider.KindLimited:
 		reason = WaitsForTurn
 	}
-	changed.WaitingFor, changed.Trouble = &reason, inWords(e.Error())
+	changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	if c == callCreate && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
 		changed.Attempt++ // what is stored under the old key would come back for ever
 	}
@@ -106,25 +106,25 @@ func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []str
 func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) {
 	r.metrics.mismatches.WithLabelValues(string(c)).Inc()
 	r.intent.Status = ""
-	return r.puzzle(ctx, err.Error())
+	return r.unexpectedState(ctx, err.Error())
 }
 
-// puzzle gives a payment back that a person must look at. It is looked at again, slowly:
-// perhaps the fault has gone. What an operator has settled is given back in silence, as
+// unexpectedState gives a payment back that a person must look at. It is looked at again, slowly:
+// perhaps the fault has gone. What an operator has resolved is given back in silence, as
 // long as the provider says what it said when the operator looked.
-func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
-	if r.p.Phase == payment.Cancelled && r.p.SettledAs != nil && sameTrouble(r.p.Trouble, inWords(what)) {
+func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
+	if r.p.Phase == payment.Cancelled && r.p.ResolvedAs != nil && sameError(r.p.LastError, inWords(what)) {
 		changed := r.p // an operator has seen just this, and has said how it ended
 		changed.Faults, changed.WaitingFor = 0, nil
 		return Nothing, r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
 	}
-	r.metrics.puzzled.Inc()
+	r.metrics.unexpected.Inc()
 	r.logger.Error("a payment waits for an operator: the provider says what cannot be", "purchase", r.p.PurchaseID,
 		"phase", string(r.p.Phase), "intent", text0(r.p.IntentID), "what", what)
 	changed := r.p
 	changed.Faults++
 	reason := WaitsForOperator
-	changed.WaitingFor, changed.Trouble = &reason, inWords(what)
+	changed.WaitingFor, changed.LastError = &reason, inWords(what)
 	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
 	if changed.IntentID == nil { // its time ends it
 		pause = min(pause, max(r.left(), time.Second))
@@ -132,13 +132,13 @@ func (r *run) puzzle(ctx context.Context, what string) (Outcome, error) {
 	return r.waits(r.store(ctx, changed, payment.Always, 0, max(pause, time.Second)))
 }
 
-// maxTrouble bounds what is stored of an answer, in bytes.
-const maxTrouble = 500
+// maxLastError bounds what is stored of an answer, in bytes.
+const maxLastError = 500
 
 // inWords is what the provider has said, as it is stored for operators.
 func inWords(what string) *string {
-	if len(what) > maxTrouble {
-		what = what[:maxTrouble]
+	if len(what) > maxLastError {
+		what = what[:maxLastError]
 	}
 	return text(what)
 }
@@ -146,7 +146,7 @@ func inWords(what string) *string {
 // requestID is the part of an answer that is another one every time.
 var requestID = regexp.MustCompile(` \(request [^)]*\)`)
 
-func sameTrouble(a, b *string) bool {
+func sameError(a, b *string) bool {
 	return a != nil && b != nil && requestID.ReplaceAllString(*a, "") == requestID.ReplaceAllString(*b, "")
 }
 

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
 	"triprize/internal/testkit/servers"
 )
 
@@ -32,8 +33,8 @@ func refundEvent(id, name, refund, intent, status, ours string) payprovider.Even
 		Metadata: metadata, Status: status, Payload: []byte(payload)}
 }
 
-// countForeign reads how many refunds by others are counted with a label.
-func countForeign(t *testing.T, registry *prometheus.Registry, label string) float64 {
+// countOutOfBand reads how many refunds by others are counted with a label.
+func countOutOfBand(t *testing.T, registry *prometheus.Registry, label string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -41,7 +42,7 @@ func countForeign(t *testing.T, registry *prometheus.Registry, label string) flo
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "triprize_payment_foreign_refunds_total" && m.GetLabel()[0].GetValue() == label {
+			if f.GetName() == "triprize_payment_out_of_band_refunds_total" && m.GetLabel()[0].GetValue() == label {
 				return m.GetCounter().GetValue()
 			}
 		}
@@ -55,7 +56,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
 	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
-	counted := func(label string) float64 { return countForeign(t, registry, label) }
+	counted := func(label string) float64 { return countOutOfBand(t, registry, label) }
 	settled := func() (id uuid.UUID, intent string) {
 		id = b.reserve("pm_card_visa")
 		intent = *b.want(id, payments.Conclude, payment.Captured).IntentID
@@ -84,19 +85,19 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	b.store(e, refundEvent("evt_11", "refund.failed", "re_hand", intent, "failed", ""), refundEvent("evt_12", "refund.created", "re_failed", intent, "pending", ""))
 	b.work(e)
 
-	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 3 || counted("none") != 1 || counted("known") != 1 {
+	if n := b.count(`SELECT count(*) FROM out_of_band_refunds`); n != 3 || counted("none") != 1 || counted("known") != 1 {
 		t.Errorf("%d are recorded, counted are %g and %g", n, counted("none"), counted("known"))
 	}
-	for id, want := range map[uuid.UUID]string{kept: "refunded-elsewhere(re_hand of 1200 JPY was made at the provider, and not by us)", returned: "refunded-elsewhere(re_known "} {
-		if steps := stepsOf(t, b.db, id); strings.Count(steps, "refunded-elsewhere") != 1 || !strings.Contains(steps, want) {
+	for id, want := range map[uuid.UUID]string{kept: "refunded-out-of-band(re_hand of 1200 JPY was made at the provider, and not by us)", returned: "refunded-out-of-band(re_known "} {
+		if steps := stepsOf(t, b.db, id); strings.Count(steps, "refunded-out-of-band") != 1 || !strings.Contains(steps, want) {
 			t.Errorf("the timeline says %s", steps)
 		}
 	}
-	if steps := stepsOf(t, b.db, kept); strings.Count(steps, "refund-elsewhere-failed") != 1 ||
-		!strings.Contains(steps, "refund-elsewhere-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
+	if steps := stepsOf(t, b.db, kept); strings.Count(steps, "out-of-band-refund-failed") != 1 ||
+		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
 		t.Errorf("the timeline of one that was given nothing back says %s", steps)
 	}
-	if n := b.count(`SELECT count(*) FROM foreign_refunds WHERE status = 'failed'`); n != 2 { // whatever is told of them later
+	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 2 { // whatever is told of them later
 		t.Errorf("%d have failed", n)
 	}
 	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {
@@ -124,19 +125,19 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	failed.Payload = bytes.ReplaceAll(failed.Payload, []byte("jpy"), []byte("eur"))
 	b.store(e, failed)
 	b.store(e, made)
-	if _, err := e.Work(t.Context()); err == nil || countForeign(t, registry, "none") != 0 {
-		t.Errorf("%v, and counted are %g", err, countForeign(t, registry, "none"))
+	if _, err := e.Work(t.Context()); err == nil || countOutOfBand(t, registry, "none") != 0 {
+		t.Errorf("%v, and counted are %g", err, countOutOfBand(t, registry, "none"))
 	}
 	b.exec(`DROP TRIGGER refuse ON payment_steps`)
 	b.work(e)
-	if n := countForeign(t, registry, "none"); n != 1 {
+	if n := countOutOfBand(t, registry, "none"); n != 1 {
 		t.Errorf("counted are %g", n)
 	}
-	if n := b.count(`SELECT count(*) FROM foreign_refunds WHERE status = 'failed'`); n != 1 {
+	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 1 {
 		t.Errorf("%d have failed", n)
 	}
 	steps := stepsOf(t, b.db, id)
-	if was, is := strings.Index(steps, "refunded-elsewhere(re_hand of 12.00 EUR was made"), strings.Index(steps, "refund-elsewhere-failed(re_hand of 12.00 EUR is failed"); was < 0 || is < was {
+	if was, is := strings.Index(steps, "refunded-out-of-band(re_hand of 12.00 EUR was made"), strings.Index(steps, "out-of-band-refund-failed(re_hand of 12.00 EUR is failed"); was < 0 || is < was {
 		t.Errorf("the timeline says %s", steps)
 	}
 }
@@ -155,17 +156,32 @@ func TestARefundThatIsMadeAfterItWasSettledByHandIsSaid(t *testing.T) {
 		SELECT $2, purchase_id, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id, ours)
 	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()))
 	b.work(e)
-	if n := b.count(`SELECT count(*) FROM foreign_refunds`); n != 0 {
+	if n := b.count(`SELECT count(*) FROM out_of_band_refunds`); n != 0 {
 		t.Errorf("%d of our own are recorded", n)
 	}
-	b.exec(`UPDATE refunds SET state = 'settled', settled_by = 'operator:ops', settle_reason = 'by bank transfer', finished_at = clock_timestamp() WHERE id = $1`, ours)
+	b.exec(`UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'by bank transfer', finished_at = clock_timestamp() WHERE id = $1`, ours)
 	b.store(e, refundEvent("evt_2", "refund.updated", "re_1", intent, "succeeded", ours.String()),
 		refundEvent("evt_3", "refund.created", "re_2", intent, "succeeded", uuid.NewString())) // of another of ours: nothing that we know
 	b.work(e)
-	if counted := countForeign(t, registry, "settled"); counted != 1 || b.count(`SELECT count(*) FROM foreign_refunds`) != 1 {
+	if counted := countOutOfBand(t, registry, "resolved"); counted != 1 || b.count(`SELECT count(*) FROM out_of_band_refunds`) != 1 {
 		t.Errorf("counted are %g", counted)
 	}
-	if steps := stepsOf(t, b.db, id); !strings.Contains(steps, "refunded-elsewhere(re_1 of 1200 JPY was made at the provider, although it was settled by hand)") {
+	if steps := stepsOf(t, b.db, id); !strings.Contains(steps, "refunded-out-of-band(re_1 of 1200 JPY was made at the provider, although it was resolved by hand)") {
 		t.Errorf("the timeline says %s", steps)
+	}
+}
+
+func TestOutOfBandRefundsAreDeletedAfterTheirRetention(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(`INSERT INTO out_of_band_refunds (provider_id, purchase_id, amount, currency, seen_at)
+		SELECT 're_' || n, gen_random_uuid(), 1, 'JPY', clock_timestamp() - n * interval '10 days' FROM generate_series(0, 4) AS n`)
+	first, from, err := refund.DeleteOutOfBand(t.Context(), b.db, 15*24*time.Hour, nil, 2)
+	if err != nil || first != 2 {
+		t.Fatalf("%d, %v", first, err)
+	}
+	second, _, err := refund.DeleteOutOfBand(t.Context(), b.db, 15*24*time.Hour, from, 2)
+	if left := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE provider_id IN ('re_0', 're_1')`); err != nil || second != 1 || left != 2 {
+		t.Errorf("%d more, %d are left: %v", second, left, err)
 	}
 }
