@@ -24,8 +24,8 @@ const forever = "public, max-age=31536000, immutable"
 // within a time.
 type proofs struct {
 	service *proof.Service
-	open    *callerlimit.Slots
-	lane    *callerlimit.Slots // of these, for strangers: they leave places to who has a key
+	open    *callerlimit.Limit
+	lane    *callerlimit.Limit // of these, for strangers: they leave places to who has a key
 	ended   *prometheus.CounterVec
 }
 

@@ -27,7 +27,7 @@ const (
 // exports sends whole lists as CSV: a few at a time, each as slowly as its reader reads it,
 // within a time.
 type exports struct {
-	open  *callerlimit.Slots
+	open  *callerlimit.Limit
 	ended *prometheus.CounterVec
 }
 

@@ -69,8 +69,8 @@ type Server struct {
 	exports    *exports
 	strangers  *strangers
 	backlog    *backlog
-	streams    *callerlimit.Slots
-	waits      *callerlimit.Slots
+	streams    *callerlimit.Limit
+	waits      *callerlimit.Limit
 	campaigns  *subscription.Campaigns
 	sweeper    *recovery.Sweeper
 	lifecycle  *lifecycle.Service

@@ -22,7 +22,7 @@ const (
 // strangers bounds how many requests without a credential are served at once. It has
 // nothing to do with how often they may come: that is a rate limit.
 type strangers struct {
-	waiting   *callerlimit.Slots
+	waiting   *callerlimit.Limit
 	ofAddress int
 	served    *semaphore.Weighted
 }

@@ -8,7 +8,7 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-func opened(t *testing.T, l *Slots, owner string, most int) (release func()) {
+func opened(t *testing.T, l *Limit, owner string, most int) (release func()) {
 	t.Helper()
 	release, err := l.Acquire(owner, most)
 	if err != nil {
@@ -17,7 +17,7 @@ func opened(t *testing.T, l *Slots, owner string, most int) (release func()) {
 	return release
 }
 
-func refused(t *testing.T, l *Slots, owner string, most int, want fault.Code) {
+func refused(t *testing.T, l *Limit, owner string, most int, want fault.Code) {
 	t.Helper()
 	if _, err := l.Acquire(owner, most); fault.CodeOf(err) != want {
 		t.Errorf("one more of %s: %v, want %s", owner, err, want)

@@ -18,8 +18,8 @@ type Limiter struct {
 	address      *policy
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
-	alone        alone
-	strangers    alone // beside alone, so that they use up no room of those with a credential
+	local        local
+	anonymous    local // beside local, so that they use up no room of those with a credential
 	budget       time.Duration
 
 	passed, limited, away prometheus.Counter
@@ -42,8 +42,8 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 		address:   newPolicy("address", settings.AddressRate, settings.AddressBurst),
 		gcra:      redis_rate.NewLimiter(shared),
 		scripts:   shared,
-		alone:     newAlone(),
-		strangers: newAlone(),
+		local:     newLocal(),
+		anonymous: newLocal(),
 		budget:    settings.Budget,
 		passed:    outcomes.WithLabelValues("passed"),
 		limited:   outcomes.WithLabelValues("limited"),
@@ -65,12 +65,12 @@ func (l *Limiter) Client(ctx context.Context, client string) Verdict {
 }
 
 // Address charges one request without a credential to the address that it comes from. Each
-// process counts alone: strangers cost Redis nothing.
+// process counts alone: anonymous callers cost Redis nothing.
 func (l *Limiter) Address(address string) Verdict {
 	if l.address == nil {
 		return Verdict{Allowed: true}
 	}
-	verdict := l.strangers.charge(l.address, l.address.key(address))
+	verdict := l.anonymous.charge(l.address, l.address.key(address))
 	if verdict.Allowed {
 		l.passed.Inc()
 	} else {
@@ -90,7 +90,7 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 	switch {
 	case err != nil:
 		l.away.Inc()
-		return l.alone.charge(p, key)
+		return l.local.charge(p, key)
 	case verdict.Allowed:
 		l.passed.Inc()
 	default:

@@ -32,7 +32,7 @@ const pages = 2
 
 // NewService returns a Service. It reads the lines of all documents together by two
 // connections of db at a time.
-func NewService(db postgres.DB) *Service { return &Service{db: newNarrow(db, pages)} }
+func NewService(db postgres.DB) *Service { return &Service{db: newLimitedDB(db, pages)} }
 
 // Document is the proof document of a drawn campaign, before its lines are read.
 type Document struct {

@@ -164,7 +164,7 @@ func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
 		n := make(map[uuid.UUID]int)
 		locked, into := make(map[uuid.UUID]bool), make(map[uuid.UUID]*payment.Payment)
 		payment.QueueOfJobs(&b, []uuid.UUID{ref.ID}, &found)
-		payment.QueueLockAs(&b, []uuid.UUID{bought}, postgres.SkipLocked, locked, into)
+		payment.QueueLock(&b, []uuid.UUID{bought}, postgres.SkipLocked, locked, into)
 		inventory.QueueCountReserved(&b, []uuid.UUID{bought}, n)
 		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
 			return err

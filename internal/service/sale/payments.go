@@ -132,5 +132,5 @@ func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.U
 		mode = postgres.WaitForLocks
 		postgres.QueueLimitLockWaits(b, w.wallets)
 	}
-	payment.QueueLockAs(b, ids, mode, locked, into)
+	payment.QueueLock(b, ids, mode, locked, into)
 }

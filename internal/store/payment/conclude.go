@@ -20,9 +20,11 @@ func QueueOfJobs(b *pgx.Batch, jobs []uuid.UUID, found *[]Ref) {
 		})
 }
 
-// QueueLockAs is QueueLock that does with payments that another transaction has locked
-// what mode says. locked gets the payments that it has locked, and into all of them.
-func QueueLockAs(b *pgx.Batch, purchases []uuid.UUID, mode postgres.LockMode, locked map[uuid.UUID]bool, into map[uuid.UUID]*Payment) {
+// QueueLock locks the payments of purchases in the order of their ids and reads them
+// into a map. It comes after the locks of their campaigns. mode says what it does with
+// payments that another transaction has locked. locked gets the payments that it has
+// locked, and into all of them.
+func QueueLock(b *pgx.Batch, purchases []uuid.UUID, mode postgres.LockMode, locked map[uuid.UUID]bool, into map[uuid.UUID]*Payment) {
 	b.Queue(`SELECT purchase_id FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id`+mode.SQL(), purchases).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })

@@ -43,13 +43,6 @@ func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) 
 	queueRead(b, `SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases, into)
 }
 
-// QueueLock locks the payments of purchases in the order of their ids and reads them
-// into a map. It comes after the locks of their campaigns.
-func QueueLock(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
-	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases)
-	QueueGet(b, purchases, into) // in a later statement: one that waits can see what was there before its wait
-}
-
 func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
 	b.Queue(sql, purchases).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scan)

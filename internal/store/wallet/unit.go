@@ -62,9 +62,6 @@ type Movement struct {
 	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
 
-// Now is the database's time just after the wallets were locked.
-func (u *UnitOfWork) Now() time.Time { return u.now }
-
 // Busy returns the wallets that another transaction has locked.
 func (u *UnitOfWork) Busy() []uuid.UUID { return u.busy }
 

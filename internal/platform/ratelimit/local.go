@@ -7,29 +7,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// aloneFor is how many owners of limits a process counts for by itself. Beyond it
+// localOwners is how many owners of limits a process counts for by itself. Beyond it
 // those that were not seen for longest have their whole burst again.
-const aloneFor = 50_000
+const localOwners = 50_000
 
-// alone holds requests against the limits as one process, while Redis does not
+// local holds requests against the limits as one process, while Redis does not
 // answer: an owner then has the limit at each process. So a flood that slows down
 // the process or Redis does not open the door for itself.
-type alone struct {
+type local struct {
 	buckets *lru.Cache[string, *rate.Limiter]
 }
 
-func newAlone() alone {
-	buckets, _ := lru.New[string, *rate.Limiter](aloneFor) // fails only for a size of 0
-	return alone{buckets}
+func newLocal() local {
+	buckets, _ := lru.New[string, *rate.Limiter](localOwners) // fails only for a size of 0
+	return local{buckets}
 }
 
 // charge charges one request. A verdict that allows it says nothing about what is
 // left, because other processes count too.
-func (a alone) charge(p *policy, key string) Verdict {
-	bucket, ok := a.buckets.Get(key)
+func (l local) charge(p *policy, key string) Verdict {
+	bucket, ok := l.buckets.Get(key)
 	if !ok {
 		bucket = rate.NewLimiter(rate.Limit(p.limit.Rate), p.limit.Burst)
-		if other, found, _ := a.buckets.PeekOrAdd(key, bucket); found {
+		if other, found, _ := l.buckets.PeekOrAdd(key, bucket); found {
 			bucket = other
 		}
 	}
