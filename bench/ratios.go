@@ -34,7 +34,6 @@ var claims = []claim{
 	{"sold by card a second meanwhile", "about 20", "wallet-beside-cards", "", cardsPerSecond},
 	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone", ""},
 	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone", ""},
-	{"two batchers on a hot wallet / unlocked", "no target", "hot-wallet-2batchers", "hot-wallet-2batchers-unlocked", ""},
 	{"a command on 10 events / on 1 M", "at most 1.5", "wallet-10-events", "wallet-1M-events", ""},
 	{"idle median, ms", "at most 15", "idle-latency", "", ""},
 	{"rows written, lock / none", "below 1", "hold-crowd", "hold-crowd-unlocked", rowsOfCrowd},

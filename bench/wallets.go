@@ -10,11 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
@@ -30,8 +27,7 @@ const callerCount = 256
 type walletCommands struct {
 	wallets  int // 1: credits on one hot wallet; more: transfers between two of them
 	alone    bool
-	batchers int  // how many batchers share the work, like that many processes; 0: one
-	locked   bool // batchers take locks in Redis for hot wallets, as processes do by default
+	batchers int // how many batchers share the work, like that many processes; 0: one
 }
 
 func (c walletCommands) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
@@ -49,9 +45,6 @@ func (c walletCommands) run(ctx context.Context, s *setup, measured time.Duratio
 	doers := make([]func(context.Context, wallets.Command) (job.Done, error), len(executors))
 	for i := range executors {
 		var options wallets.Options
-		if c.locked {
-			options.Acquire = lock.New([]redis.UniversalClient{s.redis}, sys.name, sys.settings.Locks, prometheus.NewRegistry()).AcquireFunc()
-		}
 		executor := newExecutor(pool, options)
 		executors[i] = executor
 		if c.alone {
@@ -73,7 +66,6 @@ func (c walletCommands) run(ctx context.Context, s *setup, measured time.Duratio
 	r = newResult(done, w.elapsed, took)
 	for _, e := range executors {
 		r.note("races lost", float64(e.Counts().Lost))
-		r.note("batches without the lock", float64(e.Counts().Unlocked))
 	}
 	r.noteUsage(w, done)
 	r.wrong = append(failures, sys.violations(ctx)...)

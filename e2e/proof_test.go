@@ -132,7 +132,7 @@ func TestAStrangerChecksAWitnessedDrawFromOutside(t *testing.T) {
 		}
 		return path
 	}
-	chain := s.Settings.Beacon.ChainHash
+	chain := s.Beacon.Chain().Info().Hash
 	whole, purchase := write("proof.json", proof), write("purchase.json", mine.Body)
 	told, stderr, code := run(t, nil, "verify", whole, "--purchase", purchase, "--chain-hash", chain, "--json")
 	if code != 0 {

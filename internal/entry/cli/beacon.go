@@ -85,9 +85,7 @@ func (e *environment) beaconSettings() string {
 	if e.beacon == nil {
 		return "beacon: {default: false, relays: ''}\n"
 	}
-	c := e.beacon.Chain()
-	return fmt.Sprintf("beacon:\n  default: false\n  relays: '%s'\n  chain_hash: '%x'\n  public_key: '%x'\n  genesis_time: %d\n  genesis_seed: '%x'\n  beacon_id: '%s'\n  period: %ds\n",
-		strings.Join(e.beacon.URLs(), ","), c.Hash(), c.PublicKey, c.GenesisTime, c.GenesisSeed, c.ID, c.PeriodS)
+	return fmt.Sprintf("beacon:\n  default: false\n  relays: '%s'\n  chain: '%s'\n", strings.Join(e.beacon.URLs(), ","), e.beacon.Chain().Info())
 }
 
 // aboutBeacon is what dev.json says of the beacon; nil: there is none.

@@ -113,9 +113,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	holdMetrics := inventory.NewHoldMetrics(registry)
 	var walletOptions wallets.Options
-	if settings.Locks.Wallets {
-		walletOptions.Acquire = locks.AcquireFunc()
-	}
 	gate := postgres.NewGate(db, registry)
 	walletOptions.Retry = gate.Retry(0)
 	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, walletOptions)

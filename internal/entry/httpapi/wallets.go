@@ -42,9 +42,7 @@ func versionOf(ifMatch *string) *int64 {
 func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
-			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Counts().Lost) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_batches_unlocked_total",
-			Help: "Batches on a hot wallet that went on without the lock in Redis."}, func() float64 { return float64(e.Counts().Unlocked) }))
+			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Counts().Lost) }))
 }
 
 // execute runs a wallet command and answers with its result.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,15 +15,10 @@ import (
 // Beacon is the chain of public randomness that campaigns may bind themselves to, and the
 // relays that give out its rounds.
 type Beacon struct {
-	Default     bool          `mapstructure:"default"`
-	Relays      string        `mapstructure:"relays"       validate:"max=8192"`
-	Timeout     time.Duration `mapstructure:"timeout"      validate:"min=10ms,max=5m"`
-	ChainHash   string        `mapstructure:"chain_hash"   validate:"required,max=64"`
-	PublicKey   string        `mapstructure:"public_key"   validate:"required,max=192"`
-	GenesisTime int64         `mapstructure:"genesis_time" validate:"min=0,max=253402300799"` // the end of the year 9999
-	GenesisSeed string        `mapstructure:"genesis_seed" validate:"required,max=64"`
-	BeaconID    string        `mapstructure:"beacon_id"    validate:"required,max=64"`
-	Period      time.Duration `mapstructure:"period"       validate:"min=1s,max=24h"`
+	Default   bool          `mapstructure:"default"`
+	Relays    string        `mapstructure:"relays" validate:"max=8192"`
+	ChainInfo string        `mapstructure:"chain" validate:"max=4096"`
+	Timeout   time.Duration `mapstructure:"timeout" constant:"5s"` // one question to one relay
 }
 
 // mostRelays bounds the relays of an installation.
@@ -43,24 +39,38 @@ func (b Beacon) URLs() []string {
 	return urls
 }
 
-// Chain returns the chain of the settings. It is an error when its data do not hash to
-// chain_hash, or are no chain.
+// Chain returns the chain of the settings: quicknet, or what beacon.chain says in the form of
+// drand's relays. It is an error when the parts do not hash to its hash, or are no chain.
 func (b Beacon) Chain() (c beacon.Chain, err error) {
-	c = beacon.Chain{GenesisTime: b.GenesisTime, ID: b.BeaconID, PeriodS: int(b.Period / time.Second)}
-	if b.Period%time.Second != 0 {
-		return c, fault("beacon.period", fmt.Sprintf("is %s, must be whole seconds", b.Period))
+	if strings.TrimSpace(b.ChainInfo) == "" {
+		return beacon.Quicknet(), nil
 	}
-	if c.PublicKey, err = hex.DecodeString(b.PublicKey); err != nil {
-		return c, fault("beacon.public_key", "must be hex digits")
+	var info struct {
+		PublicKey   string `json:"public_key"` // these three in hex
+		GroupHash   string `json:"groupHash"`
+		Hash        string `json:"hash"`
+		Period      int    `json:"period"`       // seconds
+		GenesisTime int64  `json:"genesis_time"` // Unix seconds
+		Metadata    struct {
+			BeaconID string `json:"beaconID"`
+		} `json:"metadata"`
 	}
-	if c.GenesisSeed, err = hex.DecodeString(b.GenesisSeed); err != nil {
-		return c, fault("beacon.genesis_seed", "must be hex digits")
+	bad := func(format string, args ...any) error { return fault("beacon.chain", fmt.Sprintf(format, args...)) }
+	if err := json.Unmarshal([]byte(b.ChainInfo), &info); err != nil {
+		return c, bad("must be JSON, as a relay answers at /info: %v", err)
+	}
+	c = beacon.Chain{GenesisTime: info.GenesisTime, ID: info.Metadata.BeaconID, PeriodS: info.Period}
+	if c.PublicKey, err = hex.DecodeString(info.PublicKey); err != nil {
+		return c, bad("public_key must be hex digits")
+	}
+	if c.GenesisSeed, err = hex.DecodeString(info.GroupHash); err != nil {
+		return c, bad("groupHash must be hex digits")
 	}
 	if err := c.Check(); err != nil {
-		return c, fault("beacon.public_key", err.Error())
+		return c, bad("%v", err)
 	}
-	if hash := fmt.Sprintf("%x", c.Hash()); hash != b.ChainHash {
-		return c, fault("beacon.chain_hash", fmt.Sprintf("is %s, but public_key, genesis_time, genesis_seed, beacon_id and period are those of the chain %s", b.ChainHash, hash))
+	if hash := fmt.Sprintf("%x", c.Hash()); hash != info.Hash {
+		return c, bad("hash is %q, but the other fields are those of the chain %s", info.Hash, hash)
 	}
 	return c, nil
 }

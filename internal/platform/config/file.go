@@ -58,7 +58,7 @@ func faultsOf(section map[string]any, prefix string, known []string) (faults []s
 		case nested && (isSection || len(inside) > 0):
 			faults = append(faults, faultsOf(inside, key+".", known)...)
 		default:
-			faults = append(faults, unknownSetting(key, key))
+			faults = append(faults, "unknown setting "+key)
 		}
 	}
 	return faults

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/viper"
 
 	"triprize/configs"
+	"triprize/internal/platform/failpoint"
 )
 
 const (
@@ -44,6 +46,13 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
 	}
 	known := v.AllKeys()
+	fixed := constants(reflect.TypeFor[Settings](), "")
+	for key, value := range fixed {
+		v.SetDefault(key, value)
+		if failpoint.Enabled { // a test may wait less
+			known = append(known, key)
+		}
+	}
 	if file != "" {
 		if err := mergeFile(v, file, known); err != nil {
 			return Settings{}, err
@@ -53,7 +62,7 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	err = convertAll(v, known, func(key string) string {
+	err = convertAll(v, v.AllKeys(), func(key string) string {
 		if bound[key] {
 			return variable(key)
 		}
@@ -72,18 +81,19 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
-// renamed are settings of earlier releases, and what stands for them now.
-var renamed = map[string]string{
-	"campaigns.max_base_length": "campaigns.max_positions, the number of positions: a triangle of 50 layers has 1275",
-}
-
-// unknownSetting says that there is no such setting, and what stands for one of an earlier
-// release. name is how it was spelled.
-func unknownSetting(name, key string) string {
-	if now, ok := renamed[key]; ok {
-		return fmt.Sprintf("unknown setting %s: it is now %s", name, now)
+// constants returns the values with the tag constant, by key: no operator would change them.
+// Only binaries of tests read them from a file and the environment too.
+func constants(settings reflect.Type, prefix string) map[string]string {
+	all := make(map[string]string)
+	for field := range settings.Fields() {
+		key := prefix + field.Tag.Get("mapstructure")
+		if field.Type.Kind() == reflect.Struct {
+			maps.Copy(all, constants(field.Type, key+"."))
+		} else if value, ok := field.Tag.Lookup("constant"); ok {
+			all[key] = value
+		}
 	}
-	return "unknown setting " + name
+	return all
 }
 
 // variables returns the environment as a map; the last of equal names wins. An
@@ -99,15 +109,11 @@ func variables(environ []string) map[string]string {
 
 // setFromEnvironment overrides setting a.b with TRIPRIZE_A_B and returns the
 // settings that have such a variable. A variable with our prefix that names no
-// setting is refused: it is a typing error or an old name.
+// setting is refused: it is a typing error.
 func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]bool, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
 		names[variable(key)] = key
-	}
-	former := make(map[string]string, len(renamed))
-	for key := range renamed {
-		former[variable(key)] = key
 	}
 	bound = make(map[string]bool)
 	var unknown []error
@@ -117,7 +123,7 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 		}
 		key, ok := names[name]
 		if !ok {
-			unknown = append(unknown, fmt.Errorf("environment: %s", unknownSetting(name, former[name])))
+			unknown = append(unknown, fmt.Errorf("environment: unknown setting %s", name))
 			continue
 		}
 		v.Set(key, value)

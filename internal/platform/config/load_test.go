@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"triprize/configs"
+	"triprize/internal/platform/failpoint"
 )
 
 // required gives the settings that have no default.
@@ -63,17 +64,17 @@ func TestStreamsLeaveConnectionsForRequestsByDefault(t *testing.T) {
 
 func TestEnvironmentWinsOverFileWinsOverDefault(t *testing.T) {
 	required(t)
-	file := write(t, "worker:\n  lanes: 7\n  batch_size: 9\n")
+	file := write(t, "worker:\n  lanes: 7\n  draws: 9\n")
 	t.Setenv("TRIPRIZE_WORKER_LANES", "8")
 	s, err := Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Worker.Lanes != 8 || s.Worker.BatchSize != 9 || s.Worker.Concurrency != 128 {
+	if s.Worker.Lanes != 8 || s.Worker.Draws != 9 || s.Worker.Concurrency != 128 {
 		t.Errorf("got %+v", s.Worker)
 	}
 	t.Setenv(FileVariable, file)
-	if s, err = Load(""); err != nil || s.Worker.BatchSize != 9 {
+	if s, err = Load(""); err != nil || s.Worker.Draws != 9 {
 		t.Errorf("the file named by %s was not read: %v, %+v", FileVariable, err, s.Worker)
 	}
 }
@@ -89,8 +90,6 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"empty unknown section": {file: "foo: {}\n", want: []string{"unknown setting foo"}},
 		"a section that is not": {file: "worker:\n  foo: {}\n", want: []string{"unknown setting worker.foo"}},
 		"a list of sections":    {file: "worker: [lanes]\n", want: []string{"unknown setting worker"}},
-		"a renamed setting":     {file: "campaigns:\n  max_base_length: 50\n", want: []string{"campaigns.max_base_length", "it is now campaigns.max_positions"}},
-		"a renamed variable":    {env: [2]string{"TRIPRIZE_CAMPAIGNS_MAX_BASE_LENGTH", "50"}, want: []string{"TRIPRIZE_CAMPAIGNS_MAX_BASE_LENGTH", "it is now campaigns.max_positions"}},
 		"unknown variable":      {env: [2]string{"TRIPRIZE_WORKER_LAMES", "7"}, want: []string{"TRIPRIZE_WORKER_LAMES", "unknown"}},
 		"out of bounds":         {env: [2]string{"TRIPRIZE_WORKER_LANES", "0"}, want: []string{"worker.lanes", "TRIPRIZE_WORKER_LANES", "at least 1"}},
 		"not a number":          {env: [2]string{"TRIPRIZE_WORKER_LANES", "many"}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"many" is not a whole number`}},
@@ -104,31 +103,19 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"nothing in the file":    {file: "worker:\n  lanes:\n", want: []string{"worker.lanes", "no value"}},
 		"a number for a truth":   {file: "api:\n  asynqmon_read_only: 2\n", want: []string{"api.asynqmon_read_only", "neither true nor false"}},
 		"a number for a text":    {file: "redis:\n  namespace: 7\n", want: []string{"redis.namespace", "in quotes"}},
-		"not a duration":         {file: "draw:\n  lease: soon\n", want: []string{"draw.lease (settings file ", `"soon" is not a duration`}},
-		"no unit":                {file: "accept:\n  batch_linger: 5\n", want: []string{"accept.batch_linger", "5 is not a duration with its unit"}},
-		"no unit in a variable":  {env: [2]string{"TRIPRIZE_ACCEPT_BATCH_LINGER", "5"}, want: []string{"accept.batch_linger (TRIPRIZE_ACCEPT_BATCH_LINGER)", `"5" is not a duration with its unit`}},
+		"not a duration":         {file: "holds:\n  ttl: soon\n", want: []string{"holds.ttl (settings file ", `"soon" is not a duration`}},
+		"no unit":                {file: "holds:\n  ttl: 5\n", want: []string{"holds.ttl", "5 is not a duration with its unit"}},
+		"no unit in a variable":  {env: [2]string{"TRIPRIZE_HOLDS_TTL", "5"}, want: []string{"holds.ttl (TRIPRIZE_HOLDS_TTL)", `"5" is not a duration with its unit`}},
 		"not a choice":           {env: [2]string{"TRIPRIZE_LOG_FORMAT", "xml"}, want: []string{"log.format", "json text"}},
 		"missing":                {env: [2]string{"TRIPRIZE_POSTGRES_URL", ""}, want: []string{"postgres.url", "required"}},
 		"not a URL":              {env: [2]string{"TRIPRIZE_REDIS_URL", "redisfoo"}, want: []string{"redis.url (TRIPRIZE_REDIS_URL)", "redis://"}},
 		"half a URL":             {env: [2]string{"TRIPRIZE_REDIS_URL", "redis:localhost"}, want: []string{"redis.url", "redis://"}},
 		"another scheme":         {env: [2]string{"TRIPRIZE_POSTGRES_URL", "postgresfoo://localhost/db"}, want: []string{"postgres.url", "postgres://"}},
-		"two in conflict":        {env: [2]string{"TRIPRIZE_WORKER_HEARTBEAT_TTL", "1s"}, want: []string{"worker.heartbeat_ttl", "more than heartbeat_interval"}},
 		"not an address":         {env: [2]string{"TRIPRIZE_API_LISTEN", "8080"}, want: []string{"api.listen", "host:port"}},
 		"a short secret":         {env: [2]string{"TRIPRIZE_DRAW_SECRET_KEY", "abcd"}, want: []string{"draw.secret_key", "64 hex digits"}},
 		"not YAML":               {file: "worker: [", want: []string{"settings file"}},
 		"a scalar for a map":     {file: "worker: 7\n", want: []string{"worker", "unknown"}},
-		"a life too short":       {env: [2]string{"TRIPRIZE_STREAMS_MAX_AGE", "15s"}, want: []string{"streams.max_age", "more than"}},
 		"no burst":               {env: [2]string{"TRIPRIZE_LIMITS_USER_BURST", "0"}, want: []string{"limits.user_burst", "at least 1"}},
-		"not a fraction":         {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", "little"}, want: []string{"locks.drift_factor (TRIPRIZE_LOCKS_DRIFT_FACTOR)", `"little" is not a number`}},
-		"no fraction at all":     {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", ""}, want: []string{"locks.drift_factor", `"" is not a number`}},
-		"what is no number":      {env: [2]string{"TRIPRIZE_LOCKS_DRIFT_FACTOR", "NaN"}, want: []string{"locks.drift_factor", `"NaN" is not a number`}},
-		"without end":            {file: "locks:\n  drift_factor: .inf\n", want: []string{"locks.drift_factor (settings file ", "is not a number"}},
-		"a truth for a fraction": {file: "locks:\n  drift_factor: true\n", want: []string{"locks.drift_factor", "true is not a number"}},
-		"clocks far apart":       {file: "locks:\n  drift_factor: 0.51\n", want: []string{"locks.drift_factor", "is 0.51, must be at most 0.5"}},
-		"no try":                 {env: [2]string{"TRIPRIZE_LOCKS_TRIES", "0"}, want: []string{"locks.tries", "at least 1"}},
-		"no pause":               {env: [2]string{"TRIPRIZE_LOCKS_RETRY_DELAY", "0"}, want: []string{"locks.retry_delay", "at least 1ms"}},
-		"longer than a lock":     {env: [2]string{"TRIPRIZE_LOCKS_TIMEOUT", "5s"}, want: []string{"locks.timeout (TRIPRIZE_LOCKS_TIMEOUT)", "is 5s, must be less than ttl"}},
-		"a life of nothing":      {env: [2]string{"TRIPRIZE_LOCKS_TTL", "0s"}, want: []string{"locks.ttl", "at least 100ms"}},
 		"a negative rate":        {env: [2]string{"TRIPRIZE_LIMITS_CLIENT_RATE", "-1"}, want: []string{"limits.client_rate", "at least 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,32 +157,36 @@ func TestASecretIsNotRepeatedInTheReason(t *testing.T) {
 	}
 }
 
+// Only binaries of tests may change a constant.
+func TestAConstantIsNoSetting(t *testing.T) {
+	required(t)
+	t.Setenv("TRIPRIZE_LOCKS_TTL", "7s")
+	s, err := Load("")
+	if failpoint.Enabled {
+		if err != nil || s.Locks.TTL != 7*time.Second {
+			t.Errorf("got %s, %v", s.Locks.TTL, err)
+		}
+	} else if err == nil || !strings.Contains(err.Error(), "unknown setting TRIPRIZE_LOCKS_TTL") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestEveryWayToWriteAValue(t *testing.T) {
 	required(t)
 	t.Setenv("TRIPRIZE_API_ASYNQMON_READ_ONLY", "false")
 	t.Setenv("TRIPRIZE_WORKER_LISTEN", "") // empty is a value where a text may be empty
-	t.Setenv("TRIPRIZE_WORKER_BATCH_LINGER", "0")
+	t.Setenv("TRIPRIZE_HOLDS_COOL_DOWN", "0")
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
-	t.Setenv("TRIPRIZE_LOCKS_DRIFT_FACTOR", "0.02")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
-	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Lanes: 3\nscheduler:\naccept: {}\nidempotency:\n  budget: 1.5s\napi:\n  key_cache_ttl: 0\ncampaigns:\n  min_price: 5000000000\n"))
+	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Lanes: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  min_price: 5000000000\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Worker.BatchLinger != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
-		s.Locks.DriftFactor != 0.02 || s.Locks.URLs() != nil ||
-		s.Idempotency.Budget != 1500*time.Millisecond || s.API.KeyCacheTTL != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
+	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
+		s.Locks.DriftFactor != 0.01 || s.Locks.URLs() != nil ||
+		s.Streams.Heartbeat != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
 		t.Errorf("got %+v", s)
-	}
-}
-
-func TestAFractionMayBeWrittenLikeAnyNumber(t *testing.T) {
-	required(t)
-	for text, want := range map[string]float64{"0": 0, "0.25": 0.25, "2.5e-1": 0.25, ".5": 0.5, `"0.01"`: 0.01} {
-		if s, err := Load(write(t, "locks:\n  drift_factor: "+text+"\n")); err != nil || s.Locks.DriftFactor != want {
-			t.Errorf("%s: got %v, %v", text, s.Locks.DriftFactor, err)
-		}
 	}
 }
 
@@ -206,20 +197,17 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 		file string
 		want []string // nil: accepted
 	}{
-		"none":                    {file: "leeway: 0s"},
-		"a secret":                {file: "hs256_secret: " + secret + "\n  issuer: i\n  audience: a"},
-		"a URL":                   {file: "jwks_url: " + url + "\n  issuer: i\n  audience: a"},
-		"both":                    {file: "hs256_secret: " + secret + "\n  jwks_url: " + url + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "TRIPRIZE_TOKENS_JWKS_URL", "excludes hs256_secret"}},
-		"a secret alone":          {file: "hs256_secret: " + secret, want: []string{"tokens.issuer", "tokens.audience", "is required together with hs256_secret or jwks_url"}},
-		"a URL without audience":  {file: "jwks_url: " + url + "\n  issuer: i", want: []string{"tokens.audience", "is required together with"}},
-		"a URL without issuer":    {file: "jwks_url: " + url + "\n  audience: a", want: []string{"tokens.issuer", "is required together with"}},
-		"a secret of 31 bytes":    {file: "hs256_secret: " + secret[:31] + "\n  issuer: i\n  audience: a", want: []string{"tokens.hs256_secret", "at least 32 bytes"}},
-		"no URL":                  {file: "jwks_url: file:///etc/" + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "http:// or https://"}},
-		"no claim for the role":   {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
-		"a clock far off":         {file: "leeway: 301s", want: []string{"tokens.leeway", "at most 5m"}},
-		"a life without measure":  {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
-		"keys fetched too often":  {file: "jwks_refresh_interval: 1s", want: []string{"tokens.jwks_refresh_interval", "at least 10s"}},
-		"a fetch without a limit": {file: "jwks_timeout: 0s", want: []string{"tokens.jwks_timeout", "at least 10ms"}},
+		"none":                   {file: "role_claim: kind"},
+		"a secret":               {file: "hs256_secret: " + secret + "\n  issuer: i\n  audience: a"},
+		"a URL":                  {file: "jwks_url: " + url + "\n  issuer: i\n  audience: a"},
+		"both":                   {file: "hs256_secret: " + secret + "\n  jwks_url: " + url + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "TRIPRIZE_TOKENS_JWKS_URL", "excludes hs256_secret"}},
+		"a secret alone":         {file: "hs256_secret: " + secret, want: []string{"tokens.issuer", "tokens.audience", "is required together with hs256_secret or jwks_url"}},
+		"a URL without audience": {file: "jwks_url: " + url + "\n  issuer: i", want: []string{"tokens.audience", "is required together with"}},
+		"a URL without issuer":   {file: "jwks_url: " + url + "\n  audience: a", want: []string{"tokens.issuer", "is required together with"}},
+		"a secret of 31 bytes":   {file: "hs256_secret: " + secret[:31] + "\n  issuer: i\n  audience: a", want: []string{"tokens.hs256_secret", "at least 32 bytes"}},
+		"no URL":                 {file: "jwks_url: file:///etc/" + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "http:// or https://"}},
+		"no claim for the role":  {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
+		"a life without measure": {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			required(t)
@@ -279,7 +267,10 @@ func TestTheFileNamesEverySettingWithAComment(t *testing.T) {
 		name := sections.Field(i).Tag.Get("mapstructure")
 		at := slices.Index(lines, name+":")
 		if at < 0 {
-			t.Fatalf("the file has no section %s", name)
+			if section := sections.Field(i).Type; len(constants(section, "")) < section.NumField() {
+				t.Errorf("the file has no section %s", name)
+			}
+			continue
 		}
 		end := slices.Index(append(lines[at:], ""), "")
 		commented(t, lines[at+1:at+end], name, "  ", sections.Field(i).Type)
@@ -294,7 +285,11 @@ func commented(t *testing.T, lines []string, name, indent string, section reflec
 		own := field.Tag.Get("mapstructure")
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, indent+own+":") })
 		nested := field.Type.Kind() == reflect.Struct
-		switch {
+		switch _, constant := field.Tag.Lookup("constant"); {
+		case constant:
+			if at >= 0 {
+				t.Errorf("%s.%s is a constant, and in the file", name, own)
+			}
 		case at < 0 || !nested && !strings.Contains(lines[at], " # "):
 			t.Errorf("the file has no commented line for %s.%s", name, own)
 		case nested:

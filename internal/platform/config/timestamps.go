@@ -14,8 +14,8 @@ import (
 type Timestamps struct {
 	Default     bool          `mapstructure:"default"`
 	Authorities string        `mapstructure:"authorities" validate:"max=8192"`
-	Timeout     time.Duration `mapstructure:"timeout"     validate:"min=100ms,max=1m"`
-	Margin      time.Duration `mapstructure:"margin"      validate:"min=0,max=5m"`
+	Timeout     time.Duration `mapstructure:"timeout" constant:"5s"` // one query
+	Margin      time.Duration `mapstructure:"margin" constant:"5s"`  // nobody is asked any more when the beacon's round is due within this; the draw goes on unwitnessed then
 }
 
 // Authority is an RFC 3161 authority: where it answers, and the file with its certificates
@@ -65,9 +65,10 @@ func checkTimestamps(t Timestamps, b Beacon) error {
 	if t.Default && len(list) == 0 {
 		all = append(all, fmt.Errorf("setting timestamps.default (%s): is true, and there is nobody in timestamps.authorities", variable("timestamps.default")))
 	}
-	if ahead := (fairdraw.RoundsAhead - 1) * b.Period; len(list) > 0 && t.Margin+t.Timeout >= ahead {
-		all = append(all, fmt.Errorf("setting timestamps.margin (%s): is %s, must with timestamps.timeout (%s) be less than the %s that are at least between a freeze and its round (%d times beacon.period): nobody could answer in time",
-			variable("timestamps.margin"), t.Margin, t.Timeout, ahead, fairdraw.RoundsAhead-1))
+	chain, err := b.Chain()
+	if ahead := (fairdraw.RoundsAhead - 1) * time.Duration(chain.PeriodS) * time.Second; err == nil && len(list) > 0 && t.Margin+t.Timeout >= ahead {
+		all = append(all, fmt.Errorf("setting timestamps.authorities (%s): a chain whose rounds are %d s apart leaves them %s between a freeze and its round, and they need %s",
+			variable("timestamps.authorities"), chain.PeriodS, ahead, t.Margin+t.Timeout))
 	}
 	return errors.Join(all...)
 }

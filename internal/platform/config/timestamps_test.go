@@ -34,14 +34,11 @@ func TestAuthoritiesAreAddressesWithFiles(t *testing.T) {
 func TestAuthoritiesAreRefusedWithNameAndReason(t *testing.T) {
 	const one = "https://tsa.example/tsr root.pem"
 	for name, c := range map[string]struct{ variable, value, want string }{
-		"no file":           {"AUTHORITIES", "https://tsa.example/tsr", "setting timestamps.authorities (TRIPRIZE_TIMESTAMPS_AUTHORITIES): authority 1 has no file"},
-		"no URL":            {"AUTHORITIES", one + ",root.pem", "authority 2 must begin with an http"},
-		"another protocol":  {"AUTHORITIES", "ftp://tsa.example root.pem", "authority 1 must begin with an http"},
-		"nine of them":      {"AUTHORITIES", strings.Repeat(one+",", 9), "has 9 authorities, must have 8 at most"},
-		"a default alone":   {"DEFAULT", "true", "setting timestamps.default (TRIPRIZE_TIMESTAMPS_DEFAULT): is true, and there is nobody"},
-		"no time":           {"TIMEOUT", "0s", "timestamps.timeout"},
-		"a long margin":     {"MARGIN", "1h", "timestamps.margin"},
-		"no time to answer": {"MARGIN", "25s", "setting timestamps.margin (TRIPRIZE_TIMESTAMPS_MARGIN): is 25s, must with timestamps.timeout (5s) be less than the 27s"},
+		"no file":          {"AUTHORITIES", "https://tsa.example/tsr", "setting timestamps.authorities (TRIPRIZE_TIMESTAMPS_AUTHORITIES): authority 1 has no file"},
+		"no URL":           {"AUTHORITIES", one + ",root.pem", "authority 2 must begin with an http"},
+		"another protocol": {"AUTHORITIES", "ftp://tsa.example root.pem", "authority 1 must begin with an http"},
+		"nine of them":     {"AUTHORITIES", strings.Repeat(one+",", 9), "has 9 authorities, must have 8 at most"},
+		"a default alone":  {"DEFAULT", "true", "setting timestamps.default (TRIPRIZE_TIMESTAMPS_DEFAULT): is true, and there is nobody"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			required(t)
@@ -54,5 +51,17 @@ func TestAuthoritiesAreRefusedWithNameAndReason(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestAuthoritiesHaveTimeToAnswerBeforeTheRound(t *testing.T) {
+	t.Parallel()
+	authorities := Timestamps{Authorities: "https://tsa.example tsa.pem", Timeout: 5 * time.Second, Margin: 21 * time.Second}
+	if err := checkTimestamps(authorities, Beacon{}); err != nil {
+		t.Errorf("26 of 27 s: %v", err)
+	}
+	authorities.Margin = 22 * time.Second
+	if err := checkTimestamps(authorities, Beacon{}); err == nil || !strings.Contains(err.Error(), "leaves them 27s") {
+		t.Errorf("27 of 27 s: %v", err)
 	}
 }

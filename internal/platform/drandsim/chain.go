@@ -3,6 +3,8 @@ package drandsim
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -62,4 +64,27 @@ func (c *Chain) Fork() (*Chain, error) {
 		return nil, fmt.Errorf("drandsim.Fork: %w", err)
 	}
 	return &Chain{Chain: c.Chain, key: other}, nil
+}
+
+// Info is what a relay says of the chain at /info, and what the setting beacon.chain takes.
+type Info struct {
+	PublicKey   string            `json:"public_key"`
+	Period      int               `json:"period"`
+	GenesisTime int64             `json:"genesis_time"`
+	Hash        string            `json:"hash"`
+	GroupHash   string            `json:"groupHash"`
+	SchemeID    string            `json:"schemeID"`
+	Metadata    map[string]string `json:"metadata"`
+}
+
+// Info describes the chain.
+func (c *Chain) Info() Info {
+	return Info{PublicKey: hex.EncodeToString(c.PublicKey), Period: c.PeriodS, GenesisTime: c.GenesisTime, Hash: fmt.Sprintf("%x", c.Hash()),
+		GroupHash: hex.EncodeToString(c.GenesisSeed), SchemeID: "bls-unchained-g1-rfc9380", Metadata: map[string]string{"beaconID": c.ID}}
+}
+
+// String returns Info as JSON, in one line.
+func (i Info) String() string {
+	text, _ := json.Marshal(i) // texts and numbers
+	return string(text)
 }

@@ -149,11 +149,7 @@ func hangUp(w http.ResponseWriter) {
 
 // info is what drand's relays say of a chain.
 func (r *Relay) info(w http.ResponseWriter, _ *http.Request) {
-	c := r.chain
-	write(w, http.StatusOK, map[string]any{
-		"public_key": hex.EncodeToString(c.PublicKey), "period": c.PeriodS, "genesis_time": c.GenesisTime, "hash": r.hash(),
-		"groupHash": hex.EncodeToString(c.GenesisSeed), "schemeID": "bls-unchained-g1-rfc9380", "metadata": map[string]string{"beaconID": c.ID},
-	})
+	write(w, http.StatusOK, r.chain.Info())
 }
 
 // answer is a round as relays give it out.

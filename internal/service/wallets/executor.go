@@ -12,7 +12,6 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
@@ -24,10 +23,8 @@ const tries = 3
 
 // Options of an Executor. The zero value is valid.
 type Options struct {
-	Acquire  lock.AcquireFunc // takes locks in Redis for hot wallets; nil: row locks only
-	LockWait time.Duration    // how long a batch waits for them; 0: 100 ms
-	Retry    postgres.Pool    // for commands whose wallet was found locked; nil: the same as for others
-	RowWait  time.Duration    // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
+	Retry   postgres.Pool // for commands whose wallet was found locked; nil: the same as for others
+	RowWait time.Duration // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
 }
 
 // Documents make the bodies of answers.
@@ -43,7 +40,6 @@ type Executor struct {
 	documents Documents
 	options   Options
 	lost      atomic.Int64
-	unlocked  atomic.Int64
 }
 
 // NewExecutor returns an Executor.
@@ -51,19 +47,17 @@ func NewExecutor(db postgres.Pool, documents Documents, options Options) *Execut
 	if options.Retry == nil {
 		options.Retry = db
 	}
-	options.LockWait = cmp.Or(options.LockWait, 100*time.Millisecond)
 	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
 	return &Executor{db: db, documents: documents, options: options}
 }
 
 // Counts is what an Executor has counted since it was made.
 type Counts struct {
-	Lost     int64 // attempts that lost a race
-	Unlocked int64 // batches that did not get the lock in Redis and went on without
+	Lost int64 // attempts that lost a race
 }
 
 // Counts returns the counts so far.
-func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load(), Unlocked: e.unlocked.Load()} }
+func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load()} }
 
 // Do carries out commands in order, in one transaction, and returns one outcome for
 // each: the answer recorded under its key, now or earlier, or an Err that leaves the key
@@ -76,7 +70,6 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 // do is Do with how long it waits for a wallet. It waits only once: then it does the
 // commands on the other wallets, and those on locked ones have errBusy.
 func (e *Executor) do(ctx context.Context, db postgres.Beginner, commands []Command, rowWait time.Duration) ([]job.Done, error) {
-	defer e.lockHot(ctx, commands)()
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request

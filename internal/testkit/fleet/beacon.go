@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,12 +28,7 @@ func (s *System) startBeacon(relays int) (env []string) {
 			s.T.Error(err)
 		}
 	})
-	hash := chain.Hash()
 	b := &s.Settings.Beacon
-	b.Relays, b.ChainHash, b.PublicKey, b.GenesisSeed = strings.Join(s.Beacon.URLs(), ","), hex.EncodeToString(hash[:]), hex.EncodeToString(chain.PublicKey), hex.EncodeToString(chain.GenesisSeed)
-	b.GenesisTime, b.BeaconID, b.Period = chain.GenesisTime, chain.ID, time.Duration(chain.PeriodS)*time.Second
-	return []string{
-		"TRIPRIZE_BEACON_RELAYS=" + b.Relays, "TRIPRIZE_BEACON_CHAIN_HASH=" + b.ChainHash, "TRIPRIZE_BEACON_PUBLIC_KEY=" + b.PublicKey, "TRIPRIZE_BEACON_GENESIS_SEED=" + b.GenesisSeed,
-		"TRIPRIZE_BEACON_GENESIS_TIME=" + strconv.FormatInt(b.GenesisTime, 10), "TRIPRIZE_BEACON_BEACON_ID=" + b.BeaconID, "TRIPRIZE_BEACON_PERIOD=" + b.Period.String(),
-	}
+	b.Relays, b.ChainInfo = strings.Join(s.Beacon.URLs(), ","), chain.Info().String()
+	return []string{"TRIPRIZE_BEACON_RELAYS=" + b.Relays, "TRIPRIZE_BEACON_CHAIN=" + b.ChainInfo}
 }

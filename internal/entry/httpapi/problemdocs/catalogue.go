@@ -61,11 +61,10 @@ var explanations = map[fault.Code]Explanation{
 			"Make sure that no redirect on the way turns a POST into a GET, as one from http to https may."),
 	},
 	fault.BodyTooLarge: {
-		"The body is larger than this server accepts: 1 MiB, unless its operator has set another limit. Nothing was done.",
+		"The body is larger than this operation accepts: 1 MiB at most. Nothing was done.",
 		retryChanged,
 		steps("Check whether something got into the body by mistake; hardly any request needs more than a few kilobytes.",
-			"In a large campaign, list equal prizes once, with a `count`.",
-			"If the body has to be this large, ask the operator to raise `api.body_limit_bytes`, and the limit of any proxy in front."),
+			"In a large campaign, list equal prizes once, with a `count`."),
 	},
 	fault.UnsupportedMediaType: {
 		"The body was sent as something other than JSON, or without saying what it is. Nothing was done.",
