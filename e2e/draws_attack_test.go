@@ -95,10 +95,10 @@ func trigger(s *fleet.System, client *queue.Client, i int, ref job.Ref) {
 			return err
 		})
 		for _, m := range made {
-			err = outbox.Enqueue(s.T.Context(), client, m)
+			err = client.Enqueue(s.T.Context(), m.Task())
 		}
 	case 4: // a redelivery
-		err = outbox.Enqueue(s.T.Context(), client, outbox.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1 + i%2, Jobs: []job.Ref{ref}})
+		err = client.Enqueue(s.T.Context(), outbox.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1 + i%2, Jobs: []job.Ref{ref}}.Task())
 	}
 	if err != nil {
 		s.T.Error(err)

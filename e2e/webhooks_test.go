@@ -146,7 +146,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 	await := func(want int) {
 		t.Helper()
 		servers.Eventually(t, "the events that are waited for", func() bool {
-			for _, sql := range []string{`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE state = 'pending'`, `UPDATE webhook_endpoints SET paused_until = NULL`} {
+			for _, sql := range []string{`UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE state = 'pending'`, `UPDATE webhook_endpoints SET paused_until = NULL, due_at = clock_timestamp()`} {
 				servers.Exec(t, s.DB, sql)
 			}
 			return len(receiver.heard()) >= want

@@ -33,7 +33,7 @@ CREATE TABLE payments (
     cancelled_by   text,
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
     faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
-    waiting_for    text,                                                   -- why it waits, for people
+    waiting_for    text        CHECK (waiting_for IN ('operator', 'key', 'answer', 'provider', 'turn')), -- where more than its buyer or a time is needed
     last_error     text,                                                   -- the provider's words when it began to wait, for operators
     resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid')),   -- by an operator, by hand
     resolved_by    text,

@@ -4,7 +4,7 @@
 -- endpoint; the audit checks the references.
 
 -- The endpoints of apps. The sender to one has its lease; every write about a delivery names
--- lease_version.
+-- its version.
 CREATE TABLE webhook_endpoints (
     id              uuid        PRIMARY KEY,
     client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose resources it hears of
@@ -19,7 +19,9 @@ CREATE TABLE webhook_endpoints (
     failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- turns in vain in a row
     paused_until    timestamptz,                                           -- nothing is sent before
     slow            boolean     NOT NULL DEFAULT false,                    -- it makes others wait: it has slots apart from theirs
-    lease_version   bigint      NOT NULL DEFAULT 0,
+    version         bigint      NOT NULL DEFAULT 0,                        -- fencing: grows with every claim and every write
+    due_at          timestamptz NOT NULL DEFAULT clock_timestamp(),        -- not looked at before, whatever is due for it
+    wakes           integer     NOT NULL DEFAULT 0,                        -- as of payments
     lease_until     timestamptz,
     deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),

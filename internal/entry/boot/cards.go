@@ -26,7 +26,7 @@ func (p *Process) provider() payprovider.Provider {
 }
 
 // takeCards lets a worker lead payments and refunds, with connections of their own. Without a key of
-// a provider it does nothing: payments that exist wait, and the sweep unsettled-payments
+// a provider it does nothing: payments that exist wait, and the sweep due-items
 // says so.
 func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll func(), err error) {
 	settings := p.Settings.Payments

@@ -100,7 +100,7 @@ func TestThePaymentsThatWaitAreListedAndEndedByTheTool(t *testing.T) {
 	stdout, stderr, status := run("payments", "list")
 	header, _, _ := strings.Cut(stdout, "\n")
 	if status != 0 || stderr != "" || strings.Join(strings.Fields(header), " ") != "PURCHASE INTENT AMOUNT PHASE STATUS WAITING FOR CREATED REASON" ||
-		strings.Count(stdout, payment.WaitsForOperator) != 2 || !strings.Contains(stdout, all[0]) || !strings.Contains(stdout, all[1]) {
+		strings.Count(stdout, payment.WaitsForOperator.Text()) != 2 || !strings.Contains(stdout, all[0]) || !strings.Contains(stdout, all[1]) {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
 	if stdout, stderr, status := run("payments", "list", "--limit", "1"); status != 0 || !strings.Contains(stdout, all[0]) || strings.Contains(stdout, all[1]) ||

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -26,14 +27,14 @@ import (
 type acceptor struct {
 	db         *pgxpool.Pool
 	requests   *batch.Coalescer[job.Request, job.Accepted]
-	dispatcher *outbox.Dispatcher
+	dispatcher *queue.Dispatcher
 	known      *idempotency.Requests
 	remember   *batch.Coalescer[job.Accepted, struct{}]
 	accepted   *prometheus.CounterVec
 	replayed   prometheus.Counter
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *outbox.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
 		db: db, dispatcher: dispatcher, known: known,
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
@@ -65,7 +66,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 		return nil, err
 	}
 	failpoint.Hit("accept.committed", nil)
-	a.dispatcher.Dispatch(messages)
+	a.dispatcher.Dispatch(outbox.Tasks(messages)...)
 	for _, one := range accepted {
 		if one.Replayed {
 			a.replayed.Inc()

@@ -73,7 +73,7 @@ func TestHealthAndMetricsNeedNoKey(t *testing.T) {
 	api := s.Metrics(0)
 	for _, want := range []string{"go_goroutines ", `triprize_http_request_duration_seconds_count{method="POST",route="/v1/campaigns/:campaign/purchases",status="200"}`,
 		`triprize_jobs_accepted_total{kind="purchase"} 7`, `asynq_tasks_processed_total{queue="` + s.Settings.Redis.Namespace + `-purchase"}`,
-		"triprize_postgres_connections ", "triprize_idempotency_lookups_total{outcome=", "triprize_outbox_undispatched_total 0"} {
+		"triprize_postgres_connections ", "triprize_idempotency_lookups_total{outcome=", "triprize_tasks_undispatched_total 0"} {
 		if !strings.Contains(api, want) {
 			t.Errorf("the api's metrics lack %s", want)
 		}

@@ -41,7 +41,6 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/inventory"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
@@ -82,9 +81,8 @@ type Server struct {
 	listeners  *listeners.Service
 	webhooks   *webhooks // nil, and the next two: no cards
 	provider   payprovider.Provider
-	tasks      *payments.Dispatcher
 	acceptor   *acceptor
-	dispatcher *outbox.Dispatcher
+	dispatcher *queue.Dispatcher
 	jobs       *subscription.Jobs
 	metrics    *httpMetrics
 	inFlight   atomic.Int64    // requests being served
@@ -137,7 +135,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		wallets: wallets.NewBatcher(executor, settings.Wallets),
 		refunds: refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
 
-		dispatcher: outbox.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 		jobs:       subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -148,7 +146,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
 		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.openPayments(provider, rdb, registry)
-	s.payments = payments.NewService(gate.Retry(0), provider != nil, s.dispatchPayments, func(p payment.Payment) any { return cardPaymentJSON(p) })
+	s.payments = payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))

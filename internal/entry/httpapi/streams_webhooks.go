@@ -15,6 +15,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/listeners"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
 )
 
@@ -73,7 +74,7 @@ func (s *Server) fetch(ctx context.Context, l *listeners.Listener, out chan<- st
 	for {
 		messages, err := s.fetchOnce(ctx, l)
 		switch {
-		case errors.Is(err, webhook.ErrFenced), ctx.Err() != nil:
+		case errors.Is(err, agenda.ErrFenced), ctx.Err() != nil:
 			return
 		case err != nil:
 			s.logger.Warn("events of a listener cannot be read; they are read again", "error", err)

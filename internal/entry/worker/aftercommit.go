@@ -21,56 +21,48 @@ import (
 // fail: clients that wait for a job also poll, and the sweep lost-jobs finds
 // messages that were not deleted.
 type afterCommit struct {
-	announce *batch.Coalescer[job.Outcome, struct{}]
-	news     *batch.Coalescer[uuid.UUID, struct{}] // jobs that are not final, and say something new
+	news     *batch.Coalescer[news, struct{}]
 	messages *batch.Coalescer[uuid.UUID, struct{}]
 }
 
+// news is a job that says something new.
+type news struct {
+	job   uuid.UUID
+	final idempotency.State // empty: it is not final
+}
+
 const (
-	announceMost = 512
-	deleteMost   = 256
-	pendingMost  = 1 << 16
-	deleteLinger = 50 * time.Millisecond // nothing waits for the deletion
+	newsMost      = 512
+	deleteMost    = 256
+	pendingMost   = 1 << 16
+	deleteLinger  = 50 * time.Millisecond // nothing waits for the deletion, so each takes many along
+	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
 )
 
 func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
 	whole := func(error) bool { return true }
 	return &afterCommit{
-		announce: batch.New(
-			batch.Options{Size: announceMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
-			func(ctx context.Context, outcomes []job.Outcome) ([]struct{}, error) {
+		news: batch.New(
+			batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
+			func(ctx context.Context, all []news) ([]struct{}, error) {
 				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-					ids := make([]uuid.UUID, len(outcomes))
-					for i, o := range outcomes {
-						ids[i] = o.ID
-						state := idempotency.Success
-						if o.Problem != nil {
-							state = idempotency.Failed
+					ids := make([]uuid.UUID, len(all))
+					for i, one := range all {
+						ids[i] = one.job
+						if one.final != "" {
+							claims.Finalize(ctx, pipe, one.job, one.final)
 						}
-						claims.Finalize(ctx, pipe, o.ID, state)
 					}
 					announcements.Publish(ctx, pipe, ids)
 					return nil
 				})
 				if err != nil {
-					logger.Debug("final jobs not announced; waiters poll", "jobs", len(outcomes), "error", err)
+					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(all), "error", err)
 				}
-				return make([]struct{}, len(outcomes)), err
-			}),
-		news: batch.New(
-			batch.Options{Size: announceMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
-			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
-				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-					announcements.Publish(ctx, pipe, ids)
-					return nil
-				})
-				if err != nil {
-					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
-				}
-				return make([]struct{}, len(ids)), err
+				return make([]struct{}, len(all)), err
 			}),
 		messages: batch.New(
-			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: 5 * time.Second, Whole: whole},
+			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout, Whole: whole},
 			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
 				err := outbox.Delete(ctx, db, ids)
 				if err != nil {
@@ -83,13 +75,17 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 
 func (a *afterCommit) finalized(outcomes []job.Outcome) {
 	for _, o := range outcomes {
-		_ = a.announce.Submit(o) // full: waiters poll
+		state := idempotency.Success
+		if o.Problem != nil {
+			state = idempotency.Failed
+		}
+		_ = a.news.Submit(news{o.ID, state}) // full: waiters poll
 	}
 }
 
 // changed announces that a job which is not final says something new of itself.
 func (a *afterCommit) changed(id uuid.UUID) {
-	_ = a.news.Submit(id) // full: waiters poll
+	_ = a.news.Submit(news{job: id}) // full: waiters poll
 }
 
 func (a *afterCommit) finished(message uuid.UUID) {
@@ -97,7 +93,6 @@ func (a *afterCommit) finished(message uuid.UUID) {
 }
 
 func (a *afterCommit) close() {
-	a.announce.Close()
 	a.news.Close()
 	a.messages.Close()
 }

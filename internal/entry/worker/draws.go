@@ -10,6 +10,7 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // finalizeDraws finalizes draw jobs, one after the other.
@@ -35,6 +36,6 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 // draw before the sweep has ended it.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.ender.EndSale(ctx, campaignID)
-	w.dispatcher.Dispatch(end.Messages)
+	w.dispatcher.Dispatch(outbox.Tasks(end.Messages)...)
 	return end.Ended, err
 }

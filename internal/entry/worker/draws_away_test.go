@@ -106,13 +106,13 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 	s := &stuck{free: make(chan struct{})}
 	w, client, stop := running(t, settings, draw.Options{Beacon: s})
 	for range 6 {
-		if err := outbox.Enqueue(t.Context(), client, soldOut(t, w, bound(t, w.db))); err != nil {
+		if err := client.Enqueue(t.Context(), soldOut(t, w, bound(t, w.db)).Task()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	servers.Eventually(t, "a relay is asked", func() bool { open, _, _ := s.see(); return open > 0 })
 	plain := fixture.Campaign(t, w.db, fixture.Draft(3))
-	if err := outbox.Enqueue(t.Context(), client, soldOut(t, w, plain)); err != nil {
+	if err := client.Enqueue(t.Context(), soldOut(t, w, plain).Task()); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the plain campaign is drawn", func() bool {
@@ -136,7 +136,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	w, client, stop := running(t, settings, draw.Options{Stamper: s})
 	id := bound(t, w.db, fairdraw.Hash{1})
 	message := soldOut(t, w, id)
-	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
+	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "an authority is asked", func() bool { _, _, stamping := s.see(); return stamping })

@@ -8,6 +8,8 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/payment"
 )
 
 // finalizer finalizes jobs of one kind, many in one transaction.
@@ -16,10 +18,13 @@ type finalizer struct {
 	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
 	locked   *locked
 	every    time.Duration // a lane begins its batches of this kind so far apart, under load
+	due      bool          // its jobs come back by themselves: none of their tasks waits for long
 }
 
-func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), concurrency int) *finalizer {
-	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(concurrency)}
+// newFinalizer returns a finalizer. stays is how many tasks may keep their slots although their
+// jobs stay locked.
+func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), stays int) *finalizer {
+	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(stays), due: stays == 0}
 }
 
 // finalizePurchases finalizes purchase jobs.
@@ -63,6 +68,10 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 		left, transient, err := w.pass(ctx, s, ready)
 		if err != nil {
 			return err
+		}
+		if transient && s.due {
+			s.locked.note(left, time.Now())
+			return queue.Later(errBusy)
 		}
 		var backoff time.Duration
 		if transient {
@@ -133,9 +142,9 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	for _, err := range report.Broken {
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
 	}
-	w.dispatcher.Dispatch(report.Messages)
-	w.dispatchPayments(report.Payments)
-	w.dispatchRefunds(report.Refunds)
+	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)
+	w.dispatchDue(payment.Items(report.Payments))
+	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
 	w.logFinalized(s.kind, report.Finalized)

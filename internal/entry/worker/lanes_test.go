@@ -182,7 +182,7 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	finalized := make(chan error, 1)
 	go func() { finalized <- w.finalizePurchases(t.Context(), slices.Concat(held, passer), false) }()
 	servers.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
-	close(w.draining)
+	w.drain()
 	select {
 	case err := <-finalized:
 		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrLater) {

@@ -23,8 +23,8 @@ type locked struct {
 	until map[uuid.UUID]time.Time // by campaign, some of them in the past
 }
 
-func newLocked(concurrency int) *locked {
-	return &locked{stays: semaphore.NewWeighted(int64(max(concurrency/2, 1))), until: make(map[uuid.UUID]time.Time)}
+func newLocked(stays int) *locked {
+	return &locked{stays: semaphore.NewWeighted(int64(stays)), until: make(map[uuid.UUID]time.Time)}
 }
 
 // note remembers that jobs were given back.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,8 +11,8 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -24,16 +25,11 @@ type Cards struct {
 	DB       *pgxpool.Pool // postgres.Open with payments.max_connections
 }
 
-// cards is the part of a worker that leads payments. Its tasks are no messages of the
-// outbox: a payment is its own agenda (see the store payment). So nothing is claimed in
-// Redis, no delivery is counted, and a task is never tried again: whatever fails, the
-// payment is due again at some time, and the sweep unsettled-payments finds it.
+// cards is the part of a worker that leads payments.
 type cards struct {
 	runner      *payments.Runner
 	events      *payments.Events
 	conclusions *finalizer
-	calls       context.Context // of calls of the provider: ends when the worker shuts down, and then no further one begins
-	endCalls    context.CancelFunc
 }
 
 // eventTasks is how many tasks about events a worker has in hand at once. Each works
@@ -60,90 +56,48 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, settings.Concurrency),
+		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, 0),
 	}
 	w.cards.conclusions.every = concludeEvery
-	w.cards.calls, w.cards.endCalls = context.WithCancel(context.Background())
 	for _, l := range w.lanes {
 		l.add(w.cards.conclusions)
 	}
 	w.shares = append(w.shares,
-		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.settlePayment},
+		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.lead(w.leadPayment)},
 		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents})
-	registry.MustRegister(telemetry.Bounded(newPaymentGauges(c.DB, w.logger), gaugesPatience))
+	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
+		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
 }
 
-// dispatchPayments enqueues payments at once, if this worker's fleet has a provider:
-// otherwise nobody would take the tasks.
-func (w *Worker) dispatchPayments(refs []payment.Ref) {
-	if w.cards != nil {
-		w.payments.Payments(refs)
-	}
-}
-
-// settlePayment leads the payment of a task as far as it goes now.
-func (w *Worker) settlePayment(ctx context.Context, task queue.Task, _ bool) error {
-	ref, err := payments.RefOf(task)
+// leadPayment leads a payment as far as it goes now. A call ends by its own timeout, and not
+// with the task; when the worker drains no further one begins.
+func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
+	result, err := w.cards.runner.Run(w.draining, item) //nolint:contextcheck // see above
 	if err != nil {
-		w.logger.Error("a task of no payment was dropped", "error", err)
-		return nil
-	}
-	result, err := w.cards.runner.Run(w.cards.calls, ref) //nolint:contextcheck // a call ends by its own timeout, and not with the task
-	if err != nil {
-		w.metrics.faults.Inc()
-		w.logger.Warn("a payment could not be led on; it is due again when its lease is over", "purchase", ref.PurchaseID, "error", err)
-		return nil
+		return err
 	}
 	if result.Announce {
 		w.afterCommit.changed(result.Ref.JobID)
 	}
 	if result.Outcome == payments.Conclude {
-		w.conclude(ctx, result.Job())
+		err = w.finalizeInBatches(ctx, w.cards.conclusions, []job.Ref{result.Job()}, false)
 	}
-	return nil
-}
-
-// conclude takes a payment through its lane. When its campaign stays locked it gives up:
-// the payment is due again soon, and meanwhile its slot is for others.
-func (w *Worker) conclude(ctx context.Context, ref job.Ref) {
-	s := w.cards.conclusions
-	if s.locked.has([]job.Ref{ref}, time.Now()) {
-		return
+	if errors.Is(err, queue.ErrLater) || isTransient(err) { // its campaign stays locked, or the database is away
+		return nil
 	}
-	items := []*item{{Ref: ref}}
-	for len(items) > 0 {
-		left, transient, err := w.pass(ctx, s, items)
-		if err != nil {
-			if !isTransient(err) {
-				w.logger.Error("a payment could not be concluded; it is due again soon", "job", ref.ID, "error", err)
-			}
-			return
-		}
-		if transient || len(left) > 0 && stubborn(left) {
-			s.locked.note(left, time.Now())
-			return
-		}
-		now := time.Now()
-		for _, it := range left {
-			it.rest(now, 0)
-			if w.pause(ctx, time.Until(it.restsUntil)) != nil {
-				return
-			}
-		}
-		items = left
-	}
+	return err
 }
 
 // finalizeEvents works off events of the provider until there are none.
 func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
-	for w.cards.calls.Err() == nil {
+	for w.draining.Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {
 			w.metrics.faults.Inc()
-			w.logger.Warn("events of the provider are not worked off; the sweep unsettled-payments will see to it", "error", err)
+			w.logger.Warn("events of the provider are not worked off; the sweep due-items will see to it", "error", err)
 			return nil
 		}
-		w.payments.Payments(done.Payments)
+		w.dispatchDue(payment.Items(done.Payments))
 		if !done.More {
 			return nil
 		}

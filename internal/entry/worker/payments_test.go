@@ -129,7 +129,7 @@ func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (i
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.dispatcher.Dispatch(messages)
+	w.dispatcher.Dispatch(outbox.Tasks(messages)...)
 	return ids
 }
 
@@ -182,7 +182,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	ref := reserved(t, w, id)
 	unlock := fixture.LockCampaign(t, w.db, id)
 	for range 2 { // the second time at once: it is known
-		if err := w.settlePayment(t.Context(), taskOf(t, ref), false); err != nil {
+		if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, ref), false); err != nil {
 			t.Fatal(err)
 		}
 		p := paymentOf(t, w, ref)
@@ -195,7 +195,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	awaitForgotten(t, w, id)
 	again := paymentOf(t, w, ref)
 	servers.Exec(t, w.db, `UPDATE payments SET lease_until = NULL WHERE purchase_id = $1`, ref.PurchaseID)
-	if err := w.settlePayment(t.Context(), taskOf(t, again.Ref()), false); err != nil {
+	if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, again.Ref()), false); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, w.db, ref.JobID); j.State != job.Succeeded {
@@ -235,11 +235,7 @@ func paymentOf(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
 
 func taskOf(t *testing.T, ref payment.Ref) queue.Task {
 	t.Helper()
-	task, err := payments.TaskOf(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return task
+	return ref.Item().Task()
 }
 
 func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
@@ -253,7 +249,7 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	servers.Eventually(t, "the provider is called", func() bool { return b.calls() == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	<-w.draining
+	<-w.draining.Done()
 	close(b.closed)
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -271,7 +267,7 @@ func TestATaskThatNamesNoPaymentIsDropped(t *testing.T) {
 	t.Parallel()
 	w := withCards(t, newBank())
 	for _, payload := range []string{"", "[]", "{}"} {
-		if err := w.settlePayment(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
+		if err := w.lead(w.leadPayment)(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)
 		}
 	}
@@ -295,7 +291,7 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	if err != nil || fresh != 1 {
 		t.Fatal(fresh, err)
 	}
-	w.payments.Events()
+	w.dispatcher.Dispatch(payments.EventsTask())
 	awaitState(t, w, job.Succeeded, card)
 	fixture.Sound(t, w.db)
 }

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/refunds"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -78,7 +79,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
 	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
-	if err := outbox.Enqueue(t.Context(), queue.NewClient(rdb, settings.Redis.Namespace, time.Hour), message); err != nil {
+	if err := queue.NewClient(rdb, settings.Redis.Namespace, time.Hour).Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
@@ -134,18 +135,16 @@ func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
 	w.TakeRefunds(&generous{given: make(map[string]payprovider.Refund)}, servers.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
-	for _, payload := range []string{"", "{}", `{"refund":"` + uuid.NewString() + `"}`} {
-		if err := w.settleRefund(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
+	handle := w.shares[len(w.shares)-1].Handle
+	for _, payload := range []string{"", "{}", `{"id":"` + uuid.NewString() + `"}`} {
+		if err := handle(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)
 		}
 	}
-	task, err := refunds.TaskOf(refund.Ref{ID: uuid.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	task := agenda.Item{ID: uuid.New(), Kind: string(job.KindRefund)}.Task()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := w.settleRefund(ended, task, false); err != nil { // the database does not answer
+	if err := handle(ended, task, false); err != nil { // the database does not answer
 		t.Errorf("got %v", err)
 	}
 }

@@ -156,7 +156,7 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return queue.Later(ctx.Err())
-	case <-w.draining:
+	case <-w.draining.Done():
 		return queue.Later(errDraining)
 	}
 }

@@ -16,15 +16,13 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
-	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // Worker finalizes jobs.
@@ -42,25 +40,24 @@ type Worker struct {
 	client      *queue.Client
 	heartbeat   *queue.Heartbeat
 	claims      *claims
-	dispatcher  *outbox.Dispatcher
+	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
 	traces      *traces
-	payments    *payments.Dispatcher
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
 	ender       *sale.Seller // ends sales for draw jobs
 	canceller   *campaigncancel.Canceller
 	gate        *postgres.Gate
-	webhooks    *teller   // nil: this worker tells apps nothing
-	refunds     *refunder // nil: this worker makes no refunds
+	sender      *webhookhttp.Sender // nil: this worker delivers nothing to apps
 
 	purchases, cancellations *finalizer
 	lanes                    []*lane
 
-	exclusive sync.RWMutex  // batches hold it for reading, attempts of alone for writing
-	owed      debts         // counts of attempts that are to be taken back
-	draining  chan struct{} // closed when handlers should stop waiting and give back their tasks
+	exclusive sync.RWMutex    // batches hold it for reading, attempts of alone for writing
+	owed      debts           // counts of attempts that are to be taken back
+	draining  context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
+	drain     context.CancelFunc
 }
 
 // New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
@@ -71,28 +68,27 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
 		id: uuid.NewString(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
-		dispatcher: outbox.NewDispatcher(client, logger, registry),
-		payments:   payments.NewDispatcher(client, logger, registry),
+		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser, Takes: takes}),
-		ender:    sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:     gate,
-		draining: make(chan struct{}),
-		traces:   newTraces(),
+		ender:  sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		gate:   gate,
+		traces: newTraces(),
 	}
+	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale = w.endSale
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
-	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
-	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
+	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, max(settings.Worker.Concurrency/2, 1))
+	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, max(settings.Worker.Concurrency/2, 1))
 	for range settings.Worker.Lanes {
 		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
 	}
-	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, GivenUp: w.dispatchPayments, Refunds: w.dispatchRefunds}, logger)
-	registry.MustRegister(telemetry.Bounded(newWaitingGauges(db, logger), gaugesPatience))
+	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
+	registry.MustRegister(w.waitingGauges())
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.finalizeDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizeCancellations)},
@@ -114,21 +110,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err == nil {
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
-		if w.cards != nil {
-			w.cards.endCalls()
-		}
 		w.drawer.EndQuestions()
-		close(w.draining)
-		w.webhooks.drain()
+		w.drain()
 		server.Shutdown()
 	}
 	w.closeLanes()
 	w.owed.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
-	w.payments.Close()
-	w.refunds.close()
-	w.webhooks.close()
+	if w.sender != nil {
+		w.sender.Close()
+	}
 	w.afterCommit.close()
+	w.drain() // also after a start that failed
 	end()
 	background.Wait()
 	return err

@@ -57,8 +57,6 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 func stop(w *Worker) {
 	w.closeLanes()
 	w.dispatcher.Close()
-	w.payments.Close()
-	w.refunds.close()
 	w.afterCommit.close()
 }
 
@@ -87,7 +85,7 @@ func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbo
 // deliver hands a message to the worker's handler as the queue does.
 func deliver(t *testing.T, w *Worker, finalize finalize, message outbox.Message, redelivered bool) error {
 	t.Helper()
-	task, err := message.Task()
+	task := message.Task()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +149,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	client := queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	message := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
-	if err := outbox.Enqueue(t.Context(), client, message); err != nil {
+	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, tell := context.WithCancel(t.Context())

@@ -7,7 +7,7 @@
 //	expired-holds           end holds that are over
 //	expired-authorizations  end authorizations that are over
 //	expired-reservations    give up payments past their deadline
-//	unsettled-payments      enqueue tasks for payments that are due, and for events that wait
+//	due-items               enqueue tasks for agenda items that are due, and for events of the provider that wait
 //	missed-events           ask the provider for events whose webhooks did not come
 //	stale-locks             release execution locks that are not renewed
 //	stuck-draws             make a draw job for campaigns to be drawn that have none

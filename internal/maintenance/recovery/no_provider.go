@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -21,10 +22,7 @@ const concludedAtOnce = 50
 // worker takes their tasks. Those whose end is known without a provider get it here: what
 // was given up before anything was sent, what an operator has settled, what was captured
 // before. The others wait for a key, and say so.
-func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, due []payment.Ref) error {
-	if len(due) == 0 {
-		return nil
-	}
+func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ agenda.Table, due []agenda.Item) error {
 	var known, waiting []payment.Ref
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
@@ -85,6 +83,6 @@ func (s *Sweeper) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref
 	}
 	var b pgx.Batch
 	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey, RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
+	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
 	return tx.SendBatch(ctx, &b).Close()
 }

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -49,14 +50,14 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 			p.exec(`UPDATE payments SET phase = 'expiring', ending = 'expired', uncancellable = true, intent_status = 'processing' WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		if c.waiting == payment.Operator {
-			p.exec(`UPDATE payments SET waiting_for = '` + payment.WaitsForOperator + `' WHERE purchase_id = '` + bought.String() + `'`)
+			p.exec(`UPDATE payments SET waiting_for = '` + string(payment.WaitsForOperator) + `' WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		if c.over {
 			p.exec(`UPDATE payments SET deadline = clock_timestamp() WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		p.sweep("expired-reservations")
 		p.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE due_at IS NOT NULL`)
-		counts := p.sweep("unsettled-payments")
+		counts := p.sweep("due-items")
 		got, err := purchase.Get(t.Context(), p.db, bought)
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +88,7 @@ func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 			fixture.Advance(t, p.db, bought, phase)
 		}
 		before := fixture.Payment(t, p.db, bought)
-		if _, ok, err := payment.Claim(t.Context(), p.db, before.Ref(), time.Hour); err != nil || !ok {
+		if _, ok, err := payment.Claim(t.Context(), p.db, before.Ref().Item(), time.Hour); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 		claimed := fixture.Payment(t, p.db, bought)
@@ -98,7 +99,7 @@ func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 			}
 			p.exec(`UPDATE payments SET lease_until = ` + lease + ` WHERE purchase_id = '` + bought.String() + `'`)
 			err := postgres.InTx(t.Context(), p.db, func(tx pgx.Tx) error {
-				known, waiting, err := payment.EndUnsent(t.Context(), tx, []payment.Ref{ref})
+				known, waiting, err := payment.EndUnsent(t.Context(), tx, []agenda.Item{ref.Item()})
 				if len(known) != 0 || len(waiting) != 0 {
 					t.Errorf("%s, %s: known %v, waiting %v", claimed.Phase, name, known, waiting)
 				}
@@ -124,7 +125,7 @@ func TestWithoutAKeyABrokenPaymentHoldsUpNoOther(t *testing.T) {
 	p.exec(`UPDATE positions SET state = 'available', purchase_id = NULL, user_id = NULL, expires_at = NULL WHERE (campaign_id, layer, col) IN (
 		SELECT campaign_id, layer, col FROM positions WHERE purchase_id = '` + broken.String() + `' LIMIT 1)`)
 	p.exec(`UPDATE payments SET due_at = clock_timestamp()`)
-	p.sweep("unsettled-payments")
+	p.sweep("due-items")
 	for bought, want := range map[uuid.UUID]payment.Phase{broken: payment.Captured, sound: payment.Settled} {
 		if paid := fixture.Payment(t, p.db, bought); paid.Phase != want {
 			t.Errorf("the payment is %s, want %s", paid.Phase, want)

@@ -63,10 +63,10 @@ func TestDuePaymentsGetATaskEachAndOnlyOne(t *testing.T) {
 	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
 	p.dueCards(7)
 	p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = (SELECT purchase_id FROM payments LIMIT 1)`)
-	if got := p.sweep("unsettled-payments"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
+	if got := p.sweep("due-items"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
 		t.Errorf("%v", got)
 	}
-	if got := p.sweep("unsettled-payments"); got["payments_due"] != 0 || p.queued(job.KindPayment) != 6 {
+	if got := p.sweep("due-items"); got["payments_due"] != 0 || p.queued(job.KindPayment) != 6 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindPayment))
 	}
 }
@@ -83,10 +83,10 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	}
 	_ = rdb.Close() // as if it were away
 	p.sweeper = recovery.New(p.settings, p.db, rdb, nil, servers.Logger(t))
-	if _, err := p.run("unsettled-payments"); err == nil {
+	if _, err := p.run("due-items"); err == nil {
 		t.Fatal("nothing was enqueued, and the sweep says that all is well")
 	}
-	if due, err := payment.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
+	if due, err := payment.Agenda.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
 		t.Errorf("%d are due, %v", len(due), err)
 	}
 }
@@ -95,7 +95,7 @@ func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	jobs := p.dueCards(2)
-	if got := p.sweep("unsettled-payments"); got["payments_due"] != 2 || got["payments_waiting"] != 2 || got["payments_enqueued"] != 0 {
+	if got := p.sweep("due-items"); got["payments_due"] != 2 || got["payments_waiting"] != 2 || got["payments_enqueued"] != 0 {
 		t.Errorf("%v", got)
 	}
 	for _, ref := range jobs {
@@ -116,13 +116,13 @@ func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.exec(`UPDATE payment_events SET received_at = received_at - interval '2 hours'`)
-	if got := p.sweep("unsettled-payments"); got["events_enqueued"] != 1 || p.queued(job.KindEvent) != 1 {
+	if got := p.sweep("due-items"); got["events_enqueued"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}
 	if _, err := e.Work(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.sweep("unsettled-payments"); got["events_enqueued"] != 0 {
+	if got := p.sweep("due-items"); got["events_enqueued"] != 0 {
 		t.Errorf("%v", got)
 	}
 }

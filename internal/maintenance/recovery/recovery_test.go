@@ -103,7 +103,7 @@ func (p *setup) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	}
 	if enqueue {
 		for _, m := range messages {
-			if err := outbox.Enqueue(p.t.Context(), p.client, m); err != nil {
+			if err := p.client.Enqueue(p.t.Context(), m.Task()); err != nil {
 				p.t.Fatal(err)
 			}
 		}

@@ -89,8 +89,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"expired-holds", every.ExpiredHoldsInterval, false, s.expiredHolds},
 		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
 		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
-		{"unsettled-payments", every.UnsettledPaymentsInterval, false, s.unsettledPayments},
-		{"due-webhooks", every.DueWebhooksInterval, false, s.dueWebhooks},
+		{"due-items", every.DueItemsInterval, false, s.dueItems},
 		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
 		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
@@ -146,7 +145,7 @@ func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 // in the outbox for a later run.
 func (s *Sweeper) enqueue(ctx context.Context, messages []outbox.Message) (enqueued int, err error) {
 	for _, m := range messages {
-		if err := outbox.Enqueue(ctx, s.client, m); err != nil {
+		if err := s.client.Enqueue(ctx, m.Task()); err != nil {
 			return enqueued, err
 		}
 		enqueued++

@@ -20,7 +20,7 @@ func TestTheDocumentsPaymentsAreTheDefaults(t *testing.T) {
 	if p.Stripe != (Stripe{WebhookTolerance: 5 * time.Minute, Timeout: 10 * time.Second, Rate: 80, EndpointRate: 20}) || p.Stripe.Enabled() || p.Stripe.Live() {
 		t.Errorf("got %+v", p.Stripe)
 	}
-	if w := s.Sweeps; w.UnsettledPaymentsInterval != time.Second || w.MissedEventsInterval != time.Minute || w.EndedSalesInterval != 10*time.Second {
+	if w := s.Sweeps; w.DueItemsInterval != time.Second || w.MissedEventsInterval != time.Minute || w.EndedSalesInterval != 10*time.Second {
 		t.Errorf("got %+v", w)
 	}
 }

@@ -279,8 +279,7 @@ type Sweeps struct {
 	StuckDrawsInterval            time.Duration `mapstructure:"stuck_draws_interval" constant:"1m"`            // finds sold-out campaigns whose draw no worker runs
 	StuckDrawsAfter               time.Duration `mapstructure:"stuck_draws_after" constant:"30s"`              // a campaign that is drawing for this long without a lock gets a new draw job
 	OldRecordsInterval            time.Duration `mapstructure:"old_records_interval" constant:"1m"`            // deletes records that are older than retention.*
-	UnsettledPaymentsInterval     time.Duration `mapstructure:"unsettled_payments_interval" constant:"1s"`     // goes on with payments that nobody works on: after an outage, a lost webhook, a dead worker
+	DueItemsInterval              time.Duration `mapstructure:"due_items_interval" constant:"1s"`              // goes on with payments, refunds and webhook endpoints that are due and that nobody works on
 	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval" constant:"1m"`          // asks the provider for events whose webhook did not come
-	DueWebhooksInterval           time.Duration `mapstructure:"due_webhooks_interval" constant:"1s"`           // finds endpoints of apps that something is due for
 	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval" constant:"10s"`           // finds campaigns whose sale has ended, and does what policies.unsold says
 }

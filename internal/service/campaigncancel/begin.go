@@ -43,7 +43,7 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		return job.Outcome{}, false, fmt.Errorf("campaigncancel.begin(%s): %w", ref.CampaignID, err)
 	}
 	if begun && !resumed {
-		c.observer.GivenUp(given)
+		c.observer.Due(payment.Items(given))
 		c.observer.Advanced(ref.ID)
 	}
 	return outcome, begun, nil

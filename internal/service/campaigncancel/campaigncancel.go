@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -56,9 +57,8 @@ const Chunk = 100
 // Observer hears what was committed. Both functions must be quick, and what they do may
 // be lost.
 type Observer struct {
-	Advanced func(jobID uuid.UUID)        // the job has a new progress
-	GivenUp  func(payments []payment.Ref) // they are due
-	Refunds  func(refunds []refund.Ref)   // new ones by card; they are due
+	Advanced func(jobID uuid.UUID)     // the job has a new progress
+	Due      func(items []agenda.Item) // payments that are given up, and new card refunds
 }
 
 // Canceller cancels campaigns.
@@ -74,11 +74,8 @@ func New(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
 	if observer.Advanced == nil {
 		observer.Advanced = func(uuid.UUID) {}
 	}
-	if observer.GivenUp == nil {
-		observer.GivenUp = func([]payment.Ref) {}
-	}
-	if observer.Refunds == nil {
-		observer.Refunds = func([]refund.Ref) {}
+	if observer.Due == nil {
+		observer.Due = func([]agenda.Item) {}
 	}
 	return &Canceller{db: db, observer: observer, logger: logger}
 }
@@ -98,7 +95,7 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 			return job.Outcome{}, err
 		}
 		if len(chunk.cards) > 0 {
-			c.observer.Refunds(chunk.cards)
+			c.observer.Due(chunk.cards)
 		}
 		if len(chunk.purchases) > 0 {
 			c.observer.Advanced(ref.ID)

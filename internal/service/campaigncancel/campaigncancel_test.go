@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -101,8 +102,8 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
 	ref := order(t, db, id, byOps)
 	var progress []uuid.UUID
-	var refunds []refund.Ref
-	c := campaigncancel.New(db, campaigncancel.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Refunds: func(made []refund.Ref) { refunds = append(refunds, made...) }}, servers.Logger(t))
+	var refunds []agenda.Item
+	c := campaigncancel.New(db, campaigncancel.Observer{Advanced: func(id uuid.UUID) { progress = append(progress, id) }, Due: func(made []agenda.Item) { refunds = append(refunds, made...) }}, servers.Logger(t))
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, campaigncancel.ErrWaiting) { // for the card
 		t.Fatalf("got %v", err)
 	}
@@ -145,7 +146,7 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	if r := resultOf(t, outcome); r != (campaigncancel.Result{CampaignID: id, State: campaign.Cancelled, Refunded: campaigncancel.Refunded{Wallet: 1, Card: 1, External: 1}}) {
 		t.Errorf("the result is %+v", r)
 	}
-	if len(progress) < 2 || progress[0] != ref.ID || len(refunds) != 1 || refunds[0].PurchaseID != card {
+	if len(progress) < 2 || progress[0] != ref.ID || len(refunds) != 1 || refunds[0].ID != refundOf(t, db, card) {
 		t.Errorf("progress was told %d times, and of the refunds %v", len(progress), refunds)
 	}
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrFinal) { // a late delivery
@@ -261,8 +262,8 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	}
 	late := latePayment(t, db, id)
 	ref := order(t, db, id, byOps)
-	var given []payment.Ref
-	c := campaigncancel.New(db, campaigncancel.Observer{GivenUp: func(p []payment.Ref) { given = append(given, p...) }}, servers.Logger(t))
+	var given []agenda.Item
+	c := campaigncancel.New(db, campaigncancel.Observer{Due: func(p []agenda.Item) { given = append(given, p...) }}, servers.Logger(t))
 	waits := func() {
 		t.Helper()
 		if _, err := c.Run(t.Context(), ref); !errors.Is(err, campaigncancel.ErrWaiting) {
@@ -281,7 +282,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 		case p.Phase != payment.Expiring || *p.Ending != payment.CampaignCancelled || p.Version != was.Version+1 || p.LeaseUntil != nil || p.DueAt == nil:
 			t.Errorf("%s became %+v", phase, p)
 		default:
-			if err := payment.Write(t.Context(), db, &was, payment.Always, time.Minute, nil); !errors.Is(err, payment.ErrFenced) {
+			if err := payment.Write(t.Context(), db, &was, payment.Always, time.Minute, nil); !errors.Is(err, agenda.ErrFenced) {
 				t.Errorf("%s: the worker that had it wrote: %v", phase, err)
 			}
 		}
@@ -435,4 +436,13 @@ func TestAFullCampaignIsGivenBackInChunks(t *testing.T) {
 		t.Errorf("the result is %+v", r)
 	}
 	fixture.Sound(t, db)
+}
+
+func refundOf(t *testing.T, db postgres.DB, purchaseID uuid.UUID) uuid.UUID {
+	t.Helper()
+	of, err := refund.OfPurchases(t.Context(), db, []uuid.UUID{purchaseID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return of[purchaseID].ID
 }

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -20,9 +21,9 @@ import (
 
 // given is what a transaction has given back.
 type given struct {
-	found int          // purchases, with those that were left for later
-	last  uuid.UUID    // the last of them
-	cards []refund.Ref // new refunds
+	found int           // purchases, with those that were left for later
+	last  uuid.UUID     // the last of them
+	cards []agenda.Item // new refunds
 
 	by, reason string // of the campaign's cancellation
 	payees     *wallet.Payees
@@ -149,7 +150,7 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 			positions = append(positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
 		}
 		if p.PaymentMethod == purchase.Card {
-			g.cards = append(g.cards, back.Ref())
+			g.cards = append(g.cards, back.Item())
 			refunding = append(refunding, purchase.End{ID: p.ID, State: purchase.Refunding, By: g.by, Reason: g.reason})
 			steps = append(steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen})
 			continue

@@ -78,7 +78,7 @@ func (b *bench) run(id uuid.UUID) payments.Result {
 	b.t.Helper()
 	b.endLease(id)
 	p := b.get(id)
-	result, err := b.runner.Run(context.Background(), p.Ref())
+	result, err := b.runner.Run(context.Background(), p.Ref().Item())
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -18,17 +19,17 @@ import (
 type Service struct {
 	db       postgres.Beginner
 	cards    bool
-	dispatch func([]payment.Ref)
+	dispatch func([]agenda.Item)
 	render   func(payment.Payment) any
 }
 
 // NewService returns a Service. db is a pool, or a view of it for transactions that may
 // wait for locks. cards says whether a key of a provider is set. dispatch gets payments that are due since a commit, and what it does may
-// be lost; nil: the sweep unsettled-payments finds them. render makes the answer's body
+// be lost; nil: the sweep due-items finds them. render makes the answer's body
 // from a payment.
-func NewService(db postgres.Beginner, cards bool, dispatch func([]payment.Ref), render func(payment.Payment) any) *Service {
+func NewService(db postgres.Beginner, cards bool, dispatch func([]agenda.Item), render func(payment.Payment) any) *Service {
 	if dispatch == nil {
-		dispatch = func([]payment.Ref) {}
+		dispatch = func([]agenda.Item) {}
 	}
 	return &Service{db: db, cards: cards, dispatch: dispatch, render: render}
 }
@@ -87,7 +88,7 @@ func mayResolve(p *payment.Payment, now time.Time) error {
 func (s *Service) once(ctx context.Context, r job.Request, purchaseID uuid.UUID,
 	do func(ctx context.Context, tx pgx.Tx, known payment.Payment) error,
 ) (job.Accepted, error) {
-	var due []payment.Ref
+	var due []agenda.Item
 	accepted, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		due = nil
 		known, err := payment.Lock(ctx, tx, purchaseID)
@@ -101,7 +102,7 @@ func (s *Service) once(ctx context.Context, r job.Request, purchaseID uuid.UUID,
 		if err != nil {
 			return nil, err
 		}
-		due = []payment.Ref{now.Ref()}
+		due = []agenda.Item{now.Ref().Item()}
 		return s.render(now), nil
 	})
 	if err != nil {

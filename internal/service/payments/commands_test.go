@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -30,8 +31,8 @@ func request(kind job.Kind) job.Request {
 	return job.Request{ID: id, Client: "ops", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
 }
 
-func commands(db *pgxpool.Pool, due *[]payment.Ref) *payments.Service {
-	return payments.NewService(db, true, func(refs []payment.Ref) { *due = append(*due, refs...) }, func(p payment.Payment) any {
+func commands(db *pgxpool.Pool, due *[]agenda.Item) *payments.Service {
+	return payments.NewService(db, true, func(items []agenda.Item) { *due = append(*due, items...) }, func(p payment.Payment) any {
 		return map[string]any{"phase": p.Phase}
 	})
 }
@@ -44,14 +45,14 @@ func waitingForOperator(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 }
 
 // settles ends a payment by hand, and fails the test when it is refused.
-func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) payment.Ref {
+func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) agenda.Item {
 	t.Helper()
-	var due []payment.Ref
+	var due []agenda.Item
 	done, err := commands(db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "looked it up")
 	if err != nil || done.Job.Problem != nil || len(due) != 1 {
 		t.Fatalf("%v, %+v, due %v", err, done.Job.Problem, due)
 	}
-	if p := fixture.Payment(t, db, id); due[0] != p.Ref() || p.WaitingFor != nil || p.ResolvedAs == nil || *p.ResolvedAs != found || *p.ResolvedBy != "operator:ops" ||
+	if p := fixture.Payment(t, db, id); due[0] != p.Ref().Item() || p.WaitingFor != nil || p.ResolvedAs == nil || *p.ResolvedAs != found || *p.ResolvedBy != "operator:ops" ||
 		*p.ResolveReason != "looked it up" {
 		t.Fatalf("settled: %+v, due %+v", p, due)
 	}
@@ -158,8 +159,8 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct{ set, why string }{
 		"it does not wait":                   {`waiting_for = NULL`, "only a payment that waits for an operator"},
-		"it waits for the provider":          {`waiting_for = 'the payment provider is busy'`, "only a payment that waits for an operator"},
-		"cards are switched off":             {`waiting_for = '` + payment.WaitsForKey + `'`, "only a payment that waits for an operator"},
+		"it waits for the provider":          {`waiting_for = 'turn'`, "only a payment that waits for an operator"},
+		"cards are switched off":             {`waiting_for = '` + string(payment.WaitsForKey) + `'`, "only a payment that waits for an operator"},
 		"its time can still end it":          {`phase = 'action'`, "may still be paid until"},
 		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "nothing at the provider"},
 		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is just asking"},
@@ -170,7 +171,7 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		b.exec(`UPDATE payments SET `+c.set+` WHERE purchase_id = $1`, id)
 		before := b.get(id)
 		for _, found := range []payment.Finding{payment.FoundPaid, payment.FoundUnpaid} {
-			var due []payment.Ref
+			var due []agenda.Item
 			done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "r")
 			if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict || !strings.Contains(done.Job.Problem.Detail, c.why) {
 				t.Errorf("%s: %v, %+v", name, err, done.Job.Problem)
@@ -180,7 +181,7 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 			t.Errorf("%s: it was changed to %+v", name, after)
 		}
 	}
-	var due []payment.Ref
+	var due []agenda.Item
 	if done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
 		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
 		t.Errorf("none: %v, %+v", err, done.Job.Problem)
@@ -222,14 +223,14 @@ func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET phase = 'capturing', attempt = 1, attempt_at = clock_timestamp(), intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
-	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id), time.Hour)
+	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id).Item(), time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	b.endLease(id)
 	settles(t, b.db, id, payment.FoundUnpaid)
 	stopped.Phase, stopped.Received = payment.Captured, stopped.Amount
-	if err := payment.Write(t.Context(), b.db, &stopped, payment.Always, 0, nil); !errors.Is(err, payment.ErrFenced) {
+	if err := payment.Write(t.Context(), b.db, &stopped, payment.Always, 0, nil); !errors.Is(err, agenda.ErrFenced) {
 		t.Errorf("the stopped worker has written: %v", err)
 	}
 	if p := b.get(id); p.Phase != payment.Ended || *p.Ending != payment.Unpaid {
@@ -295,7 +296,7 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	var due []payment.Ref
+	var due []agenda.Item
 	retry := func(r job.Request) (phase string, problem *job.Problem) {
 		done, err := commands(b.db, &due).Retry(t.Context(), r, id)
 		if err != nil {
@@ -324,8 +325,8 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), unpaid); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("while cards are switched off: %+v, %v", done.Job.Problem, err)
 	}
-	taken, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10)
-	if err != nil || len(taken) != 1 || len(due) != 1 || due[0].PurchaseID != id {
+	taken, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10)
+	if err != nil || len(taken) != 1 || len(due) != 1 || due[0].ID != id {
 		t.Errorf("due are %v, %v; dispatched %v", taken, err, due)
 	}
 	b.want(id, payments.Conclude, payment.Captured)
@@ -355,12 +356,12 @@ func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
 	}
 	b.sim.before = func(string, string) error { return failed(payprovider.KindUnavailable, "") }
 	b.want(id, payments.Waits, payment.Capturing)
-	if w := waits(); w == nil || w.Reason != payments.WaitsForProvider || w.RetryAt.IsZero() {
+	if w := waits(); w == nil || w.Reason != payment.WaitsForProvider.Text() || w.RetryAt.IsZero() {
 		t.Errorf("while the provider is away it says %+v", w)
 	}
 	b.sim.before = nil
 	b.want(id, payments.Waits, payment.Capturing) // the intent is gone
-	if w := waits(); w == nil || w.Reason != payments.WaitsForOperator {
+	if w := waits(); w == nil || w.Reason != payment.WaitsForOperator.Text() {
 		t.Errorf("while it waits for an operator it says %+v", w)
 	}
 }

@@ -136,7 +136,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 			t.Errorf("%d events were %s, want %d", n, outcome, want)
 		}
 	}
-	due, err := payment.TakeDue(t.Context(), b.db, time.Hour, all)
+	due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, all)
 	if err != nil || len(due) != len(ids) {
 		t.Errorf("%d payments are due, of %d, %v", len(due), len(ids), err)
 	}
@@ -358,8 +358,8 @@ func TestTheWaitOfTheQueueIsThatOfTheOldestNewPayment(t *testing.T) {
 	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait != 0 {
 		t.Errorf("it is being paid: %s, %v", wait, err)
 	}
-	s, err := payment.Summarize(t.Context(), b.db)
-	if err != nil || s.Open[payment.Captured] != 1 || s.Waiting != 0 {
-		t.Errorf("%+v, %v", s, err)
+	open, err := payment.OpenByPhase(t.Context(), b.db)
+	if err != nil || len(open) != 1 || open[payment.Captured] != 1 {
+		t.Errorf("%v, %v", open, err)
 	}
 }

@@ -11,14 +11,6 @@ import (
 	"triprize/internal/store/payment"
 )
 
-// Why a payment waits, as people read it.
-const (
-	WaitsForAnswer   = "the payment provider does not answer" // a timeout or a fault of the provider: it may have been done
-	WaitsForProvider = "the payment provider is not available"
-	WaitsForTurn     = "the payment provider is busy"
-	WaitsForOperator = payment.WaitsForOperator
-)
-
 const (
 	longestPause = 30 * time.Second // after calls in vain; longer only if the provider says so
 	longestRetry = 5 * time.Minute  // that the provider may ask for
@@ -65,12 +57,12 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 	if until := time.Until(e.RetryAt); until > pause {
 		pause = min(until, longestRetry)
 	}
-	reason := WaitsForAnswer
+	reason := payment.WaitsForAnswer
 	switch e.Kind {
 	case payprovider.KindUnavailable:
-		reason = WaitsForProvider
+		reason = payment.WaitsForProvider
 	case payprovider.KindLimited:
-		reason = WaitsForTurn
+		reason = payment.WaitsForTurn
 	}
 	changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	if c == callCreate && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
@@ -123,7 +115,7 @@ func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error)
 		"phase", string(r.p.Phase), "intent", text0(r.p.IntentID), "what", what)
 	changed := r.p
 	changed.Faults++
-	reason := WaitsForOperator
+	reason := payment.WaitsForOperator
 	changed.WaitingFor, changed.LastError = &reason, inWords(what)
 	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
 	if changed.IntentID == nil { // its time ends it

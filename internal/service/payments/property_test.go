@@ -195,7 +195,7 @@ func (m *disturbance) check() {
 	}
 }
 
-func deref(s *string) string {
+func deref[T ~string](s *T) T {
 	if s == nil {
 		return ""
 	}

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -62,16 +63,16 @@ const maxMoves = 24
 // call begins; one that is under way ends by itself, and what came of it is stored. An
 // error is Postgres's: the payment is due again when the lease of the claim is over, so
 // nothing is lost and the caller need not try again.
-func (rn *Runner) Run(ctx context.Context, ref payment.Ref) (Result, error) {
-	hit(ref.PurchaseID, "", "claim")
+func (rn *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
+	hit(item.ID, "", "claim")
 	began := time.Now()
-	p, ok, err := payment.Claim(ctx, rn.db, ref, rn.settings.Lease)
+	p, ok, err := payment.Claim(ctx, rn.db, item, rn.settings.Lease)
 	if err != nil {
 		return Result{}, fmt.Errorf("payments.Run: %w", err)
 	}
 	if !ok {
 		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
-		return Result{Outcome: Nothing, Ref: ref}, nil
+		return Result{Outcome: Nothing}, nil
 	}
 	r := &run{Runner: rn, p: p, began: began, leased: began, awaiting: p.Phase == payment.Action, waiting: p.WaitingFor != nil}
 	if p.LeaseUntil != nil {
@@ -83,10 +84,10 @@ func (rn *Runner) Run(ctx context.Context, ref payment.Ref) (Result, error) {
 	r.hit("claimed")
 	outcome, err := r.lead(ctx)
 	switch {
-	case errors.Is(err, payment.ErrFenced):
+	case errors.Is(err, agenda.ErrFenced):
 		outcome = Fenced
 	case err != nil:
-		return Result{}, fmt.Errorf("payments.Run(%s): %w", ref.PurchaseID, err)
+		return Result{}, fmt.Errorf("payments.Run(%s): %w", item.ID, err)
 	}
 	rn.metrics.runs.WithLabelValues(string(outcome)).Inc()
 	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced}, nil

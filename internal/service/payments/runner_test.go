@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -47,7 +48,7 @@ func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
 			b.endTime(id)
 		}
 		ref := b.ref(id)
-		p, ok, err := payment.Claim(t.Context(), b.db, ref, time.Minute)
+		p, ok, err := payment.Claim(t.Context(), b.db, ref.Item(), time.Minute)
 		if err != nil || !ok || p.Version != ref.Version+1 || p.LeaseUntil == nil || p.Over != over {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -57,11 +58,11 @@ func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
 		case !over && (p.Phase != payment.Creating || p.Attempt != 1 || p.AttemptAt == nil || !p.AttemptAt.Equal(p.LeaseUntil.Add(-time.Minute))):
 			t.Errorf("it is %s with attempt %d at %v", p.Phase, p.Attempt, p.AttemptAt)
 		}
-		if _, again, err := payment.Claim(t.Context(), b.db, p.Ref(), time.Minute); again || err != nil {
+		if _, again, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); again || err != nil {
 			t.Errorf("claimed twice: %v", err)
 		}
 		b.exec(`UPDATE payments SET lease_until = clock_timestamp()`)
-		if again, _, err := payment.Claim(t.Context(), b.db, p.Ref(), time.Minute); err != nil || again.Attempt != p.Attempt || again.Phase != p.Phase {
+		if again, _, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); err != nil || again.Attempt != p.Attempt || again.Phase != p.Phase {
 			t.Errorf("another claim has made another key: %s, attempt %d, %v", again.Phase, again.Attempt, err)
 		}
 	}
@@ -80,7 +81,7 @@ func TestAFencedWriteLeavesNoStep(t *testing.T) {
 	b.endTime(id)
 	for guard, late := range map[payment.Guard]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
 		version := late.Version
-		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, payment.ErrFenced) || late.Version != version {
+		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, agenda.ErrFenced) || late.Version != version {
 			t.Errorf("%q: version %d, %v", guard, late.Version, err)
 		}
 	}
@@ -429,7 +430,7 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	if result.Outcome != payments.Waits || p.Phase != payment.Creating || p.Faults != 1 || p.WaitingFor == nil || !result.Announce {
 		t.Fatalf("%+v %+v", result, p)
 	}
-	if j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != payments.WaitsForProvider || !j.Progress.Waiting.RetryAt.After(before.CreatedAt.Add(2*time.Minute)) {
+	if j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != payment.WaitsForProvider.Text() || !j.Progress.Waiting.RetryAt.After(before.CreatedAt.Add(2*time.Minute)) {
 		t.Errorf("the job says %+v", j.Progress)
 	}
 	if p.DueAt.Before(before.CreatedAt.Add(2 * time.Minute)) {
@@ -528,7 +529,7 @@ func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
 		id := b.reserve("pm_action")
 		if what != "captured" {
 			b.sim.alter = alter
-			if p := b.want(id, payments.Waits, payment.Creating); p.WaitingFor == nil || *p.WaitingFor != payments.WaitsForOperator {
+			if p := b.want(id, payments.Waits, payment.Creating); p.WaitingFor == nil || *p.WaitingFor != payment.WaitsForOperator {
 				t.Errorf("%s: %v", what, p.WaitingFor)
 			}
 			b.sim.alter = nil
@@ -566,7 +567,7 @@ func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
 	if err != nil || result.Outcome != payments.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
 		t.Fatalf("%+v, %v, %s, lease %v", result, err, p.Phase, p.LeaseUntil)
 	}
-	if due, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+	if due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
 		t.Errorf("another worker finds %v, %v", due, err)
 	}
 	if got := strings.Join(b.sim.called(), " "); got != "create confirm" {
@@ -587,7 +588,7 @@ func TestAnEventDuringARunIsNotLost(t *testing.T) {
 		return nil
 	}
 	b.want(id, payments.Waits, payment.Action)
-	if due, err := payment.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+	if due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
 		t.Errorf("due are %v, %v", due, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -41,7 +42,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	}
 	began := time.Now()
 	err := r.write(ctx, &changed, guard, keep, pause, r.stepsOf(changed, steps))
-	if errors.Is(err, payment.ErrFenced) && guard == payment.BeforeDeadline {
+	if errors.Is(err, agenda.ErrFenced) && guard == payment.BeforeDeadline {
 		return r.lookAtDeadline(ctx)
 	}
 	if err != nil {
@@ -83,7 +84,7 @@ func (r *run) lookAtDeadline(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !ok || now.Version != r.p.Version:
-		return payment.ErrFenced
+		return agenda.ErrFenced
 	case !now.Over:
 		return fmt.Errorf("payment %s: a guarded write was refused, but nothing has changed", r.p.PurchaseID)
 	}
@@ -122,7 +123,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 		progress.NextAction = &job.NextAction{Type: "redirect", URL: *p.NextAction, ExpiresAt: earlier(p.Deadline, p.Latest)}
 	}
 	if waiting {
-		progress.Waiting = &job.Waiting{Reason: *p.WaitingFor, RetryAt: r.now()}
+		progress.Waiting = &job.Waiting{Reason: p.WaitingFor.Text(), RetryAt: r.now()}
 		if pause != nil {
 			progress.Waiting.RetryAt = r.now().Add(*pause)
 		}

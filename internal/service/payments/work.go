@@ -9,8 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
 
@@ -18,6 +21,9 @@ import (
 var outcomeOf = map[payprovider.Subject]payment.EventOutcome{
 	payprovider.AboutUnknown: payment.EventUnknown, payprovider.AboutNothing: payment.EventIgnored,
 }
+
+// EventsTask returns a task that works off stored events, whichever they are.
+func EventsTask() queue.Task { return queue.Task{ID: uuidv7.New(), Kind: string(job.KindEvent)} }
 
 // workBatch is how many events a transaction works off.
 const workBatch = 200

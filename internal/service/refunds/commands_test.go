@@ -54,7 +54,7 @@ func TestARefusedRefundIsTriedAgainWithAKeyOfItsOwn(t *testing.T) {
 			}
 		}
 		w.expect(refund.Open, purchase.Refunding, 1)
-		if due, err := refund.TakeDue(t.Context(), w.db, time.Hour, 10); err != nil || len(due) != 1 {
+		if due, err := refund.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10); err != nil || len(due) != 1 {
 			t.Errorf("it is not due: %v, %v", due, err)
 		}
 		if result := w.run(); result != refunds.Finished {

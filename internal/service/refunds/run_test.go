@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/refunds"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
@@ -89,11 +90,17 @@ func (w *world) refund() refund.Refund {
 	return r
 }
 
+// item is the refund as it is now.
+func (w *world) item() agenda.Item {
+	w.t.Helper()
+	r := w.refund()
+	return r.Item()
+}
+
 // run runs the refund as it is now.
 func (w *world) run() refunds.Result {
 	w.t.Helper()
-	r := w.refund()
-	result, err := w.runner.Run(w.t.Context(), r.Ref())
+	result, err := w.runner.Run(w.t.Context(), w.item())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -150,7 +157,7 @@ func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
 		n.Metadata["purchase_id"] != w.bought.String() || n.Metadata["campaign_id"] != r.CampaignID.String() {
 		t.Errorf("asked for %+v", n)
 	}
-	if result, err := w.runner.Run(t.Context(), stale.Ref()); err != nil || result != refunds.Nothing { // the task again
+	if result, err := w.runner.Run(t.Context(), stale.Item()); err != nil || result != refunds.Nothing { // the task again
 		t.Errorf("the same task again: %s, %v", result, err)
 	}
 	w.run() // woken: it is fetched
@@ -219,7 +226,7 @@ func TestARefundThatFailsAfterItSucceededWaitsForAnOperator(t *testing.T) {
 	if err != nil || len(woken) != 1 {
 		t.Fatalf("woken: %v, %v", woken, err)
 	}
-	if result, err := w.runner.Run(t.Context(), woken[0]); err != nil || result != refunds.Refused {
+	if result, err := w.runner.Run(t.Context(), w.item()); err != nil || result != refunds.Refused {
 		t.Errorf("got %s, %v", result, err)
 	}
 	r := w.expect(refund.Failed, purchase.Refunding, 1)
@@ -415,23 +422,23 @@ func TestDueRefundsBecomeTasksForOneWorkerEach(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	a, b := worldOn(t, db), worldOn(t, db)
-	tasks, err := refunds.Due(t.Context(), db, time.Hour, 10)
-	if err != nil || len(tasks) != 2 {
-		t.Fatalf("%d tasks, %v", len(tasks), err)
+	due, err := refund.Agenda.TakeDue(t.Context(), db, time.Hour, 10)
+	if err != nil || len(due) != 2 {
+		t.Fatalf("%d are due, %v", len(due), err)
 	}
-	if again, err := refunds.Due(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
+	if again, err := refund.Agenda.TakeDue(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
 		t.Errorf("taken twice: %v, %v", again, err)
 	}
-	for _, task := range tasks {
-		ref, err := refunds.RefOf(task)
-		if err != nil {
-			t.Fatal(err)
+	for _, one := range due {
+		item, err := agenda.ItemOf(one.Task())
+		if err != nil || item != one {
+			t.Fatalf("the task of %v is of %v, %v", one, item, err)
 		}
 		w := a
-		if ref.ID == b.id {
+		if item.ID == b.id {
 			w = b
 		}
-		if result, err := w.runner.Run(t.Context(), ref); err != nil || result != refunds.Finished {
+		if result, err := w.runner.Run(t.Context(), item); err != nil || result != refunds.Finished {
 			t.Errorf("%s, %v", result, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
@@ -67,8 +68,8 @@ type run struct {
 // Run does a refund as far as it goes now. Whatever goes wrong at the provider is stored
 // with the refund, which is due again in time. An error is a fault of the database: the
 // refund is due again when the lease ends.
-func (r *Runner) Run(ctx context.Context, ref refund.Ref) (Result, error) {
-	claimed, ok, err := refund.Claim(ctx, r.db, ref, r.settings.Lease)
+func (r *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
+	claimed, ok, err := refund.Claim(ctx, r.db, item, r.settings.Lease)
 	if err != nil || !ok {
 		return Nothing, err
 	}
@@ -82,7 +83,7 @@ func (r *Runner) Run(ctx context.Context, ref refund.Ref) (Result, error) {
 	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State}
 	one.hit("refunds.claimed")
 	result, err := one.lead(ctx)
-	if errors.Is(err, refund.ErrFenced) { // somebody else goes on
+	if errors.Is(err, agenda.ErrFenced) { // somebody else goes on
 		return Nothing, nil
 	}
 	return result, err

@@ -104,7 +104,7 @@ func TestAStuckRefundIsLookedAtAgainWhenAnOperatorAsks(t *testing.T) {
 	if err != nil || done.Job.Problem != nil {
 		t.Fatalf("%+v, %v", done.Job.Problem, err)
 	}
-	if due, err := refund.TakeDue(t.Context(), w.db, time.Hour, 10); err != nil || len(due) != 1 {
+	if due, err := refund.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10); err != nil || len(due) != 1 {
 		t.Errorf("it is not due: %v, %v", due, err)
 	}
 	if result := w.run(); result != refunds.Finished {

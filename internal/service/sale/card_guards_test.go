@@ -13,6 +13,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -121,13 +122,13 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
-	p, ok, err := payment.Claim(t.Context(), db, payment.Ref{PurchaseID: bought}, time.Hour)
+	p, ok, err := payment.Claim(t.Context(), db, agenda.Item{ID: bought}, time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	cancel(t, db, fixture.CancelRequest(t, id, bought))
 	p.Phase, p.Attempt = payment.Creating, 1
-	if err := fixture.Lead(t, db, &p, payment.Always); !errors.Is(err, payment.ErrFenced) {
+	if err := fixture.Lead(t, db, &p, payment.Always); !errors.Is(err, agenda.ErrFenced) {
 		t.Errorf("the worker wrote: %v", err)
 	}
 	if now := fixture.Payment(t, db, bought); now.Phase != payment.Expiring || *now.Ending != payment.CancelledByBuyer || now.LeaseUntil != nil || now.DueAt.After(p.CreatedAt.Add(30*time.Minute)) {

@@ -163,7 +163,7 @@ func (o *conclusions) returnAgain(c *conclusion) error {
 func (o *conclusions) refund(c *conclusion, reason refund.Reason) {
 	made := refundOf(c.bought, reason)
 	o.refunds = append(o.refunds, made)
-	o.report.Refunds = append(o.report.Refunds, made.Ref())
+	o.report.Refunds = append(o.report.Refunds, made.Item())
 }
 
 // end ends a purchase that is not paid.

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
@@ -131,7 +132,7 @@ func (m *model) leadOne(id uuid.UUID, choice int) {
 	if !ok || m.t.Failed() {
 		return
 	}
-	if err := fixture.Lead(m.t, m.db, &p, guard); err != nil && !errors.Is(err, payment.ErrFenced) && !postgres.IsTransient(err) {
+	if err := fixture.Lead(m.t, m.db, &p, guard); err != nil && !errors.Is(err, agenda.ErrFenced) && !postgres.IsTransient(err) {
 		m.t.Errorf("lead: %v", err)
 	}
 }

@@ -79,7 +79,7 @@ func (r *returns) cancel(c *cancellation) error {
 	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer})
 	if p.PaymentMethod == purchase.Card {
 		made := refundOf(p, refund.PurchaseCancelled)
-		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Ref())
+		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Item())
 		r.cards = append(r.cards, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
 	} else {
 		r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)

@@ -10,11 +10,11 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
 )
 
 // Seller finalizes purchase jobs and cancellation jobs, and concludes payments, many in
@@ -86,7 +86,7 @@ type Report struct {
 	Sold      int              // positions
 	Broken    []error          // of jobs that failed because a wallet is broken: an operator must look at it
 	Payments  []payment.Ref    // that are due now: the worker dispatches tasks for them
-	Refunds   []refund.Ref     // that are due now: likewise
+	Refunds   []agenda.Item    // that are due now: likewise
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // holds that were over and that this batch has ended

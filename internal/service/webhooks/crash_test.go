@@ -23,7 +23,7 @@ func TestWhatWasSentAndNotRecordedComesAgainAsItWas(t *testing.T) {
 	died := make(chan struct{})
 	go func() {
 		defer close(died)
-		_, _ = d.Run(t.Context(), e.ID)
+		_, _ = d.Run(t.Context(), e.Item())
 	}()
 	<-died
 	remove()
@@ -62,7 +62,7 @@ func TestAWorkerThatLostItsLeaseRecordsNothing(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if result, err := d.Run(t.Context(), e.ID); err != nil || result.Failed != 0 {
+		if result, err := d.Run(t.Context(), e.Item()); err != nil || result.Failed != 0 {
 			t.Errorf("the stopped one: %+v, %v", result, err)
 		}
 	}()

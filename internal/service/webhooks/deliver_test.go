@@ -3,7 +3,6 @@ package webhooks_test
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -120,7 +120,7 @@ func TestADeadEndpointIsTriedWithOneEventAtATimeUntilItIsBack(t *testing.T) {
 			e, _ := w.endpoint("shop", r.url)
 			w.emit("shop", webhook.PurchaseCompleted, events)
 			d := w.deliverer(concurrency, unhurried)
-			if result := w.run(d, e); !result.Claimed || result.Delivered != 0 || result.More || !result.Next.Slow {
+			if result := w.run(d, e); !result.Claimed || result.Delivered != 0 || result.More || result.Next.Kind != webhook.KindSlow {
 				t.Errorf("the first turn: %+v", result)
 			}
 			tried := len(r.messages())
@@ -140,7 +140,7 @@ func TestADeadEndpointIsTriedWithOneEventAtATimeUntilItIsBack(t *testing.T) {
 			}
 			r.then(nil)
 			w.clock.MoveOn(25 * time.Hour)
-			if result := w.run(d, e); result.Delivered != events || result.More || result.Next.Slow {
+			if result := w.run(d, e); result.Delivered != events || result.More || result.Next.Kind == webhook.KindSlow {
 				t.Errorf("back: %+v", result)
 			}
 			if got := w.now(e); got.FailingSince != nil || got.Failures != 0 || got.PausedUntil != nil {
@@ -311,15 +311,14 @@ func TestAReceiverThatHangsCostsOneTimeout(t *testing.T) {
 	w.emit("shop", webhook.PurchaseCompleted, 50)
 	d := w.deliverer(concurrency, 300*time.Millisecond)
 	result := w.run(d, e)
-	if result.Failed > concurrency || result.Delivered != 0 || result.More || !result.Next.Slow {
+	if result.Failed > concurrency || result.Delivered != 0 || result.More || result.Next.Kind != webhook.KindSlow {
 		t.Errorf("got %+v", result)
 	}
 	if now := w.now(e); now.PausedUntil == nil || !now.Slow {
 		t.Errorf("got %+v", now)
 	}
-	task, err := webhooks.TaskOf(result.Next)
-	if err != nil || task.Kind != webhooks.KindSlow {
-		t.Errorf("got %+v, %v", task, err)
+	if task := result.Next.Task(); task.Kind != webhook.KindSlow {
+		t.Errorf("got %+v", task)
 	}
 }
 
@@ -336,7 +335,7 @@ func TestAFloodForADeadEndpointDelaysNoOther(t *testing.T) {
 	if result := w.run(d, dead); result.Failed > 4 || result.More {
 		t.Errorf("the dead one: %+v", result)
 	}
-	due, err := webhook.Due(t.Context(), w.db, uuid.Nil, 10)
+	due, err := webhook.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10)
 	if err != nil || len(due) != 1 || due[0].ID != e.ID {
 		t.Errorf("due are %+v, %v", due, err)
 	}
@@ -351,23 +350,23 @@ func TestOneTaskForAnEndpointAtATime(t *testing.T) {
 	r := newReceiver(t, nil)
 	e, _ := w.endpoint("shop", r.url)
 	w.emit("shop", webhook.PurchaseCompleted, 1)
-	find := func() []uuid.UUID {
-		tasks, _, err := webhooks.Due(t.Context(), w.db, uuid.Nil, 10)
+	find := func() []agenda.Item {
+		due, err := webhook.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ids []uuid.UUID
-		for _, task := range tasks {
-			ids = append(ids, task.ID)
-		}
-		return ids
+		return due
 	}
 	first := find()
-	if again := find(); len(first) != 1 || !slices.Equal(first, again) {
+	if again := find(); len(first) != 1 || len(again) != 0 {
 		t.Errorf("%v, then %v", first, again)
 	}
-	w.run(w.deliverer(1, unhurried), e)
+	d := w.deliverer(1, unhurried)
+	w.run(d, e)
 	w.emit("shop", webhook.PurchaseCompleted, 1)
+	if late, err := d.Run(t.Context(), first[0]); err != nil || late.Claimed {
+		t.Errorf("the same task once more: %+v, %v", late, err)
+	}
 	if next := find(); len(next) != 1 || next[0] == first[0] {
 		t.Errorf("after a turn: %v", next)
 	}

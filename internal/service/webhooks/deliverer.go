@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/webhookhttp"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
 )
 
@@ -47,7 +48,7 @@ type Result struct {
 	Delivered int
 	Failed    int         // attempts
 	More      bool        // something was still due when the turn was over
-	Next      webhook.Ref // of the endpoint after it
+	Next      agenda.Item // the endpoint after it
 	Disabled  bool        // in this turn
 }
 
@@ -71,14 +72,14 @@ func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *webhookhttp.Se
 // Run has a turn with an endpoint. When ctx ends it begins nothing more, and what is under
 // way is as if it was never sent. An error is a fault of the database, or of the secrets of
 // the endpoint: what is due stays due, and the lease ends by itself.
-func (d *Deliverer) Run(ctx context.Context, id uuid.UUID) (result Result, err error) {
+func (d *Deliverer) Run(ctx context.Context, item agenda.Item) (result Result, err error) {
 	began := time.Now()
-	e, ok, err := webhook.Claim(ctx, d.db, id, d.settings.lease())
+	e, ok, err := webhook.Claim(ctx, d.db, item, d.settings.lease())
 	if err != nil || !ok {
 		return Result{}, err
 	}
 	result.Claimed = true
-	secrets, err := d.secrets(ctx, id)
+	secrets, err := d.secrets(ctx, item.ID)
 	if err != nil {
 		return result, err
 	}
@@ -86,10 +87,10 @@ func (d *Deliverer) Run(ctx context.Context, id uuid.UUID) (result Result, err e
 	for over := began.Add(turnTime); ; {
 		more, err := t.round(ctx, time.Now().Before(over))
 		switch {
-		case errors.Is(err, webhook.ErrFenced): // somebody else goes on
+		case errors.Is(err, agenda.ErrFenced): // somebody else goes on
 			return result, nil
 		case err != nil:
-			return result, fmt.Errorf("webhooks.Run(%s): %w", id, err)
+			return result, fmt.Errorf("webhooks.Run(%s): %w", item.ID, err)
 		case !more:
 			return result, nil
 		}
@@ -151,7 +152,7 @@ func (t *turn) record(ctx context.Context, r webhook.Round, full bool) error {
 	}
 	t.endpoint, t.leased = now, renewed
 	t.result.More, t.result.Disabled = full && r.Pause == 0 && !r.Gone, now.DisabledAt != nil
-	t.result.Next = webhook.Ref{ID: now.ID, LeaseVersion: now.LeaseVersion, Slow: now.Slow}
+	t.result.Next = now.Item()
 	for _, s := range r.Sent {
 		if s.Error == nil {
 			t.result.Delivered++

@@ -12,7 +12,7 @@
 //   - A delivery is tried 13 times in about three days ([Schedule]).
 //   - An endpoint that fails as a whole is paused: one event at a time is tried, after
 //     longer and longer pauses. After days of that it is disabled.
-//   - Slow endpoints have slots of their own: see [KindSlow].
+//   - Slow endpoints have slots of their own: see webhook.KindSlow.
 //   - An answer of 410 disables the endpoint; Retry-After is respected, up to a day.
 //
 // Order is not promised.

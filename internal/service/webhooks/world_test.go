@@ -180,7 +180,7 @@ func (w *world) emit(client, kind string, n int) (subjects []uuid.UUID) {
 
 func (w *world) run(d *webhooks.Deliverer, e webhook.Endpoint) webhooks.Result {
 	w.t.Helper()
-	result, err := d.Run(w.t.Context(), e.ID)
+	result, err := d.Run(w.t.Context(), w.now(e).Item())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 // A [Message] is one task in the queue, for several jobs of one kind, written in the
 // commit that makes the jobs.
 //
-//	[Accept] ── one commit: jobs and messages ──▶ [Dispatcher] ──▶ queue ──▶ worker ──▶ [Delete]
+//	[Accept] ── one commit: jobs and messages ──▶ [queue.Dispatcher] ──▶ queue ──▶ worker ──▶ [Delete]
 //	                        ▲                                        │
 //	                        └────────── [Reissue] ◀── lost ──────────┘
 //

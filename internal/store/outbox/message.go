@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -34,16 +33,25 @@ type payload struct {
 }
 
 // Task returns the message as a task for the queue.
-func (m Message) Task() (queue.Task, error) {
+func (m Message) Task() queue.Task {
 	p := payload{Delivery: m.Delivery, Campaigns: make(map[uuid.UUID][]uuid.UUID), Traces: m.Traces}
 	for _, j := range m.Jobs {
 		p.Campaigns[j.CampaignID] = append(p.Campaigns[j.CampaignID], j.ID)
 	}
 	data, err := json.Marshal(p)
-	if err != nil {
-		return queue.Task{}, fmt.Errorf("outbox.Message.Task: %w", err)
+	if err != nil { // ids and traces
+		panic(err)
 	}
-	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}, nil
+	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}
+}
+
+// Tasks returns the tasks of messages.
+func Tasks(messages []Message) []queue.Task {
+	tasks := make([]queue.Task, len(messages))
+	for i, m := range messages {
+		tasks[i] = m.Task()
+	}
+	return tasks
 }
 
 // MessageOf reads a message from a task. Its jobs are in the order of their ids,
@@ -61,13 +69,4 @@ func MessageOf(t queue.Task) (Message, error) {
 	}
 	slices.SortFunc(m.Jobs, func(a, b job.Ref) int { return uuidv7.Compare(a.ID, b.ID) })
 	return m, nil
-}
-
-// Enqueue puts the task of one message in its queue.
-func Enqueue(ctx context.Context, client *queue.Client, m Message) error {
-	task, err := m.Task()
-	if err != nil {
-		return err
-	}
-	return client.Enqueue(ctx, task)
 }

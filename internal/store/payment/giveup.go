@@ -65,7 +65,7 @@ func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 		SET phase = 'expiring', ending = 'expired', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
 		    next_action = NULL, faults = 0, waiting_for = NULL
 		FROM over o WHERE p.purchase_id = o.purchase_id
-		RETURNING p.purchase_id, p.campaign_id, p.job_id, p.version`, limit, StepExpired)
+		RETURNING `+refColumns, limit, StepExpired)
 	if err != nil {
 		return nil, fmt.Errorf("payment.Expire: %w", err)
 	}

@@ -12,13 +12,33 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Why a payment waits, as people read it, where more than time is needed. Everything else
-// that a payment waits for is the provider. They are stored, so another wording needs a
-// migration.
+// Wait is what a payment waits for, where more than its buyer, its method or a time is
+// needed.
+type Wait string
+
+// The waits.
 const (
-	WaitsForOperator = "the payment provider says what cannot be: an operator must look at it"
-	WaitsForKey      = "cards are switched off: no key of a payment provider is set"
+	WaitsForOperator Wait = "operator" // the provider says what cannot be
+	WaitsForKey      Wait = "key"      // cards are switched off
+	WaitsForAnswer   Wait = "answer"   // a timeout or a fault of the provider: it may have been done
+	WaitsForProvider Wait = "provider" // it is not available
+	WaitsForTurn     Wait = "turn"     // it is busy
 )
+
+// Text returns the wait as people read it.
+func (w Wait) Text() string {
+	switch w {
+	case WaitsForOperator:
+		return "the payment provider says what cannot be: an operator must look at it"
+	case WaitsForKey:
+		return "cards are switched off: no key of a payment provider is set"
+	case WaitsForAnswer:
+		return "the payment provider does not answer"
+	case WaitsForTurn:
+		return "the payment provider is busy"
+	}
+	return "the payment provider is not available"
+}
 
 // Waiter is who or what a payment waits for.
 type Waiter string
@@ -36,10 +56,8 @@ func (p *Payment) WaitsFor() Waiter {
 	switch {
 	case p.WaitingFor == nil:
 		return ""
-	case *p.WaitingFor == WaitsForOperator:
-		return Operator
-	case *p.WaitingFor == WaitsForKey:
-		return Key
+	case *p.WaitingFor == WaitsForOperator, *p.WaitingFor == WaitsForKey:
+		return Waiter(*p.WaitingFor)
 	}
 	return Provider
 }
@@ -47,22 +65,26 @@ func (p *Payment) WaitsFor() Waiter {
 // Reason returns why the payment waits, for operators: what the provider has said, if it
 // said something. Nil: it does not wait.
 func (p *Payment) Reason() *string {
-	if p.WaitingFor != nil && p.LastError != nil {
+	if p.WaitingFor == nil {
+		return nil
+	}
+	if p.LastError != nil {
 		return p.LastError
 	}
-	return p.WaitingFor
+	text := p.WaitingFor.Text()
+	return &text
 }
 
-// waiterSQL is WaitsFor in SQL: $1 and $2 are WaitsForOperator and WaitsForKey.
-const waiterSQL = `CASE waiting_for WHEN $1 THEN 'operator' WHEN $2 THEN 'key' ELSE 'provider' END`
+// waiterSQL is WaitsFor in SQL.
+const waiterSQL = `CASE WHEN waiting_for IN ('operator', 'key') THEN waiting_for ELSE 'provider' END`
 
 // Waiting returns payments that wait for a waiter (empty: for any), in the order of their
 // purchases, after the given one (zero: from the start).
 func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID, limit int) ([]Payment, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM payments p
-		WHERE waiting_for IS NOT NULL AND ($3 = '' OR `+waiterSQL+` = $3) AND ($4::uuid IS NULL OR purchase_id > $4)
-		ORDER BY purchase_id LIMIT $5`, WaitsForOperator, WaitsForKey, string(waiter), postgres.Nullable(after), limit)
+		WHERE waiting_for IS NOT NULL AND ($1 = '' OR `+waiterSQL+` = $1) AND ($2::uuid IS NULL OR purchase_id > $2)
+		ORDER BY purchase_id LIMIT $3`, string(waiter), postgres.Nullable(after), limit)
 	if err != nil {
 		return nil, fmt.Errorf("payment.Waiting(%s): %w", waiter, err)
 	}
@@ -72,7 +94,7 @@ func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID
 // CountWaiting counts the payments that wait, by what for.
 func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, err error) {
 	counts = map[Waiter]int{Operator: 0, Key: 0, Provider: 0}
-	rows, err := db.Query(ctx, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`, WaitsForOperator, WaitsForKey)
+	rows, err := db.Query(ctx, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
 	}
@@ -123,8 +145,8 @@ func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 		    ending = CASE WHEN $3 = 'paid' THEN ending ELSE coalesce(ending, 'unpaid') END,
 		    due_at = clock_timestamp(),
 		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
-		WHERE purchase_id = $1 AND version = $2 AND waiting_for = $6 AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
-		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason, WaitsForOperator).
+		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
+		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason).
 		Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() != 1 {
 				return fault.New(fault.StateConflict, "the payment has changed, or a worker is just asking the provider about it: try again in a moment")

@@ -1,12 +1,12 @@
 package payment
 
 import (
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/store/agenda"
 )
 
 // Phase is how far a payment has come; doc.go has the diagram.
@@ -56,16 +56,28 @@ const (
 	Unpaid            Ending = "unpaid"             // an operator has found that nothing was paid
 )
 
-// ErrFenced means that a payment has changed since it was read: another worker has it,
-// or it was given up meanwhile. Nothing was written.
-var ErrFenced = errors.New("payment: it has changed since it was read")
-
-// Ref names a payment at a version, as the task of it does.
+// Ref names a payment at a version.
 type Ref struct {
-	PurchaseID uuid.UUID `json:"purchase"`
-	CampaignID uuid.UUID `json:"campaign"`
-	JobID      uuid.UUID `json:"job"`
-	Version    int64     `json:"version"`
+	PurchaseID uuid.UUID
+	CampaignID uuid.UUID
+	JobID      uuid.UUID
+	Version    int64
+}
+
+const refColumns = `p.purchase_id, p.campaign_id, p.job_id, p.version`
+
+// Item returns the payment as an agenda item.
+func (r Ref) Item() agenda.Item {
+	return agenda.Item{ID: r.PurchaseID, Version: r.Version, Kind: "payment"}
+}
+
+// Items returns payments as agenda items.
+func Items(refs []Ref) []agenda.Item {
+	items := make([]agenda.Item, len(refs))
+	for i, ref := range refs {
+		items[i] = ref.Item()
+	}
+	return items
 }
 
 // Decline is why a try to pay failed, as it is stored and shown.
@@ -127,7 +139,7 @@ type Payment struct {
 	CancelledBy   *string
 	CancelReason  *string
 	Faults        int
-	WaitingFor    *string
+	WaitingFor    *Wait
 	LastError     *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
 	Dispute       *Dispute

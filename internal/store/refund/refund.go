@@ -1,12 +1,12 @@
 package refund
 
 import (
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/store/agenda"
 )
 
 // State is how far a refund has come; doc.go has the diagram.
@@ -51,18 +51,6 @@ const (
 	LatePayment       Reason = "late-payment"
 )
 
-// ErrFenced means that a refund has changed since it was read: another worker has it,
-// or an operator has retried or resolved it. Nothing was written.
-var ErrFenced = errors.New("refund: it has changed since it was read")
-
-// Ref names a refund at a version, as the task of it does.
-type Ref struct {
-	ID         uuid.UUID `json:"refund"`
-	PurchaseID uuid.UUID `json:"purchase"`
-	CampaignID uuid.UUID `json:"campaign"`
-	Version    int64     `json:"version"`
-}
-
 // Refund is money of one purchase that goes back.
 type Refund struct {
 	ID            uuid.UUID
@@ -98,7 +86,7 @@ func (r *Refund) ForOperator() bool {
 	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)
 }
 
-// Ref returns the name of the refund at its version.
-func (r *Refund) Ref() Ref {
-	return Ref{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, Version: r.Version}
+// Item returns the refund as an agenda item.
+func (r *Refund) Item() agenda.Item {
+	return agenda.Item{ID: r.ID, Version: r.Version, Kind: "refund"}
 }

@@ -11,14 +11,15 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 )
 
 const columns = `p.id, p.client, p.url, p.events, p.description, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
-	p.failing_since, p.failures, p.paused_until, p.slow, p.lease_version`
+	p.failing_since, p.failures, p.paused_until, p.slow, p.version, p.wakes`
 
 func scan(row pgx.CollectableRow) (e Endpoint, err error) {
 	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
-		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.LeaseVersion)
+		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.Version, &e.Wakes)
 	return e, err
 }
 
@@ -38,7 +39,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sea
 	var b pgx.Batch
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
 	b.Queue(`
-		UPDATE webhook_endpoints SET expires_at = clock_timestamp(), lease_version = lease_version + 1
+		UPDATE webhook_endpoints SET expires_at = clock_timestamp(), version = version + 1
 		WHERE id = (SELECT p.id FROM webhook_endpoints p WHERE client = $1 AND url IS NULL AND lease_until <= clock_timestamp() AND `+lives+` ORDER BY lease_until LIMIT 1)
 		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $1 AND `+lives+`) >= $2`, e.Client, most)
 	var made Endpoint
@@ -109,7 +110,8 @@ func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		    failing_since = CASE WHEN $2 <> url THEN NULL ELSE failing_since END,
 		    failures = CASE WHEN $2 <> url THEN 0 ELSE failures END,
 		    paused_until = CASE WHEN $2 <> url THEN NULL ELSE paused_until END,
-		    lease_version = lease_version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
+		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
+		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
 		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description)
 }
 
@@ -118,7 +120,7 @@ func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
 	return one(ctx, tx, "Disable", id, `
 		UPDATE webhook_endpoints p
-		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), lease_version = lease_version + 1
+		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
 		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, why)
 }
 
@@ -127,7 +129,7 @@ func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Endpoint, error) {
 	return one(ctx, tx, "Enable", id, `
 		UPDATE webhook_endpoints p
-		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL
+		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, `+agenda.Woken+`
 		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id)
 }
 
@@ -142,7 +144,7 @@ func Keep(ctx context.Context, db postgres.DB, id uuid.UUID, lasts time.Duration
 // Whoever sends to it is fenced.
 func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if _, err := one(ctx, tx, "Delete", id, `
-		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), lease_version = lease_version + 1
+		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), version = version + 1
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
 		return err
 	}

@@ -10,47 +10,36 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 )
 
-// Ref names an endpoint that something is due for, at the version of its lease.
-type Ref struct {
-	ID           uuid.UUID `json:"endpoint"`
-	LeaseVersion int64     `json:"version"`
-	Slow         bool      `json:"slow"`
+// Agenda is the table of endpoints that something is due for. An endpoint that fails, or
+// answers slowly, has tasks of a kind of their own.
+var Agenda = agenda.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `CASE WHEN p.slow THEN '` + KindSlow + `' ELSE '` + Kind + `' END`, Open: open,
+	Due: open + ` AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp())`}
+
+// The kinds of tasks.
+const (
+	Kind     = "webhook"
+	KindSlow = "webhook-slow"
+)
+
+// open is the condition of endpoints that may be sent to.
+const open = `p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
+
+// Item returns the endpoint as an agenda item.
+func (e Endpoint) Item() agenda.Item {
+	kind := Kind
+	if e.Slow {
+		kind = KindSlow
+	}
+	return agenda.Item{ID: e.ID, Version: e.Version, Kind: kind}
 }
 
-// free is the condition of endpoints that may be sent to, and that nobody has.
-const free = `p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL
-	AND (p.lease_until IS NULL OR p.lease_until <= clock_timestamp()) AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
-
-// Due returns up to limit endpoints that something is due for and that nobody has, in the
-// order of their ids, after the given one (zero: from the start). It locks nothing.
-func Due(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Ref, error) {
-	due, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Ref], `
-		SELECT p.id, p.lease_version, p.slow FROM webhook_endpoints p
-		WHERE ($1::uuid IS NULL OR p.id > $1) AND `+free+`
-		  AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp())
-		ORDER BY p.id LIMIT $2`, postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.Due: %w", err)
-	}
-	return due, nil
-}
-
-// Claim gives an endpoint to a worker for lease. ok is false when another worker has it, or
-// when nothing may be sent to it now.
-func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duration) (e Endpoint, ok bool, err error) {
-	e, err = postgres.CollectOne(ctx, db, scan, `
-		UPDATE webhook_endpoints p
-		SET lease_version = lease_version + 1, lease_until = clock_timestamp() + $2 * interval '1 second'
-		WHERE id = $1 AND `+free+` RETURNING `+columns, id, lease.Seconds())
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, false, nil
-	}
-	if err != nil {
-		return Endpoint{}, false, fmt.Errorf("webhook.Claim(%s): %w", id, err)
-	}
-	return e, true, nil
+// Claim gives an endpoint to a worker, see [agenda.Claim]; not one that nothing may be sent
+// to now.
+func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Duration) (e Endpoint, ok bool, err error) {
+	return agenda.Claim(ctx, db, Agenda, item, lease, ``, ``, columns, scan)
 }
 
 // DueEvent is an event that is due for an endpoint, and how often it was tried.
@@ -95,24 +84,23 @@ type Round struct {
 	Keep    time.Duration // for how long whoever sends keeps the lease; 0: it is given back
 }
 
-// Record writes what came of a round. It fails with [ErrFenced] when the lease that e has
+// Record writes what came of a round. It fails with [agenda.ErrFenced] when the lease that e has
 // was taken over, or when the endpoint was disabled or deleted meanwhile. When nothing has
 // arrived for giveUp the endpoint is disabled, and the client's other endpoints hear of it.
 // A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
 func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
-	now, err := postgres.CollectOne(ctx, tx, scan, `
-		UPDATE webhook_endpoints p
-		SET lease_until = CASE WHEN $3::float8 > 0 THEN clock_timestamp() + $3 * interval '1 second' END,
-		    failures = CASE WHEN $4 THEN 0 WHEN $5 THEN failures + 1 ELSE failures END,
-		    failing_since = CASE WHEN $4 THEN NULL WHEN $5 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
-		    slow = $6,
-		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
-		    disabled_at = CASE WHEN $8 OR $5 AND failing_since <= clock_timestamp() - $9 * interval '1 second' THEN clock_timestamp() END,
-		    disabled_reason = CASE WHEN $8 THEN 'gone' WHEN $5 AND failing_since <= clock_timestamp() - $9 * interval '1 second' THEN 'failing' END
-		WHERE id = $1 AND lease_version = $2 AND disabled_at IS NULL AND deleted_at IS NULL RETURNING `+columns,
-		e.ID, e.LeaseVersion, r.Keep.Seconds(), r.Arrived, r.Failed && !r.Arrived, r.Slow, r.Pause.Seconds(), r.Gone, giveUp.Seconds())
+	const failing = `$7 AND failing_since <= clock_timestamp() - $11 * interval '1 second'`
+	sql, args := Agenda.Write(e.Item(), agenda.Handover{Keep: r.Keep, Next: &r.Pause, Seen: e.Wakes}, `
+		    failures = CASE WHEN $6 THEN 0 WHEN $7 THEN failures + 1 ELSE failures END,
+		    failing_since = CASE WHEN $6 THEN NULL WHEN $7 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
+		    slow = $8,
+		    paused_until = CASE WHEN $9::float8 > 0 THEN clock_timestamp() + $9 * interval '1 second' END,
+		    disabled_at = CASE WHEN $10 OR `+failing+` THEN clock_timestamp() END,
+		    disabled_reason = CASE WHEN $10 THEN 'gone' WHEN `+failing+` THEN 'failing' END`, ` AND disabled_at IS NULL AND deleted_at IS NULL`,
+		r.Arrived, r.Failed && !r.Arrived, r.Slow, r.Pause.Seconds(), r.Gone, giveUp.Seconds())
+	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, ErrFenced)
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, agenda.ErrFenced)
 	}
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 )
 
 // A listener has no URL: its events are fetched. What was fetched is noted as an attempt,
@@ -34,7 +35,7 @@ const fetchedFor = `clock_timestamp() + interval '90 seconds'`
 // lasts for the given time from now on. A listener that is over is a not-found Error.
 func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time.Duration) (Endpoint, error) {
 	e, err := one(ctx, tx, "Resume", id, `
-		UPDATE webhook_endpoints p SET lease_version = lease_version + 1, lease_until = `+fetchedFor+`, expires_at = clock_timestamp() + $2 * interval '1 second'
+		UPDATE webhook_endpoints p SET version = version + 1, lease_until = `+fetchedFor+`, expires_at = clock_timestamp() + $2 * interval '1 second'
 		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds())
 	if err != nil {
 		return Endpoint{}, err
@@ -52,14 +53,14 @@ func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time
 }
 
 // NoteFetched notes that events of a listener are about to be sent, and returns the numbers of
-// their attempts, by event. It fails with ErrFenced when somebody else fetches for
+// their attempts, by event. It fails with agenda.ErrFenced when somebody else fetches for
 // the listener by now, or it is over.
 func NoteFetched(ctx context.Context, tx pgx.Tx, e Endpoint, ids []uuid.UUID, lasts time.Duration) (map[uuid.UUID]int64, error) {
 	_, err := postgres.CollectOne(ctx, tx, scan, `
 		UPDATE webhook_endpoints p SET lease_until = `+fetchedFor+`, expires_at = greatest(expires_at, clock_timestamp() + $3 * interval '1 second')
-		WHERE id = $1 AND lease_version = $2 AND `+lives+` RETURNING `+columns, e.ID, e.LeaseVersion, lasts.Seconds())
+		WHERE id = $1 AND version = $2 AND `+lives+` RETURNING `+columns, e.ID, e.Version, lasts.Seconds())
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrFenced
+		return nil, agenda.ErrFenced
 	}
 	if err != nil {
 		return nil, fmt.Errorf("webhook.NoteFetched(%s): %w", e.ID, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/servers"
 )
@@ -104,7 +105,7 @@ func TestAListenerThatNobodyFetchesForMakesRoom(t *testing.T) {
 	if _, err := create(t, db, "shop", time.Hour, most); err != nil {
 		t.Fatalf("although one is left behind: %v", err)
 	}
-	if err := note(left); !errors.Is(err, webhook.ErrFenced) {
+	if err := note(left); !errors.Is(err, agenda.ErrFenced) {
 		t.Errorf("the one that was left: %v", err)
 	}
 	if err := note(fetching); err != nil {

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,10 +66,6 @@ const Missed State = "missed"
 // MaxPayloadBytes bounds the payload of an event.
 const MaxPayloadBytes = 256 << 10
 
-// ErrFenced means that the lease of an endpoint has ended, and that somebody else has it or
-// has had it. Nothing was written.
-var ErrFenced = errors.New("webhook: the endpoint's lease is not ours any more")
-
 // Endpoint is where a client wants to be told, and of what.
 type Endpoint struct {
 	ID             uuid.UUID
@@ -86,7 +81,8 @@ type Endpoint struct {
 	Failures       int        // turns in vain in a row
 	PausedUntil    *time.Time // nothing is sent before
 	Slow           bool       // it makes others wait: it has slots apart from theirs
-	LeaseVersion   int64
+	Version        int64      // the fence of whoever sends or fetches
+	Wakes          int
 }
 
 // Secret signs an endpoint's messages. It is sealed for the row of the endpoint.

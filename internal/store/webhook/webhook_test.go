@@ -116,7 +116,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
 		t.Errorf("got %+v", now)
 	}
-	if now := patch(webhook.Change{URL: &url}); *now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.LeaseVersion != e.LeaseVersion+1 {
+	if now := patch(webhook.Change{URL: &url}); *now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.Version != e.Version+1 {
 		t.Errorf("a new URL is no new start: %+v", now)
 	}
 }

@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/agenda"
+	"triprize/internal/store/drawrecord"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
+	"triprize/internal/store/webhook"
+)
+
+const (
+	gaugesTimeout = 2 * time.Second // of one look at Postgres
+	gaugesKept    = 5 * time.Second // between two looks at Postgres, however many ask
+)
+
+// gauges are read from Postgres: every worker tells the same, so take the maximum of a
+// gauge over workers, not the sum. When they cannot be read they are missing.
+type gauges struct {
+	descs  []*prometheus.Desc
+	read   func(ctx context.Context) ([]prometheus.Metric, error)
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	at   time.Time
+	kept []prometheus.Metric
+}
+
+// gauges returns a collector of gauges that read reads.
+func (w *Worker) gauges(read func(ctx context.Context) ([]prometheus.Metric, error), descs ...*prometheus.Desc) prometheus.Collector {
+	return telemetry.Bounded(&gauges{descs: descs, read: read, logger: w.logger}, gaugesTimeout)
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("triprize_"+name, help+" Every worker tells the same.", labels, nil)
+}
+
+func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range g.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.IsZero() || time.Since(g.at) >= gaugesKept {
+		ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
+		defer cancel()
+		now, err := g.read(ctx)
+		if err != nil {
+			g.logger.Warn("what waits is not counted: its gauges are missing", "error", err)
+			return
+		}
+		g.kept, g.at = now, time.Now()
+	}
+	for _, m := range g.kept {
+		out <- m
+	}
+}
+
+// waitingGauges tells how much money waits for people, which draws wait, and how far the
+// agenda is behind, also where cards are switched off.
+func (w *Worker) waitingGauges() prometheus.Collector {
+	paid := desc("payments_waiting_for",
+		"Payments that wait, by what for: operator (only an operator can end it: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
+	refunds := desc("refunds_waiting_for_operator", "Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0.")
+	draws := desc("draws_waiting", "Draws that wait for a round of the beacon, or for a timestamp: GET /v1/campaigns/{id}/draw says for what.")
+	drawsAge := desc("draws_waiting_age_seconds",
+		"For how long the oldest campaign is drawing whose draw waits; 0 when none waits. More than a few minutes means that no relay of the beacon answers.")
+	oldest := desc("agenda_oldest_due_seconds",
+		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
+	return w.gauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
+		counts, err := payment.CountWaiting(ctx, w.db)
+		if err != nil {
+			return nil, err
+		}
+		for waiter, n := range counts {
+			all = append(all, gauge(paid, float64(n), string(waiter)))
+		}
+		stuck, err := refund.CountForOperator(ctx, w.db)
+		if err != nil {
+			return nil, err
+		}
+		waits, err := drawrecord.CountWaits(ctx, w.db)
+		if err != nil {
+			return nil, err
+		}
+		for _, table := range []agenda.Table{payment.Agenda, refund.Agenda, webhook.Agenda} {
+			age, err := table.OldestDue(ctx, w.db)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, gauge(oldest, age.Seconds(), table.Name))
+		}
+		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits.Count)), gauge(drawsAge, waits.Since.Seconds())), nil
+	}, paid, refunds, draws, drawsAge, oldest)
+}
+
+// paymentGauges tells how open payments are.
+func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
+	phases := desc("payments_open", "Payments that are not final, by phase, of all processes together.", "phase")
+	events := desc("payments_oldest_event_seconds", "For how long the oldest event of the provider waits to be worked off.")
+	return w.gauges(func(ctx context.Context) ([]prometheus.Metric, error) {
+		wait, err := payment.EventsWait(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		open, err := payment.OpenByPhase(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		all := []prometheus.Metric{gauge(events, wait.Seconds())}
+		for phase, n := range open {
+			all = append(all, gauge(phases, float64(n), string(phase)))
+		}
+		return all, nil
+	}, phases, events)
+}
+
+// webhookGauges tells how far deliveries to apps are behind.
+func (w *Worker) webhookGauges() prometheus.Collector {
+	due := desc("webhook_endpoints_due", "Endpoints of apps that something is due for, and that are not paused.")
+	paused := desc("webhook_endpoints_paused", "Endpoints of apps that are paused because they have failed.")
+	disabled := desc("webhook_endpoints_disabled", "Endpoints of apps that are disabled.")
+	age := desc("webhook_due_age_seconds", "For how long the longest due event has waited, of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
+	return w.gauges(func(ctx context.Context) ([]prometheus.Metric, error) {
+		now, err := webhook.CountWaiting(ctx, w.db)
+		if err != nil {
+			return nil, err
+		}
+		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds())}, nil
+	}, due, paused, disabled, age)
+}

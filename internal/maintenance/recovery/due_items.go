@@ -1,0 +1,103 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
+	"triprize/internal/store/webhook"
+)
+
+const (
+	eventsGrace = 5 * time.Second  // an event may wait so long for the task that its webhook has enqueued
+	turnAgain   = 10 * time.Second // after it an endpoint whose task was lost gets another one; more do no harm
+)
+
+// dueItems enqueues tasks for agenda items that are due: a task was lost, a worker has died,
+// the buyer, the provider or a pause was waited for, or the time of a reservation is over.
+// An item is then not due for a while, so that it has one task at a time, or few when the
+// queue is long. It also sees to events of the provider that nobody works off, and fails
+// what waits for endpoints that are disabled. Where cards are switched off nobody takes
+// tasks of payments and refunds, see withoutProvider. One table does not hold up the others.
+func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
+	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0}
+	recheck := s.settings.Payments.Recheck
+	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, turnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
+	if !s.settings.Payments.Stripe.Enabled() {
+		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider))
+	}
+	return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.enqueueItems),
+		s.due(ctx, counts, refund.Agenda, recheck, s.enqueueItems), s.openEvents(ctx, counts))
+}
+
+// due takes the items of a table that are due, and does something with them.
+func (s *Sweeper) due(ctx context.Context, counts Counts, table agenda.Table, again time.Duration,
+	do func(ctx context.Context, counts Counts, table agenda.Table, due []agenda.Item) error,
+) error {
+	counts[table.Name+"_due"], counts[table.Name+"_enqueued"] = 0, 0
+	return s.batches(func(limit int) (int, error) {
+		due, err := table.TakeDue(ctx, s.db, again, limit)
+		if err != nil || len(due) == 0 {
+			return 0, err
+		}
+		counts[table.Name+"_due"] += len(due)
+		return len(due), do(ctx, counts, table, due)
+	})
+}
+
+func (s *Sweeper) enqueueItems(ctx context.Context, counts Counts, table agenda.Table, due []agenda.Item) error {
+	for i, item := range due {
+		if err := s.client.Enqueue(ctx, item.Task()); err != nil {
+			if back := table.GiveBack(context.WithoutCancel(ctx), s.db, due[i:]); back != nil {
+				s.logger.Warn("items were not given back; they are due later", "table", table.Name, "items", len(due)-i, "error", back)
+			}
+			return err
+		}
+		counts[table.Name+"_enqueued"]++
+	}
+	return nil
+}
+
+// failDisabled fails what waits for endpoints that are disabled.
+func (s *Sweeper) failDisabled(ctx context.Context, counts Counts) error {
+	return s.batches(func(limit int) (int, error) {
+		n, err := webhook.FailDisabled(ctx, s.db, limit)
+		counts["deliveries_failed"] += n
+		return n, err
+	})
+}
+
+// openEvents enqueues a task when events wait whose task was lost. One task works off
+// all of them.
+func (s *Sweeper) openEvents(ctx context.Context, counts Counts) error {
+	wait, err := payment.EventsWait(ctx, s.db)
+	if err != nil || wait < eventsGrace {
+		return err
+	}
+	counts["events_enqueued"]++
+	return s.client.Enqueue(ctx, payments.EventsTask())
+}
+
+// missedEvents asks the provider for events whose webhooks did not come.
+func (s *Sweeper) missedEvents(ctx context.Context) (Counts, error) {
+	counts := Counts{"listed": 0, "stored": 0}
+	if s.events == nil {
+		return counts, nil
+	}
+	found, err := s.events.ListMissed(ctx, s.lister)
+	counts["listed"], counts["stored"] = found.Listed, found.Stored
+	if found.Stored > 0 {
+		s.logger.Warn("events of the provider had not come by webhook", "events", found.Stored)
+		if enqueued := s.client.Enqueue(ctx, payments.EventsTask()); enqueued != nil && err == nil {
+			err = enqueued
+		}
+	}
+	if err == nil && found.More {
+		err = errMore
+	}
+	return counts, err
+}
