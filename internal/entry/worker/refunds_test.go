@@ -16,13 +16,11 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/refunds"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
-	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

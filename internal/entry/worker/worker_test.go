@@ -85,11 +85,7 @@ func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbo
 // deliver hands a message to the worker's handler as the queue does.
 func deliver(t *testing.T, w *Worker, finalize finalize, message outbox.Message, redelivered bool) error {
 	t.Helper()
-	task := message.Task()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.handle(finalize)(t.Context(), task, redelivered)
+	return w.handle(finalize)(t.Context(), message.Task(), redelivered)
 }
 
 // lock locks a campaign, as another worker would, until the returned function is

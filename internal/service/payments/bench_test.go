@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
@@ -158,8 +159,8 @@ func (b *bench) steps(id uuid.UUID) (events []string) {
 	return events
 }
 
-func (b *bench) ref(id uuid.UUID) payment.Ref {
+func (b *bench) ref(id uuid.UUID) agenda.Item {
 	b.t.Helper()
 	p := b.get(id)
-	return p.Ref()
+	return p.Ref().Item()
 }

@@ -223,7 +223,7 @@ func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET phase = 'capturing', attempt = 1, attempt_at = clock_timestamp(), intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
-	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id).Item(), time.Hour)
+	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id), time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}

@@ -48,7 +48,7 @@ func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
 			b.endTime(id)
 		}
 		ref := b.ref(id)
-		p, ok, err := payment.Claim(t.Context(), b.db, ref.Item(), time.Minute)
+		p, ok, err := payment.Claim(t.Context(), b.db, ref, time.Minute)
 		if err != nil || !ok || p.Version != ref.Version+1 || p.LeaseUntil == nil || p.Over != over {
 			t.Fatalf("%+v, %v", p, err)
 		}
