@@ -2807,7 +2807,7 @@ export interface components {
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "unsettled-payments" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "due-webhooks" | "old-records";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;

@@ -101,7 +101,7 @@ func parsePlace(place string) (id uuid.UUID, seen int64, ok bool) {
 }
 
 // Fetch returns the next messages; none, when nothing has happened. It fails with
-// [agenda.ErrFenced] when another connection has taken over.
+// agenda.ErrFenced when another connection has taken over.
 func (l *Listener) Fetch(ctx context.Context) ([]Message, error) {
 	due, err := webhook.DueEvents(ctx, l.service.db, l.endpoint.ID, perFetch)
 	if err != nil {

@@ -27,7 +27,7 @@
 // are, is handled by the statement that stores it. Any other event only wakes its payment;
 // the runner then asks the provider, so the order of events does not matter. Only disputes
 // are recorded from events. [Events.ListMissed] lists events without a webhook.
-// [Dispatcher] enqueues tasks; a lost task costs time only.
+// A lost task costs time only.
 //
 // Package sale decides about positions and purchases.
 //

@@ -1,4 +1,4 @@
-// Package agenda has the one mechanism by which rows of other stores get their work: payments, refunds, webhook endpoints.
+// Package agenda gives workers what is due: payments, refunds, webhook endpoints.
 //
 // A row of such a table is an agenda item. It has four columns for this package:
 //

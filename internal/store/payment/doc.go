@@ -26,10 +26,7 @@
 //
 // A payment in an unexpected state waits for an operator, see [QueueResolve].
 //
-// A payment is its own agenda. due_at says when it must be looked at; a task only makes it
-// sooner. A claim lasts for a lease and counts up the version that every later write
-// names. A worker that was stopped for longer than its lease writes nothing, see
-// [ErrFenced].
+// Payments are agenda items, see package agenda.
 //
 // Locks: payments come after campaigns and before positions, purchases and jobs.
 package payment

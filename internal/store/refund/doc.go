@@ -21,9 +21,7 @@
 //	  - listed: the app has the money, so the app refunds and resolves it.
 //	  - resolved: given back by hand. Final.
 //
-// A card refund is its own agenda, as a payment is: it has a due time, and a claim lasts
-// for a lease and counts up the version that every later write names. A worker that was
-// stopped for longer than its lease writes nothing, see [ErrFenced].
+// Card refunds are agenda items, see package agenda.
 //
 // The schema allows one row per purchase. It is inserted in the transaction that takes the
 // purchase back.

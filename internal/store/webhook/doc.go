@@ -9,8 +9,8 @@
 //	    table. [QueueEvents] writes events that no table has.
 //	  - The id of an event is that of its messages. Its payload is stored before it is first
 //	    sent, and never changes.
-//	  - The sender to an endpoint has its lease: [Claim] counts up the version that every
-//	    later write names, see [ErrFenced].
+//	  - Endpoints are agenda items, see package agenda: a sender, or a client that fetches, has
+//	    the lease of its endpoint.
 //	  - An endpoint gets events of its own client's resources and of every campaign, from
 //	    its creation on, and older ones by replay.
 //	  - A disabled endpoint gets nothing; its events are kept for a replay.
