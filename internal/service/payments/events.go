@@ -76,7 +76,7 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 
 // Store stores events that came by webhook, each id once, all in one statement. It
 // returns how many of them were new and are to be worked off: [EventsTask] is to
-// be called when there were any. Most are not: they tell of our own calls, and what they
+// be dispatched when there were any. Most are not: they tell of our own calls, and what they
 // tell is stored. An error that is [ErrEvent] is the sender's: another delivery of the
 // same events fails too. Any other error means that nothing was stored.
 func (e *Events) Store(ctx context.Context, events []payprovider.Event) (open int, err error) {
