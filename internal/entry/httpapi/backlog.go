@@ -18,7 +18,7 @@ import (
 
 // backlog estimates how long accepted jobs of each kind have to wait: as long as the
 // oldest task in the queue of the kind has waited. It sets Retry-After, and refuses new
-// jobs of a kind when their wait is longer than accept.longest_wait.
+// jobs of a kind when their wait is longer than accept.Longest_wait.
 //
 // Payments have a queue of their own, which only purchases by card have to wait in, and a
 // limit of their own: nine tenths of the time of a reservation, which would expire unpaid

@@ -2,26 +2,43 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/service/campaigncancel"
+	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
 
+// campaignHandlers are the operations on campaigns.
+type campaignHandlers struct {
+	*intake
+	lifecycle *lifecycle.Service
+	read      *campaignsCache
+	boards    *positionsCache
+	changes   *subscription.Campaigns
+}
+
+// campaignsPath is the path of campaigns; the id follows.
+const campaignsPath = "/v1/campaigns/"
+
 // CreateCampaign creates a pending campaign.
-func (s handlers) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.CreateCampaignResponseObject, error) {
-	if err := checkMetadata(r.Body.Metadata); err != nil {
+func (s campaignHandlers) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.CreateCampaignResponseObject, error) {
+	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
-	request, err := s.command(ctx, job.KindCampaignCreate, http.StatusCreated)
-	if err != nil {
-		return nil, err
-	}
+	request := s.command(ctx, job.KindCampaignCreate, http.StatusCreated)
 	request.CampaignID = uuidv7.New()
 	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(request.CampaignID)
@@ -29,9 +46,9 @@ func (s handlers) CreateCampaign(ctx context.Context, r operations.CreateCampaig
 }
 
 // PatchCampaign changes what the campaign's state allows.
-func (s handlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.PatchCampaignResponseObject, error) {
+func (s campaignHandlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.PatchCampaignResponseObject, error) {
 	if given, err := r.Body.Metadata.Get(); err == nil {
-		if err := checkMetadata(given); err != nil {
+		if err := call.CheckMetadata(given); err != nil {
 			return nil, err
 		}
 	}
@@ -40,30 +57,27 @@ func (s handlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignR
 	if err != nil {
 		return nil, err
 	}
-	return operations.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, operator)}, nil
+	return operations.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, resource.Operator)}, nil
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
-func (s handlers) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.PublishCampaignResponseObject, error) {
+func (s campaignHandlers) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.PublishCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignPublish, r.Campaign, s.lifecycle.Publish)
 }
 
 // PauseCampaign interrupts the sale.
-func (s handlers) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.PauseCampaignResponseObject, error) {
+func (s campaignHandlers) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.PauseCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignPause, r.Campaign, s.lifecycle.Pause)
 }
 
 // ResumeCampaign continues the sale.
-func (s handlers) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.ResumeCampaignResponseObject, error) {
+func (s campaignHandlers) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.ResumeCampaignResponseObject, error) {
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
 // move runs a command that changes the state of a campaign and has no body.
-func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (commandAnswer, error) {
-	request, err := s.command(ctx, kind, http.StatusOK)
-	if err != nil {
-		return commandAnswer{}, err
-	}
+func (s campaignHandlers) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Command, error) {
+	request := s.command(ctx, kind, http.StatusOK)
 	request.CampaignID = id
 	done, err := move(ctx, request)
 	s.read.forget(id)
@@ -71,44 +85,35 @@ func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 }
 
 // GetCampaign answers with a campaign, or with 304.
-func (s handlers) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.GetCampaignResponseObject, error) {
-	c, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var found taggedAnswer
-	if c.role == operator {
-		found, err = readCampaign(ctx, s.db, r.Campaign, operator)
-	} else {
-		found, err = s.read.campaign(ctx, r.Campaign, c.role)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return found.matched(r.Params.IfNoneMatch), nil
+func (s campaignHandlers) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.GetCampaignResponseObject, error) {
+	c := call.Of(ctx)
+	found, err := s.read.campaign(ctx, r.Campaign, c.Role)
+	return found.Matched(r.Params.IfNoneMatch), err
 }
 
 // ListCampaigns answers with one page of campaigns, newest first, or with 304.
-func (s handlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.ListCampaignsResponseObject, error) {
-	c, err := callOf(ctx)
+func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.ListCampaignsResponseObject, error) {
+	c := call.Of(ctx)
+	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit)}
+	found, err := s.read.list(ctx, page, c.Role)
+	return found.Matched(r.Params.IfNoneMatch), err
+}
+
+// CancelCampaign accepts the end of a campaign as a job. The job checks whether the
+// campaign can be cancelled.
+func (s campaignHandlers) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.CancelCampaignResponseObject, error) {
+	who := call.Of(ctx)
+	if strings.TrimSpace(r.Body.Reason) == "" {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})
+	}
+	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(campaigncancel.Order{By: who.Signature(), Reason: r.Body.Reason})
 	if err != nil {
 		return nil, err
 	}
-	page := campaign.Page{Limit: pageSize(r.Params.Limit)}
-	if r.Params.State != nil {
-		page.State = campaign.State(*r.Params.State)
-	}
-	if r.Params.Cursor != nil {
-		page.After = *r.Params.Cursor
-	}
-	var found taggedAnswer
-	if c.role == operator || r.Params.Cursor != nil { // only the first page is read by crowds
-		found, err = readCampaigns(ctx, s.db, page, c.role)
-	} else {
-		found, err = s.read.list(ctx, page, c.role)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return found.matched(r.Params.IfNoneMatch), nil
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: r.Campaign, Payload: payload, Keep: s.settings.Retention.Purchases})
+	s.read.forget(r.Campaign)
+	return answer, err
 }

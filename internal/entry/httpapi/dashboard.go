@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynqmon"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -46,15 +47,15 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error
 		return c.Next()
 	})
 	for path, file := range files {
-		app.Get(path, file.send)
+		app.Get(path, file.Send)
 	}
 	// A browser that remembers an operator's key would also send it with a form on
 	// another site's page.
 	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
 	app.All(asynqmonPath+"/api/*", s.bounded, handler)
 	app.Get(asynqmonPath+"/static/*", handler)
-	app.Get(asynqmonPath, page.send)
-	app.Get(asynqmonPath+"/*", page.send) // the script shows what the path says
+	app.Get(asynqmonPath, page.Send)
+	app.Get(asynqmonPath+"/*", page.Send) // the script shows what the path says
 	return nil
 }
 
@@ -66,7 +67,7 @@ var (
 
 // dashboardFiles returns asynqmon's page, without the fonts that it would load from
 // another server, and the files that the page names.
-func dashboardFiles(dashboard http.Handler) (page *asset, files map[string]*asset, err error) {
+func dashboardFiles(dashboard http.Handler) (page *docs.File, files map[string]*docs.File, err error) {
 	get := func(path string) (*recorder, error) {
 		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
 		if err != nil {
@@ -90,7 +91,7 @@ func dashboardFiles(dashboard http.Handler) (page *asset, files map[string]*asse
 	}
 	policy := "default-src 'none'; script-src " + scripts + "; style-src 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; manifest-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	files = make(map[string]*asset)
+	files = make(map[string]*docs.File)
 	for _, found := range ownFile.FindAllStringSubmatch(text, -1) {
 		file, err := get(found[1])
 		if err != nil {
@@ -100,9 +101,9 @@ func dashboardFiles(dashboard http.Handler) (page *asset, files map[string]*asse
 		if strings.HasSuffix(found[1], ".json") {
 			contentType = fiber.MIMEApplicationJSON
 		}
-		files[found[1]] = newAsset(contentType, "", file.body.Bytes())
+		files[found[1]] = docs.NewFile(contentType, "", file.body.Bytes())
 	}
-	return newAsset(fiber.MIMETextHTMLCharsetUTF8, policy, []byte(text)), files, nil
+	return docs.NewFile(fiber.MIMETextHTMLCharsetUTF8, policy, []byte(text)), files, nil
 }
 
 // recorder keeps an answer in memory.

@@ -102,7 +102,7 @@ func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 	}
 }
 
-func TestStrangersLearnNothingAboutDrafts(t *testing.T) {
+func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
@@ -151,7 +151,7 @@ func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 	}
 }
 
-func TestAFloodOfStrangersIsLimitedAndNobodyElse(t *testing.T) {
+func TestAFloodOfAnonymousRequestsIsLimitedAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
 	path := "/v1/campaigns/" + s.Campaign(3).String() + "/draw"

@@ -11,46 +11,54 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/service/proof"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
 
+// drawHandlers are the operations on draws and their proofs.
+type drawHandlers struct {
+	*intake
+	read    *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
+	changes *subscription.Campaigns
+	proofs  *proofs
+}
+
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
 // this is for operators who want to make sure. It is safe at any time.
-func (s handlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.RequestDrawResponseObject, error) {
-	if err := s.known.require(ctx, r.Campaign); err != nil {
+func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.RequestDrawResponseObject, error) {
+	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, Keep: s.settings.Retention.Jobs})
 }
 
-// GetDraw answers with what is public of the draw in its present state. Strangers get it as
+// GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as
 // it was half a second ago at most.
-func (s handlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.GetDrawResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
+func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.GetDrawResponseObject, error) {
+	who := call.Of(ctx)
+	if who.Role != resource.Anonymous {
+		return readDraw(ctx, s.db, r.Campaign, who.Caller)
 	}
-	if who.role != stranger {
-		return readDraw(ctx, s.db, r.Campaign, who.caller)
-	}
-	found, err := s.draws.Get(ctx, r.Campaign, func(known readcache.Copy[drawAnswer]) bool {
-		return known.ReadAt.After(s.campaigns.ChangedAt(r.Campaign))
+	found, err := s.read.Get(ctx, r.Campaign, func(known readcache.Copy[drawAnswer]) bool {
+		return known.ReadAt.After(s.changes.ChangedAt(r.Campaign))
 	})
 	return found.Value, err
 }
 
-// toldTo returns the refusal that a caller gets: strangers learn nothing about drafts, not
+// toldTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
 // even that there are any.
-func (s *Server) toldTo(ctx context.Context, who caller, id uuid.UUID, refusal error) error {
-	if who.role != stranger || fault.CodeOf(refusal) != fault.StateConflict {
+func (s drawHandlers) toldTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
+	if who.Role != resource.Anonymous || fault.CodeOf(refusal) != fault.StateConflict {
 		return refusal
 	}
 	if _, published, err := campaign.CommitmentOf(ctx, s.db, id); err != nil || published {
@@ -68,10 +76,10 @@ type drawAnswer []byte
 func (a drawAnswer) VisitGetDrawResponse(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
 	c.Set(fiber.HeaderCacheControl, notStored)
-	return sendJSON(c, http.StatusOK, false, a)
+	return response.SendJSON(c, http.StatusOK, false, a)
 }
 
-// newDrawsCache returns a cache of what strangers read of draws.
+// newDrawsCache returns a cache of what anonymous callers read of draws.
 func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.UUID, drawAnswer] {
 	return readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
 		now, err := proof.StateOf(ctx, db, id)
@@ -86,13 +94,13 @@ func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.
 }
 
 // readDraw reads a draw with those winners whom the caller may see.
-func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who caller) (drawAnswer, error) {
+func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller) (drawAnswer, error) {
 	now, err := proof.StateOf(ctx, db, id)
 	if err != nil {
 		return nil, err
 	}
 	document := resource.Draw(now)
-	if who.role != viewer {
+	if who.Role != resource.Viewer {
 		if err := addWinners(ctx, db, document.Winners, who); err != nil {
 			return nil, err
 		}
@@ -101,7 +109,7 @@ func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who caller) (dr
 }
 
 // addWinners says of winners who they are, as far as the caller may see it.
-func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, who caller) error {
+func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, who call.Caller) error {
 	var purchases []uuid.UUID
 	for _, w := range winners {
 		if w.PurchaseID != nil {
@@ -113,7 +121,7 @@ func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, 
 		return err
 	}
 	for i, w := range winners {
-		if w.PurchaseID != nil && who.mayActFor(owners[*w.PurchaseID]) {
+		if w.PurchaseID != nil && who.MayActFor(owners[*w.PurchaseID]) {
 			winners[i].UserID = owners[*w.PurchaseID]
 		}
 	}

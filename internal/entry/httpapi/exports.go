@@ -2,16 +2,17 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"io"
-	"net/http"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -49,55 +50,29 @@ func (a purchaseListAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) err
 
 // exportAnswer is a list that is about to be sent as CSV.
 type exportAnswer struct {
-	server  *Server
+	server  purchaseHandlers
 	filter  purchase.Filter
 	release func()
 }
 
 // exportPurchases takes a place for an export of purchases.
-func (s *Server) exportPurchases(who caller, f purchase.Filter) (operations.ListCampaignPurchasesResponseObject, error) {
-	release, err := s.exports.open.Acquire(who.client, s.settings.Exports.MaxPerCaller)
+func (s purchaseHandlers) exportPurchases(who call.Caller, f purchase.Filter) (operations.ListCampaignPurchasesResponseObject, error) {
+	release, err := s.exports.open.Acquire(who.Client, s.settings.Exports.MaxPerCaller)
 	return exportAnswer{server: s, filter: f, release: release}, err
 }
 
 // VisitListCampaignPurchasesResponse implements operations.ListCampaignPurchasesResponseObject.
-// The body comes through a pipe: when it cannot be finished, the connection is cut, so nobody
-// takes a part for the whole.
 func (a exportAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+a.filter.CampaignID.String()+`.csv"`)
-	if c.Method() == http.MethodHead {
-		a.release()
-		c.Response().Header.SetContentLength(-1) // unknown
-		return nil
-	}
-	reader, writer := io.Pipe()
-	go a.write(writer)
-	c.Context().SetBodyStream(reader, -1)
-	return nil
-}
-
-// write writes the list into the pipe. The server closes the pipe when the connection is
-// gone, and waits at shutdown until every place is given back.
-func (a exportAnswer) write(w *io.PipeWriter) {
-	defer a.release()
-	ctx, cancel := context.WithTimeout(a.server.sending, a.server.settings.Exports.Timeout)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
-	defer stop()
-	err := a.writeTo(ctx, w)
-	_ = w.CloseWithError(err) // nil: the end
-	outcome := "sent"
-	switch {
-	case err == nil:
-	case errors.Is(err, io.ErrClosedPipe), ctx.Err() != nil:
-		outcome = "cut"
-	default:
-		outcome = "failed"
-		a.server.logger.Warn("an export was cut off", "error", err)
-	}
-	a.server.exports.ended.WithLabelValues(outcome).Inc()
+	return response.Pipe{Sending: a.server.sending, Timeout: a.server.settings.Exports.Timeout, Release: a.release, Write: a.writeTo,
+		Ended: func(outcome string, err error) {
+			if outcome == "failed" {
+				a.server.logger.Warn("an export was cut off", "error", err)
+			}
+			a.server.exports.ended.WithLabelValues(outcome).Inc()
+		}}.Send(c)
 }
 
 // writeTo writes page after page.
@@ -113,7 +88,7 @@ func (a exportAnswer) writeTo(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		documents, err := a.server.purchaseDocuments(ctx, caller{role: operator}, list)
+		documents, err := a.server.purchaseDocuments(ctx, call.Caller{Role: resource.Operator}, list)
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,15 @@ package httpapi
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/body"
 )
 
 // onlyOnce are the header fields that a request may have only once: those that say
@@ -55,3 +58,52 @@ func ambiguity(h *fasthttp.RequestHeader) string {
 	}
 	return ""
 }
+
+// refuseLong is called with the head of each request. A body that is too long for any
+// operation is not waited for: the request goes on without it, and is refused by
+// withBody when it is known who sends it.
+func (s *Server) refuseLong(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if h.ContentLength() > s.settings.API.BodyLimitBytes {
+		h.Del(fiber.HeaderExpect)
+		h.SetContentLength(0)
+		h.SetConnectionClose()
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// settle ends the body of each request: what its handler has left unread is thrown
+// away, so that it is not taken for the next request. When that would be too much,
+// the connection is closed after the answer.
+func (s *Server) settle(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(r *fasthttp.RequestCtx) {
+		next(r)
+		length := body.Announced(&r.Request.Header)
+		if length == 0 || length > 0 && !r.Request.IsBodyStream() && !r.IsGet() && !r.IsHead() {
+			return // there is none, or it was read
+		}
+		rest, most := r.RequestBodyStream(), int64(s.settings.API.BodyLimitBytes)
+		if rest == nil || length < 0 || int64(length) > most || r.IsGet() || r.IsHead() { // fasthttp does not read the body of a GET to its end, and where chunks end is not sure
+			r.SetConnectionClose()
+			return
+		}
+		if n, err := io.Copy(io.Discard, io.LimitReader(rest, most+1)); err != nil || n > most {
+			r.SetConnectionClose()
+		}
+	}
+}
+
+// bounded reads the body of a request to a page of ours that checks it itself.
+func (s *Server) bounded(c *fiber.Ctx) error {
+	if c.Method() == http.MethodGet || c.Method() == http.MethodHead {
+		return c.Next()
+	}
+	ctx, cancel := s.context()
+	defer cancel()
+	if err := s.bodies.Read(ctx, c, min(pageBody, s.settings.API.BodyLimitBytes), func([]byte) error { return nil }); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// pageBody is the longest body of a request to a page for operators.
+const pageBody = 64 << 10

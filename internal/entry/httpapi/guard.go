@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,7 +10,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/telemetry"
@@ -33,18 +34,30 @@ func (s *Server) mount(router fiber.Router) {
 			router.Add(http.MethodHead, path, guarded)
 		}
 	}
-	operations.RegisterHandlers(router, operations.NewStrictHandler(handlers{s}, nil))
+	operations.RegisterHandlers(router, operations.NewStrictHandler(s.handlers, nil))
 }
 
-// handlers implements the operations.
-type handlers struct{ *Server }
+// handlers implements the operations, those of each resource with what they need.
+type handlers struct {
+	campaignHandlers
+	positionHandlers
+	holdHandlers
+	purchaseHandlers
+	jobHandlers
+	drawHandlers
+	paymentHandlers
+	refundHandlers
+	walletHandlers
+	webhookHandlers
+	sweepHandlers
+}
 
 // guard lets a request through to its operation. The order of its steps is a promise:
 // first it is known who asks, then the request is charged to the rate limit of that
 // client, and only then anything else is looked at, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
-	within := boundsOf(o, s.settings)
+	within := body.BoundsOf(o, s.settings)
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
 		defer cancel()
@@ -60,35 +73,35 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		if who.role != stranger {
-			if err := who.may(o.Roles); err != nil {
+		if who.Role != resource.Anonymous {
+			if err := who.May(o.Roles); err != nil {
 				return err
 			}
 		}
-		request := &call{caller: who, prefer: c.Get("Prefer"), wantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			trace: telemetry.TraceID(c.Get(traceParentHeader)), connection: c.Context().Conn()}
+		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
+			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn()}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
 		ctx, cancel = s.context() // the body may have taken long to arrive
 		defer cancel()
-		if o.Method != http.MethodGet && who.user == "" && actsFor != "" {
-			if err := overLimit(c, s.limiter.User(ctx, who.client, actsFor).Stricter(charged)); err != nil {
+		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
+			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
 				return err
 			}
 		}
-		c.SetUserContext(context.WithValue(ctx, callKey{}, request))
+		c.SetUserContext(call.With(ctx, request))
 		return c.Next()
 	}
 }
 
 // charge charges a request to its sender: to the user of a token, or else to the client.
-func (s *Server) charge(ctx context.Context, who caller) ratelimit.Verdict {
-	if who.user != "" && s.settings.Limits.UserRate > 0 {
-		return s.limiter.User(ctx, who.client, who.user)
+func (s *Server) charge(ctx context.Context, who call.Caller) ratelimit.Verdict {
+	if who.User != "" && s.settings.Limits.UserRate > 0 {
+		return s.limiter.User(ctx, who.Client, who.User)
 	}
-	return s.limiter.Client(ctx, who.client)
+	return s.limiter.Client(ctx, who.Client)
 }
 
 // overLimit writes what is left of a limit to the answer. The Error is rate-limited when
@@ -107,14 +120,14 @@ func overLimit(c *fiber.Ctx, verdict ratelimit.Verdict) error {
 
 // check checks a request against the contract and fills in the call. It returns the
 // user that the body names, if any.
-func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call, within bounds) (actsFor string, err error) {
+func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call.Call, within body.Bounds) (actsFor string, err error) {
 	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
 	switch {
 	case noSuchPath:
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
 	case o.NeedsKey:
-		if request.key, err = idempotencyKey(c.Get(idempotencyKeyHeader)); err != nil {
+		if request.Key, err = call.IdempotencyKey(c.Get(idempotencyKeyHeader)); err != nil {
 			return "", err
 		}
 	}
@@ -122,12 +135,12 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		return "", fault.Invalid(faults...)
 	}
 	var canonical []byte
-	if err := checkMedia(c, o); err != nil {
+	if err := body.CheckMedia(c, o); err != nil {
 		return "", err
 	}
 	if o.Method != http.MethodGet {
-		err := s.bodies.read(ctx, c, within.length, func(body []byte) (err error) {
-			canonical, actsFor, err = readBody(c, o, body, within.elements)
+		err := s.bodies.Read(ctx, c, within.Length, func(sent []byte) (err error) {
+			canonical, actsFor, err = body.ReadJSON(c, o, sent, within.Elements)
 			return err
 		})
 		if err != nil {
@@ -139,7 +152,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // with another If-Match it is another request
 			target = append(target, fiber.HeaderIfMatch, precondition)
 		}
-		request.fingerprint = fingerprint(o.ID, target, canonical)
+		request.Fingerprint = call.Fingerprint(o.ID, target, canonical)
 	}
 	return actsFor, nil
 }
@@ -160,12 +173,4 @@ func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 			return c.Get(name), c.Get(name) != ""
 		}
 	}
-}
-
-// decodeStrictly decodes a body that readBody has checked. A field that its type
-// does not have is an error: the contract and the type differ.
-func decodeStrictly(body []byte, target any) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(target)
 }

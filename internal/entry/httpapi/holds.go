@@ -11,41 +11,47 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
+// holdHandlers are the operations on holds.
+type holdHandlers struct {
+	*intake
+	service *holds.Service
+}
+
+// holdsPath is the path of holds; the id follows.
+const holdsPath = "/v1/holds/"
+
 // CreateHold keeps positions for a user.
-func (s handlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.CreateHoldResponseObject, error) {
-	c, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.CreateHoldResponseObject, error) {
+	c := call.Of(ctx)
 	body := r.Body
-	if !c.mayActFor(body.UserID) {
+	if !c.MayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := c.mayWrite(body.Metadata); err != nil {
+	if err := c.MayWrite(body.Metadata); err != nil {
 		return nil, err
 	}
 	ttl, err := s.holdTTL(body.TTLSeconds)
 	if err != nil {
 		return nil, err
 	}
-	selection, err := s.offers.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, most: s.settings.Holds.MaxPositions})
+	selection, err := s.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, most: s.settings.Holds.MaxPositions})
 	if err != nil {
 		return nil, err
 	}
-	request, err := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
-	if err != nil {
-		return nil, err
-	}
+	request := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
-	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
-		Metadata: metadata.Map(body.Metadata), Viewer: string(c.role)})
+	done, err := s.service.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
+		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
 	if err == nil {
 		err = done.Err
 	}
@@ -54,7 +60,7 @@ func (s handlers) CreateHold(ctx context.Context, r operations.CreateHoldRequest
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
 // within the settings.
-func (s *Server) holdTTL(seconds int) (time.Duration, error) {
+func (s holdHandlers) holdTTL(seconds int) (time.Duration, error) {
 	bounds := s.settings.Holds
 	ttl := time.Duration(seconds) * time.Second
 	if seconds == 0 {
@@ -68,38 +74,32 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 }
 
 // visibleHold returns a hold that the caller may see.
-func (s *Server) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return inventory.Hold{}, err
-	}
+func (s holdHandlers) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold, error) {
+	who := call.Of(ctx)
 	h, err := inventory.GetHold(ctx, s.db, id)
-	if err == nil && !who.mayActFor(h.UserID) {
+	if err == nil && !who.MayActFor(h.UserID) {
 		return inventory.Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
 	}
 	return h, err
 }
 
 // GetHold answers with a hold as it is now.
-func (s handlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.GetHoldResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s holdHandlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.GetHoldResponseObject, error) {
+	who := call.Of(ctx)
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	return operations.GetHold200JSONResponse{Body: resource.Hold(h, who.role)}, nil
+	return operations.GetHold200JSONResponse{Body: resource.Hold(h, who.Role)}, nil
 }
 
 // ReleaseHold releases the positions of a hold.
-func (s handlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.ReleaseHoldResponseObject, error) {
+func (s holdHandlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.ReleaseHoldResponseObject, error) {
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.holds.Release(ctx, h.CampaignID, r.Hold); err != nil {
+	if _, err := s.service.Release(ctx, h.CampaignID, r.Hold); err != nil {
 		return nil, err
 	}
 	return noContent{}, nil
@@ -114,11 +114,8 @@ func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
 }
 
 // ExtendHold moves the end of a hold.
-func (s handlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.ExtendHoldResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.ExtendHoldResponseObject, error) {
+	who := call.Of(ctx)
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
@@ -127,11 +124,46 @@ func (s handlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequest
 	if err != nil {
 		return nil, err
 	}
-	request, err := s.command(ctx, job.KindHoldExtend, http.StatusOK)
-	if err != nil {
+	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
+	request.CampaignID = h.CampaignID
+	done, err := s.service.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
+	return s.commandDone(done, err, holdsPath)
+}
+
+// ListHolds answers with one page of a campaign's holds; for a user, of its own.
+func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.ListHoldsResponseObject, error) {
+	who := call.Of(ctx)
+	if err := s.requireCampaign(ctx, r.Params.CampaignID); err != nil {
 		return nil, err
 	}
-	request.CampaignID = h.CampaignID
-	done, err := s.holds.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.role)}, r.Hold)
-	return s.commandDone(done, err, holdsPath)
+	f := inventory.HoldFilter{CampaignID: r.Params.CampaignID, UserID: who.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
+	answer, err := s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit)
+	return operations.ListHolds200JSONResponse{Body: answer}, err
+}
+
+// ListUserHolds answers with one page of a user's holds.
+func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.ListUserHoldsResponseObject, error) {
+	who := call.Of(ctx)
+	if !who.MayActFor(r.User) {
+		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
+	}
+	answer, err := s.holdList(ctx, inventory.HoldFilter{UserID: r.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}, r.Params.Cursor, r.Params.Limit)
+	return operations.ListUserHolds200JSONResponse{Body: answer}, err
+}
+
+func (s holdHandlers) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
+	who := call.Of(ctx)
+	page, err := response.ListPage(cursor, limit)
+	if err != nil {
+		return answer, err
+	}
+	list, next, err := inventory.ListHolds(ctx, s.db, f, page)
+	if err != nil {
+		return answer, err
+	}
+	answer = contract.HoldList{Holds: make([]contract.Hold, len(list)), NextCursor: response.ListCursor(next)}
+	for i, h := range list {
+		answer.Holds[i] = resource.Hold(h, who.Role)
+	}
+	return answer, nil
 }

@@ -1,27 +1,35 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/stream"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
+// jobHandlers are the operations on jobs.
+type jobHandlers struct{ *intake }
+
 // visibleJob returns a job that the caller may see.
-func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return job.Job{}, err
-	}
+func (s *intake) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
+	who := call.Of(ctx)
 	j, err := job.Get(ctx, s.db, id)
-	if err == nil && who.role != operator && j.Client != who.client {
+	if err == nil && who.Role != resource.Operator && j.Client != who.Client {
 		return job.Job{}, fault.New(fault.NotFound, "there is no job %s", id)
 	}
 	return j, err
@@ -29,11 +37,8 @@ func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over or the buyer has something to do.
-func (s handlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.GetJobResponseObject, error) {
-	c, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.GetJobResponseObject, error) {
+	c := call.Of(ctx)
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return nil, err
@@ -43,22 +48,130 @@ func (s handlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	answer := jobAnswer{status: http.StatusOK, id: j.ID, wait: wait}
-	if j, err = s.await(ctx, j, answer.wait, nil); err != nil {
+	answer := response.Job{Status: http.StatusOK, ID: j.ID, Wait: wait}
+	if j, err = s.await(ctx, j, answer.Wait, nil); err != nil {
 		return nil, err
 	}
 	if !j.State.Final() {
-		answer.retryAfter = s.askAgainAfter(j)
-		if answer.wait.longest > 0 {
-			answer.status = http.StatusAccepted
+		answer.RetryAfter = s.askAgainAfter(j)
+		if answer.Wait.Longest > 0 {
+			answer.Status = http.StatusAccepted
 		}
 	}
 	document := []contract.Job{resource.Job(j)}
 	if r.Params.Include != nil {
-		if err := s.includePurchases(ctx, c.caller, document); err != nil {
+		if err := s.includePurchases(ctx, c.Caller, document); err != nil {
 			return nil, err
 		}
 	}
-	answer.body, err = json.Marshal(document[0])
+	answer.Body, err = json.Marshal(document[0])
 	return answer, err
+}
+
+// ListJobs answers with one page of the jobs of the caller's client; for operators, of all.
+func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.ListJobsResponseObject, error) {
+	who := call.Of(ctx)
+	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	f := job.Filter{CampaignID: response.ValueOf(r.Params.CampaignID), UserID: response.ValueOf(r.Params.UserID), Kind: job.Kind(response.ValueOf(r.Params.Kind)),
+		State: job.State(response.ValueOf(r.Params.State)), Code: fault.Code(response.ValueOf(r.Params.Code))}
+	if r.Params.Code != nil && !f.Code.Known() {
+		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be one of: " + strings.Join(codes(), ", ")})
+	}
+	if f.Code != "" && f.State != "" && f.State != job.Failed {
+		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "goes with state failed only: no other job has a problem"})
+	}
+	if f.Code != "" {
+		f.State = job.Failed
+	}
+	if who.Role != resource.Operator {
+		f.Client = who.Client
+	}
+	list, next, err := job.List(ctx, s.db, f, page)
+	if err != nil {
+		return nil, err
+	}
+	answer := contract.JobList{Jobs: response.Documents(list, resource.Job), NextCursor: response.ListCursor(next)}
+	if r.Params.Include != nil {
+		if err := s.includePurchases(ctx, who.Caller, answer.Jobs); err != nil {
+			return nil, err
+		}
+	}
+	return operations.ListJobs200JSONResponse{Body: answer}, nil
+}
+
+// codes lists the codes of problems for people.
+func codes() []string {
+	var list []string
+	for _, code := range fault.Codes() {
+		list = append(list, string(code))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// includePurchases adds to jobs the purchases that they are about, as far as the caller may
+// see them.
+func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []contract.Job) error {
+	var ids []uuid.UUID
+	for _, j := range jobs {
+		if j.PurchaseID != nil && !slices.Contains(ids, *j.PurchaseID) {
+			ids = append(ids, *j.PurchaseID)
+		}
+	}
+	found, err := purchase.GetAll(ctx, s.db, ids)
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(p purchase.Purchase) bool { return !who.MayActFor(p.UserID) })
+	documents, err := s.purchaseDocuments(ctx, who, found)
+	if err != nil {
+		return err
+	}
+	byID := make(map[uuid.UUID]*contract.Purchase, len(documents))
+	for i := range documents {
+		byID[documents[i].ID] = &documents[i]
+	}
+	for i, j := range jobs {
+		if j.PurchaseID != nil {
+			jobs[i].Purchase = byID[*j.PurchaseID]
+		}
+	}
+	return nil
+}
+
+// StreamJob follows a job: as it is now, then whenever it changes, until it is final.
+func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.StreamJobResponseObject, error) {
+	who := call.Of(ctx)
+	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that nothing can be missed
+	now, err := s.visibleJob(ctx, r.Job)
+	if err != nil {
+		waiter.Stop()
+		return nil, err
+	}
+	waiter.Has(now)
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == subscription.VersionOf(now)
+	if seen && now.State.Final() {
+		waiter.Stop()
+		return response.Stream{Over: true}, nil
+	}
+	release, err := s.streams.Acquire(who.Client, s.mostStreams(who.Caller))
+	if err != nil {
+		waiter.Stop()
+		return nil, err
+	}
+	first := []job.Job{now}
+	if seen {
+		first = nil
+	}
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { waiter.Stop(); release() }, Run: func(w *bufio.Writer, end <-chan struct{}) {
+		_ = stream.Relay(w, s.settings.Streams, waiter.Changes(), jobEvent, end, first...) // the client is gone
+	}}, nil
+}
+
+func jobEvent(j job.Job) stream.Event {
+	data, _ := json.Marshal(resource.Job(j)) // its result is valid JSON: it is from a json column
+	return stream.Event{ID: subscription.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }

@@ -341,7 +341,7 @@ func TestWhoHasWonIsForThoseWhoMayKnow(t *testing.T) {
 	}
 	for range 2 { // also when an app has just read it
 		if got := append(seen(""), seen(fleet.TokenFor(t, "mina", "viewer"))...); len(got) > 0 {
-			t.Errorf("strangers and viewers see %v", got)
+			t.Errorf("anonymous callers and viewers see %v", got)
 		}
 	}
 	for _, user := range []string{"mina", "otto"} {

@@ -1,39 +1,68 @@
 package httpapi
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+	"context"
+	"net/http"
+	"strings"
 
-	"triprize/internal/domain/payprovider"
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/service/payments"
-	"triprize/internal/store/agenda"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 )
 
-// openPayments makes what is needed where cards are accepted. The api calls the provider
-// for one thing only: when an operator runs the sweep missed-events.
-func (s *Server) openPayments(provider payprovider.Provider, rdb redis.UniversalClient, registry prometheus.Registerer) {
-	if provider == nil {
-		return
-	}
-	s.provider = provider
-	events := payments.NewEvents(s.db, provider, s.logger, registry)
-	s.sweeper.UseProvider(events, s.provider)
-	s.webhooks = newWebhooks(s.provider, events.Store, func() { s.dispatcher.Dispatch(payments.EventsTask()) }, s.settings, s.logger, registry)
+// paymentHandlers are the operations of operators on payments.
+type paymentHandlers struct {
+	*intake
+	service *payments.Service
 }
 
-// dispatchDue enqueues payments that an operator has made due, where cards are accepted.
-// Elsewhere the sweep due-items sees to them.
-func (s *Server) dispatchDue(items []agenda.Item) {
-	if s.provider != nil {
-		s.dispatcher.Dispatch(agenda.Tasks(items)...)
+// ListPayments answers with one page of the payments that wait.
+func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.ListPaymentsResponseObject, error) {
+	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
+	list, err := payment.Waiting(ctx, s.db, payment.Waiter(response.ValueOf(r.Params.WaitingFor)), after, limit)
+	if err != nil {
+		return nil, err
 	}
+	answer := contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON)}
+	answer.NextCursor = response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })
+	return operations.ListPayments200JSONResponse{Body: answer}, nil
 }
 
-// closePayments stores the events that wait.
-func (s *Server) closePayments() {
-	if s.webhooks == nil {
-		return
+// RetryPayment has a payment that waits looked at now.
+func (s paymentHandlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.RetryPaymentResponseObject, error) {
+	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
+	done, err := s.service.Retry(ctx, request, r.Purchase)
+	return s.commandDone(done, err, "")
+}
+
+// ResolvePayment ends a payment with what an operator has found out about it.
+func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.ResolvePaymentResponseObject, error) {
+	who := call.Of(ctx)
+	if strings.TrimSpace(r.Body.Reason) == "" {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})
 	}
-	s.webhooks.close()
-	s.provider.Close()
+	request := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
+	done, err := s.service.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
+	return s.commandDone(done, err, "")
+}
+
+// cardPaymentJSON is a payment as operators see it.
+func cardPaymentJSON(p payment.Payment) contract.CardPayment {
+	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Amount: int64(p.Amount), Currency: p.Currency,
+		PaymentMethod: p.PaymentMethod, Reference: p.IntentID, Phase: contract.CardPaymentPhase(p.Phase), Status: p.IntentStatus, Reason: p.Reason(),
+		NextLookAt: p.DueAt, ExpiresAt: p.Deadline, CreatedAt: p.CreatedAt}
+	if waiter := string(p.WaitsFor()); waiter != "" {
+		d.WaitingFor = &waiter
+	}
+	if p.ResolvedAs != nil && p.ResolvedBy != nil && p.ResolveReason != nil { // the table has all or none
+		d.Resolution = &contract.PaymentResolution{Outcome: contract.PaymentOutcome(*p.ResolvedAs), By: *p.ResolvedBy, Reason: *p.ResolveReason}
+	}
+	return d
 }

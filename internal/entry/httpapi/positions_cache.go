@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/store/inventory"
@@ -30,7 +32,7 @@ func newPositionsCache(db postgres.DB, timeout time.Duration, changedAt func(uui
 		}
 		return newBoard(all)
 	}
-	size := func(b *board) int { return 4 * len(b.whole.body) } // its rows, and what is encoded from them later
+	size := func(b *board) int { return 4 * len(b.whole.Body) } // its rows, and what is encoded from them later
 	return &positionsCache{boards: readcache.New(crowdReads(positionsAge, timeout), read, size), changedAt: changedAt}
 }
 
@@ -49,7 +51,7 @@ func (p *positionsCache) get(ctx context.Context, id uuid.UUID, version int64) (
 type board struct {
 	version   int64
 	positions []inventory.Position
-	whole     taggedAnswer // without owners
+	whole     response.Tagged // without owners
 
 	mu      sync.Mutex
 	changes map[int64]changes
@@ -58,7 +60,7 @@ type board struct {
 
 // changes is what has changed on a board since a version, or the whole board.
 type changes struct {
-	answer taggedAnswer
+	answer response.Tagged
 	n      int // positions
 }
 
@@ -77,7 +79,7 @@ func newBoard(all []inventory.Position) (*board, error) {
 	b := &board{positions: all, changes: make(map[int64]changes), events: make(map[eventKey][]byte)}
 	b.version = boardVersion(all)
 	var err error
-	b.whole, err = taggedAt(b.version, boardJSON(b.version, all, caller{}))
+	b.whole, err = response.TagAt(b.version, boardJSON(b.version, all, call.Caller{}))
 	return b, err
 }
 
@@ -92,10 +94,10 @@ func (b *board) since(version int64) (changes, error) {
 	if known, ok := b.changes[version]; ok {
 		return known, nil
 	}
-	document := changesJSON(b.version, version, b.positions, caller{})
+	document := changesJSON(b.version, version, b.positions, call.Caller{})
 	made := changes{b.whole, len(b.positions)}
 	if document.Since != nil { // not the whole board
-		answer, err := taggedAt(b.version, document)
+		answer, err := response.TagAt(b.version, document)
 		if err != nil {
 			return changes{}, err
 		}
@@ -115,7 +117,7 @@ func (b *board) event(progress string, version int64, encode func(document []byt
 	if err != nil {
 		return nil, false, err
 	}
-	document := changed.answer.body
+	document := changed.answer.Body
 	if isWhole = changed.n <= eventPositions; !isWhole {
 		document = nil
 	}

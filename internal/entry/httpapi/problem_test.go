@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -140,6 +141,19 @@ func TestEveryCodeIsInTheContract(t *testing.T) {
 	for code := range notInAnExample {
 		if !code.Known() {
 			t.Errorf("nothing has the code %s", code)
+		}
+	}
+}
+
+func TestClientsGetTheContractWithoutWhatIsForOurGenerators(t *testing.T) {
+	t.Parallel()
+	_, text := served(t)
+	if found := regexp.MustCompile(`"x-(go-[a-z-]*|order)"`).FindString(text); found != "" {
+		t.Errorf("the document has %s", found)
+	}
+	for _, wanted := range []string{`{"openapi":"3.1.0","info":`, `"x-roles":["operator"]`, `"properties":{"type":{"type":"string","description":"The address of a page`} {
+		if !strings.Contains(text, wanted) {
+			t.Errorf("the document has no %s", wanted)
 		}
 	}
 }

@@ -3,32 +3,43 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 )
 
+// purchaseHandlers are the operations on purchases.
+type purchaseHandlers struct {
+	*intake
+	exports *exports
+}
+
 // RequestPurchase accepts a purchase as a job.
-func (s handlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.RequestPurchaseResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.RequestPurchaseResponseObject, error) {
+	who := call.Of(ctx)
 	body := r.Body
-	if !who.mayActFor(body.UserID) {
+	if !who.MayActFor(body.UserID) {
 		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	}
-	if err := who.mayPayBy(string(body.Payment.Method)); err != nil {
+	if err := who.MayPayBy(string(body.Payment.Method)); err != nil {
 		return nil, err
 	}
-	if err := who.mayWrite(body.Metadata); err != nil {
+	if err := who.MayWrite(body.Metadata); err != nil {
 		return nil, err
 	}
 	selection, err := s.selectionOf(ctx, r.Campaign, body.Selection)
@@ -56,34 +67,26 @@ func (s handlers) RequestPurchase(ctx context.Context, r operations.RequestPurch
 
 // selectionOf checks the selection of a purchase, of which the contract has let exactly one
 // way through. The sale checks what can change.
-func (s *Server) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
-	want := wanted{positions: body.Positions, quantity: body.Quantity, at: "/selection", most: s.settings.Campaigns.MaxQuantity}
-	if body.Layer != nil {
-		want.layer = *body.Layer
-	}
-	if body.HoldID != nil {
-		selection.HoldID = *body.HoldID
-	}
-	selection.Selection, err = s.offers.selection(ctx, campaignID, want)
+func (s purchaseHandlers) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
+	want := wanted{positions: body.Positions, quantity: body.Quantity, layer: response.ValueOf(body.Layer), at: "/selection", most: s.settings.Campaigns.MaxQuantity}
+	selection.HoldID = response.ValueOf(body.HoldID)
+	selection.Selection, err = s.selection(ctx, campaignID, want)
 	return selection, err
 }
 
 // GetPurchase answers with a purchase that the caller may see.
-func (s handlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.GetPurchaseResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.GetPurchaseResponseObject, error) {
+	who := call.Of(ctx)
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
 	}
-	document, err := s.purchaseDocuments(ctx, who.caller, []purchase.Purchase{p})
+	document, err := s.purchaseDocuments(ctx, who.Caller, []purchase.Purchase{p})
 	if err != nil {
 		return nil, err
 	}
 	if r.Params.Include != nil {
-		if err := s.includeCampaigns(ctx, who.caller, document); err != nil {
+		if err := s.includeCampaigns(ctx, who.Caller, document); err != nil {
 			return nil, err
 		}
 	}
@@ -91,48 +94,160 @@ func (s handlers) GetPurchase(ctx context.Context, r operations.GetPurchaseReque
 }
 
 // visiblePurchase returns a purchase that the caller may see, or a not-found Error.
-func (s *Server) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Purchase, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return purchase.Purchase{}, err
-	}
+func (s *intake) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Purchase, error) {
+	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, id)
-	if err != nil {
-		return purchase.Purchase{}, err
-	}
-	if !who.mayActFor(p.UserID) {
+	if err == nil && !who.MayActFor(p.UserID) {
 		return purchase.Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
 	}
-	return p, nil
+	return p, err
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
-func (s handlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.ListPurchasesResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !who.mayActFor(r.User) {
+func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.ListPurchasesResponseObject, error) {
+	who := call.Of(ctx)
+	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
 	}
-	var after uuid.UUID
-	if r.Params.Cursor != nil {
-		after = *r.Params.Cursor
-	}
-	limit := pageSize(r.Params.Limit)
+	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := purchase.OfUser(ctx, s.db, r.User, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	answer := contract.PurchasePage{}
-	if answer.Purchases, err = s.purchaseDocuments(ctx, who.caller, list); err != nil {
+	if answer.Purchases, err = s.purchaseDocuments(ctx, who.Caller, list); err != nil {
 		return nil, err
 	}
 	if r.Params.Include != nil {
-		if err := s.includeCampaigns(ctx, who.caller, answer.Purchases); err != nil {
+		if err := s.includeCampaigns(ctx, who.Caller, answer.Purchases); err != nil {
 			return nil, err
 		}
 	}
-	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	answer.NextCursor = response.NextCursor(list, limit, func(last purchase.Purchase) uuid.UUID { return last.ID })
 	return operations.ListPurchases200JSONResponse{Body: answer}, nil
+}
+
+// CancelPurchase accepts the cancellation of a purchase as a job. The job checks
+// whether the purchase can be cancelled.
+func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.CancelPurchaseResponseObject, error) {
+	who := call.Of(ctx)
+	p, err := s.visiblePurchase(ctx, r.Purchase)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(sale.Cancellation{PurchaseID: p.ID, By: who.Signature(), Reason: r.Body.Reason, AnyTime: who.Role == resource.Operator})
+	if err != nil {
+		return nil, err
+	}
+	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
+		Keep: s.settings.Retention.Purchases})
+}
+
+// ListCampaignPurchases answers with one page of a campaign's purchases, or with all of
+// them as CSV.
+func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.ListCampaignPurchasesResponseObject, error) {
+	who := call.Of(ctx)
+	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	f := purchase.Filter{CampaignID: r.Campaign, UserID: response.ValueOf(r.Params.UserID), State: purchase.State(response.ValueOf(r.Params.State)),
+		Method: purchase.PaymentMethod(response.ValueOf(r.Params.Method))}
+	if err := s.ofReference(ctx, &f, response.ValueOf(r.Params.Reference)); err != nil {
+		return nil, err
+	}
+	if who.WantsCSV {
+		if r.Params.Cursor != nil || r.Params.Limit != nil {
+			return nil, fault.Invalid(fault.Field{Pointer: "?cursor", Detail: "and limit are for JSON: text/csv has all pages"})
+		}
+		return s.exportPurchases(who.Caller, f)
+	}
+	answer, err := s.purchaseList(ctx, who.Caller, f, page)
+	return purchaseListAnswer{answer}, err
+}
+
+// FindPurchases answers with one page of the purchases with a reference; for a user, of its
+// own.
+func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.FindPurchasesResponseObject, error) {
+	who := call.Of(ctx)
+	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	f := purchase.Filter{UserID: who.User}
+	if err := s.ofReference(ctx, &f, r.Params.Reference); err != nil {
+		return nil, err
+	}
+	answer, err := s.purchaseList(ctx, who.Caller, f, page)
+	if err == nil && r.Params.Include != nil {
+		err = s.includeCampaigns(ctx, who.Caller, answer.Purchases)
+	}
+	return operations.FindPurchases200JSONResponse{Body: answer}, err
+}
+
+// ofReference makes a filter select by the reference of a payment: that of the app, or that
+// of the provider for a payment by card.
+func (s purchaseHandlers) ofReference(ctx context.Context, f *purchase.Filter, reference string) error {
+	f.Reference = reference
+	if !strings.HasPrefix(reference, intentPrefix) {
+		return nil
+	}
+	found, err := payment.OfIntents(ctx, s.db, []string{reference})
+	if p, ok := found[reference]; err == nil && ok {
+		f.Reference, f.ID = "", p.PurchaseID
+	}
+	return err
+}
+
+// intentPrefix begins the ids of payments at the provider.
+const intentPrefix = "pi_"
+
+// purchaseList reads a page of purchases as a caller sees them.
+func (s purchaseHandlers) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage) (answer contract.PurchaseList, err error) {
+	list, next, err := purchase.List(ctx, s.db, f, page)
+	if err != nil {
+		return answer, err
+	}
+	answer.NextCursor = response.ListCursor(next)
+	answer.Purchases, err = s.purchaseDocuments(ctx, who, list)
+	return answer, err
+}
+
+// purchaseDocuments are purchases as a caller sees them.
+func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase) ([]contract.Purchase, error) {
+	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
+	if err != nil {
+		return nil, err
+	}
+	documents := make([]contract.Purchase, len(list))
+	for i, p := range list {
+		documents[i] = details.Purchase(p, who.Role)
+	}
+	return documents, nil
+}
+
+// includeCampaigns adds to purchases their campaigns.
+func (s *intake) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
+	var ids []uuid.UUID
+	for _, p := range purchases {
+		if !slices.Contains(ids, p.CampaignID) {
+			ids = append(ids, p.CampaignID)
+		}
+	}
+	found, err := campaign.GetAll(ctx, s.db, ids)
+	if err != nil {
+		return err
+	}
+	byID := make(map[uuid.UUID]*contract.CampaignSummary, len(found))
+	for _, c := range found {
+		summary := resource.CampaignSummary(c, who.Role)
+		byID[c.ID] = &summary
+	}
+	for i, p := range purchases {
+		purchases[i].Campaign = byID[p.CampaignID]
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/response"
 )
 
 // purchaseTable writes purchases as CSV (RFC 4180), a line for each.
@@ -36,8 +37,8 @@ var purchaseColumns = []struct {
 	{"quantity", func(p *contract.Purchase) string { return strconv.Itoa(len(p.Items)) }},
 	{"positions", positionCells},
 	{"payment_method", func(p *contract.Purchase) string { return string(p.Payment.Method) }},
-	{"payment_reference", func(p *contract.Purchase) string { return cellText(valueOf(p.Payment.Reference)) }},
-	{"failure", func(p *contract.Purchase) string { return valueOf(p.Failure) }},
+	{"payment_reference", func(p *contract.Purchase) string { return cellText(response.ValueOf(p.Payment.Reference)) }},
+	{"failure", func(p *contract.Purchase) string { return response.ValueOf(p.Failure) }},
 	{"cancelled_at", func(p *contract.Purchase) string {
 		if p.Cancellation == nil {
 			return ""
@@ -48,7 +49,7 @@ var purchaseColumns = []struct {
 		if p.Cancellation == nil {
 			return ""
 		}
-		return cellText(valueOf(p.Cancellation.Reason))
+		return cellText(response.ValueOf(p.Cancellation.Reason))
 	}},
 	{"refund_state", func(p *contract.Purchase) string {
 		if p.Refund == nil {

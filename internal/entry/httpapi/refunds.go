@@ -8,110 +8,80 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
 )
 
+// refundHandlers are the operations on refunds.
+type refundHandlers struct {
+	*intake
+	service *refunds.Service
+}
+
 // ListRefunds answers with one page of a campaign's refunds, in the order of their making.
-func (s handlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.ListRefundsResponseObject, error) {
-	who, err := callOf(ctx)
+func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.ListRefundsResponseObject, error) {
+	who := call.Of(ctx)
+	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
+	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
+	list, err := refund.OfCampaign(ctx, s.db, r.Campaign, refund.State(response.ValueOf(r.Params.State)), after, limit)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.known.require(ctx, r.Campaign); err != nil {
-		return nil, err
-	}
-	var state refund.State
-	if r.Params.State != nil {
-		state = refund.State(*r.Params.State)
-	}
-	var after uuid.UUID
-	if r.Params.Cursor != nil {
-		after = *r.Params.Cursor
-	}
-	limit := pageSize(r.Params.Limit)
-	list, err := refund.OfCampaign(ctx, s.db, r.Campaign, state, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
-	for i, one := range list {
-		answer.Refunds[i] = resource.Refund(one, who.role)
-	}
-	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	answer := contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who.Role) })}
+	answer.NextCursor = response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })
 	return operations.ListRefunds200JSONResponse{Body: answer}, nil
 }
 
 // ListWaitingRefunds answers with one page of the refunds that wait for an
 // operator.
-func (s handlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.ListWaitingRefundsResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var after uuid.UUID
-	if r.Params.Cursor != nil {
-		after = *r.Params.Cursor
-	}
-	limit := pageSize(r.Params.Limit)
+func (s refundHandlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.ListWaitingRefundsResponseObject, error) {
+	who := call.Of(ctx)
+	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := refund.WaitingForOperator(ctx, s.db, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.RefundPage{Refunds: make([]contract.Refund, len(list))}
-	for i, one := range list {
-		answer.Refunds[i] = resource.Refund(one, who.role)
-	}
-	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	answer := contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who.Role) })}
+	answer.NextCursor = response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })
 	return operations.ListWaitingRefunds200JSONResponse{Body: answer}, nil
 }
 
 // GetRefund answers with a refund that the caller may see.
-func (s handlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.GetRefundResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s refundHandlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.GetRefundResponseObject, error) {
+	who := call.Of(ctx)
 	found, err := refund.Get(ctx, s.db, r.Refund)
 	if err != nil {
 		return nil, err
 	}
-	if !who.mayActFor(found.UserID) {
+	if !who.MayActFor(found.UserID) {
 		return nil, fault.New(fault.NotFound, "there is no refund %s", r.Refund)
 	}
-	return operations.GetRefund200JSONResponse{Body: resource.Refund(found, who.role)}, nil
+	return operations.GetRefund200JSONResponse{Body: resource.Refund(found, who.Role)}, nil
 }
 
 // RetryRefund has a refund made again that the provider has refused.
-func (s handlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.RetryRefundResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	request, err := s.command(ctx, job.KindRefundRetry, http.StatusOK)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.refunds.Retry(ctx, request, r.Refund, who.signature())
+func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.RetryRefundResponseObject, error) {
+	who := call.Of(ctx)
+	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
+	done, err := s.service.Retry(ctx, request, r.Refund, who.Signature())
 	return s.commandDone(done, err, "")
 }
 
 // ResolveRefund notes that a refund was made by hand.
-func (s handlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.ResolveRefundResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.ResolveRefundResponseObject, error) {
+	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
 	}
-	request, err := s.command(ctx, job.KindRefundResolve, http.StatusOK)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.refunds.Resolve(ctx, request, r.Refund, who.signature(), r.Body.Reason, who.role == app)
+	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
+	done, err := s.service.Resolve(ctx, request, r.Refund, who.Signature(), r.Body.Reason, who.Role == resource.App)
 	return s.commandDone(done, err, "")
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,15 +9,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/recover"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/maintenance/recovery"
-	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
@@ -27,13 +26,10 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
-	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/service/listeners"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/refunds"
@@ -47,9 +43,8 @@ import (
 
 // Server is the HTTP API.
 type Server struct {
-	settings config.Settings
-	db       *pgxpool.Pool
-	logger   *slog.Logger
+	*intake
+	handlers handlers
 	registry *prometheus.Registry
 	health   *telemetry.Health
 
@@ -58,37 +53,14 @@ type Server struct {
 	keys       *apikey.Verifier
 	tokens     *token.Verifier
 	limiter    *ratelimit.Limiter
-	bodies     bodies
-	known      *knownCampaigns
-	offers     *offers
-	read       *campaignsCache
-	positions  *positionsCache
-	draws      *readcache.Cache[uuid.UUID, drawAnswer]
-	proofs     *proofs
-	exports    *exports
-	strangers  *strangers
-	backlog    *backlog
-	streams    *callerlimit.Limit
-	waits      *callerlimit.Limit
-	campaigns  *subscription.Campaigns
-	sweeper    *recovery.Sweeper
-	lifecycle  *lifecycle.Service
-	holds      *holds.Service
-	wallets    *wallets.Batcher
-	refunds    *refunds.Service
-	payments   *payments.Service
-	endpoints  *endpoints.Service
-	listeners  *listeners.Service
-	webhooks   *webhooks // nil, and the next two: no cards
+	bodies     body.Bodies
+	anonymous  *anonymousLimits
+	webhooks   *webhooks // nil, and the next: no cards
 	provider   payprovider.Provider
-	acceptor   *acceptor
 	dispatcher *queue.Dispatcher
-	jobs       *subscription.Jobs
 	metrics    *httpMetrics
-	inFlight   atomic.Int64    // requests being served
-	draining   context.Context // ends at shutdown: waits and streams end with it
+	inFlight   atomic.Int64 // requests being served
 	drain      context.CancelFunc
-	sending    context.Context // ends after shutdown: what is still sent then is cut off
 	cutOff     context.CancelFunc
 }
 
@@ -105,54 +77,31 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, err
 	}
-	terms, err := termsOf(settings)
-	if err != nil {
-		return nil, err
-	}
-	holdMetrics := inventory.NewHoldMetrics(registry)
-	var walletOptions wallets.Options
-	gate := postgres.NewGate(db, registry)
-	walletOptions.Retry = gate.Retry(0)
-	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, walletOptions)
-	registerWallets(registry, executor)
 	s := &Server{
-		settings: settings, db: db, logger: logger, registry: registry, health: health,
-		contract:  document,
-		keys:      apikey.NewVerifier(db, settings.API.KeyCacheTTL),
-		tokens:    tokens,
-		limiter:   ratelimit.New(rdb, namespace, settings.Limits, registry),
-		bodies:    newBodies(settings.API.RequestTimeout, roomForBodies),
-		known:     newKnownCampaigns(db),
-		offers:    newOffers(db),
-		backlog:   newBacklog(queue.NewFinder(rdb, namespace), settings, func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		streams:   callerlimit.New("event streams", settings.Streams.MaxOpen),
-		waits:     callerlimit.New("waiting requests", settings.API.MaxConnections),
-		campaigns: subscription.NewCampaigns(db, settings.Streams.Interval, logger),
-		sweeper:   recovery.New(settings, gate.Retry(recovery.RowWait), rdb, holdMetrics, logger),
-		lifecycle: lifecycle.New(gate, key, campaignBounds(settings), terms,
-			func(c lifecycle.Details) any { return resource.Campaign(c, operator) }),
-		holds:   holds.New(gate, settings.Holds, locks.AcquireFunc(), holdMetrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, role(viewer)) }),
-		wallets: wallets.NewBatcher(executor, settings.Wallets),
-		refunds: refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, operator) }),
-
+		intake:     newIntake(settings, db, rdb, logger, registry),
+		registry:   registry,
+		health:     health,
+		contract:   document,
+		keys:       apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		tokens:     tokens,
+		limiter:    ratelimit.New(rdb, namespace, settings.Limits, registry),
+		bodies:     body.New(settings.API.RequestTimeout, body.Room),
+		anonymous:  newAnonymous(settings.Limits.AddressRate),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
-		jobs:       subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
-	s.openToStrangers(registry)
-	s.read = newCampaignsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
-	s.positions = newPositionsCache(db, settings.API.RequestTimeout, s.campaigns.ChangedAt)
+	s.sending, s.cutOff = context.WithCancel(context.Background())
+	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
-	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher,
-		idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
-	s.openPayments(provider, rdb, registry)
-	s.payments = payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, func(p payment.Payment) any { return cardPaymentJSON(p) })
+	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, key, provider); err != nil {
+		return nil, err
+	}
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.refuseLong
 	s.app.Server().Handler = s.unambiguous(s.settle(s.app.Server().Handler))
 	s.mountFirst()
 	s.mountOperations(s.app)
-	if err := errors.Join(s.openWebhooks(gate, key), s.mountDocs(s.app)); err != nil {
+	if err := docs.Mount(s.app, s.contract.JSON); err != nil {
 		return nil, err
 	}
 	s.app.Use(s.requireStarted)
@@ -174,7 +123,7 @@ func (s *Server) newApp() *fiber.App {
 		ReadBufferSize:           maxHead,
 		Concurrency:              2 * s.settings.API.MaxConnections, // the listener bounds connections, and how long they take
 		ErrorHandler:             s.handleError,
-		JSONDecoder:              decodeStrictly,
+		JSONDecoder:              body.DecodeStrictly,
 		StreamRequestBody:        true, // bodies reads them, when it is known who sends them
 		DisableHeaderNormalizing: false,
 		CaseSensitive:            true, // or another spelling of a path would get past a proxy that blocks it
@@ -193,13 +142,42 @@ func (s *Server) mountFirst() {
 	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 }
 
-// openToStrangers prepares what outsiders may read.
-func (s *Server) openToStrangers(registry *prometheus.Registry) {
-	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.draws = newDrawsCache(s.db, s.settings.API.RequestTimeout)
-	s.proofs = newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, registry)
-	s.strangers = newStrangers(s.settings.Limits.AddressRate)
-	s.exports = newExports(s.settings.Exports.MaxOpen, registry)
+// openHandlers makes the handlers of each resource.
+func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
+	terms, err := termsOf(s.settings)
+	if err != nil {
+		return err
+	}
+	webhookOperations, err := newWebhookHandlers(s.intake, gate, key)
+	if err != nil {
+		return err
+	}
+	holdMetrics := inventory.NewHoldMetrics(s.registry)
+	sweeper := recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, holdMetrics, s.logger)
+	s.openPayments(provider, sweeper)
+	changes := subscription.NewCampaigns(s.db, s.settings.Streams.Interval, s.logger)
+	boards := newPositionsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt)
+	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
+	registerWallets(s.registry, executor)
+	s.handlers = handlers{
+		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), terms,
+			func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) }),
+			newCampaignsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt), boards, changes},
+		positionHandlers: positionHandlers{s.intake, boards},
+		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, locks.AcquireFunc(), holdMetrics,
+			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
+		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry)},
+		jobHandlers:      jobHandlers{s.intake},
+		drawHandlers: drawHandlers{s.intake, newDrawsCache(s.db, s.settings.API.RequestTimeout), changes,
+			newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, s.registry)},
+		paymentHandlers: paymentHandlers{s.intake, payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue,
+			func(p payment.Payment) any { return cardPaymentJSON(p) })},
+		refundHandlers:  refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
+		walletHandlers:  walletHandlers{s.intake, wallets.NewBatcher(executor, s.settings.Wallets)},
+		webhookHandlers: webhookOperations,
+		sweepHandlers:   sweepHandlers{s.logger, sweeper},
+	}
+	return nil
 }
 
 // Run listens until ctx ends. It then finishes the requests in flight, within the
@@ -213,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { s.jobs.Run(watching) })
-	background.Go(func() { s.campaigns.Run(watching) })
+	background.Go(func() { s.handlers.campaignHandlers.changes.Run(watching) })
 	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
@@ -222,8 +200,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.cutOff()
 		s.acceptor.close()
-		s.holds.Close()
-		s.wallets.Close()
+		s.handlers.holdHandlers.service.Close()
+		s.handlers.batcher.Close()
 		s.closePayments()
 		s.limiter.Close()
 		s.tokens.Close()
@@ -262,7 +240,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.proofs.open.Open() > 0 || s.exports.open.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.handlers.proofs.open.Open() > 0 || s.handlers.exports.open.Open() > 0 {
 				silent = 0
 			}
 		}
@@ -274,11 +252,6 @@ func (s *Server) logCutOff(ctx context.Context) {
 	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
 		s.logger.Warn("requests were cut off at shutdown", "requests", n)
 	}
-}
-
-// context returns the context for the database work of one request.
-func (s *Server) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {

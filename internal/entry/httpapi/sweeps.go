@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"log/slog"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
@@ -9,8 +10,14 @@ import (
 	"triprize/internal/maintenance/recovery"
 )
 
+// sweepHandlers are the operations on sweeps.
+type sweepHandlers struct {
+	logger  *slog.Logger
+	sweeper *recovery.Sweeper
+}
+
 // ListSweeps answers with every sweep and its last report.
-func (s handlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.ListSweepsResponseObject, error) {
+func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.ListSweepsResponseObject, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
@@ -29,7 +36,7 @@ func (s handlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequest
 
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
-func (s handlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.RunSweepResponseObject, error) {
+func (s sweepHandlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.RunSweepResponseObject, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
 			continue

@@ -120,7 +120,7 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	defer other.mu.Unlock()
 	for name := range other.messages {
 		if !strings.HasPrefix(name, "campaign.") {
-			t.Errorf("a stranger is told of %s", name)
+			t.Errorf("an anonymous caller is told of %s", name)
 		}
 	}
 	for _, wrong := range append(app.wrong, other.wrong...) {

@@ -15,16 +15,24 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 )
 
-// versionTag is the entity tag of a wallet: its version, for If-Match.
-func versionTag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+// walletHandlers are the operations on wallets.
+type walletHandlers struct {
+	*intake
+	batcher *wallets.Batcher
+}
+
+// walletsPath is the path of wallets; the id follows.
+const walletsPath = "/v1/wallets/"
 
 // versionOf returns the version that If-Match names; the contract has checked its form.
 func versionOf(ifMatch *string) *int64 {
@@ -46,12 +54,9 @@ func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 }
 
 // execute runs a wallet command and answers with its result.
-func (s *Server) execute(ctx context.Context, kind job.Kind, status int, action wallets.Action, path string) (commandAnswer, error) {
-	request, err := s.command(ctx, kind, status)
-	if err != nil {
-		return commandAnswer{}, err
-	}
-	done, err := s.wallets.Do(ctx, wallets.Command{Action: action, Request: request})
+func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, action wallets.Action, path string) (response.Command, error) {
+	request := s.command(ctx, kind, status)
+	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request})
 	if err == nil {
 		err = done.Err
 	}
@@ -60,22 +65,22 @@ func (s *Server) execute(ctx context.Context, kind job.Kind, status int, action 
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s *Server) executeOn(ctx context.Context, kind job.Kind, action wallets.Action) (commandAnswer, error) {
+func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, action wallets.Action) (response.Command, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, action, walletsPath)
 	if err != nil {
 		return answer, err
 	}
 	var document struct{ Version int64 }
-	if err := json.Unmarshal(answer.body, &document); err != nil {
+	if err := json.Unmarshal(answer.Body, &document); err != nil {
 		return answer, err
 	}
-	answer.version = &document.Version
+	answer.Version = &document.Version
 	return answer, nil
 }
 
 // OpenWallet opens a wallet for an owner.
-func (s handlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.OpenWalletResponseObject, error) {
-	if err := checkMetadata(r.Body.Metadata); err != nil {
+func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.OpenWalletResponseObject, error) {
+	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
 	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
@@ -83,16 +88,16 @@ func (s handlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequest
 }
 
 // CreditWallet adds money from outside to a wallet.
-func (s handlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.CreditWalletResponseObject, error) {
-	if err := checkMetadata(r.Body.Metadata); err != nil {
+func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.CreditWalletResponseObject, error) {
+	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
 	return s.executeOn(ctx, job.KindWalletCredit, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
-func (s handlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.DebitWalletResponseObject, error) {
-	if err := checkMetadata(r.Body.Metadata); err != nil {
+func (s walletHandlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.DebitWalletResponseObject, error) {
+	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
 	return s.executeOn(ctx, job.KindWalletDebit, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
@@ -104,9 +109,9 @@ func details(m contract.Movement, ifMatch *string) wallets.Details {
 }
 
 // Transfer moves money between two wallets.
-func (s handlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.TransferResponseObject, error) {
+func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.TransferResponseObject, error) {
 	b := r.Body
-	if err := checkMetadata(b.Metadata); err != nil {
+	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
 	}
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
@@ -114,9 +119,9 @@ func (s handlers) Transfer(ctx context.Context, r operations.TransferRequestObje
 }
 
 // Authorize holds money in a wallet.
-func (s handlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.AuthorizeResponseObject, error) {
+func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.AuthorizeResponseObject, error) {
 	b := r.Body
-	if err := checkMetadata(b.Metadata); err != nil {
+	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
 	}
 	ttl := s.settings.Wallets.AuthorizationTTL
@@ -128,9 +133,9 @@ func (s handlers) Authorize(ctx context.Context, r operations.AuthorizeRequestOb
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
-func (s handlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.CaptureAuthorizationResponseObject, error) {
+func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.CaptureAuthorizationResponseObject, error) {
 	b := r.Body
-	if err := checkMetadata(b.Metadata); err != nil {
+	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
 	}
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
@@ -138,9 +143,9 @@ func (s handlers) CaptureAuthorization(ctx context.Context, r operations.Capture
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
-func (s handlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.VoidAuthorizationResponseObject, error) {
+func (s walletHandlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.VoidAuthorizationResponseObject, error) {
 	b := r.Body
-	if err := checkMetadata(b.Metadata); err != nil {
+	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
 	}
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
@@ -150,19 +155,16 @@ func (s handlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthor
 // walletDocuments makes the bodies of the answers to wallet commands, which only apps and
 // operators give.
 var walletDocuments = wallets.Documents{
-	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w, app) },
-	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e, app) },
-	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, app) },
+	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w, resource.App) },
+	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e, resource.App) },
+	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, resource.App) },
 }
 
 // visibleWallet returns a wallet that the caller may see.
-func (s *Server) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return wallet.Wallet{}, err
-	}
+func (s walletHandlers) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet, error) {
+	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, id)
-	if err == nil && !who.mayActFor(w.Owner.ID) {
+	if err == nil && !who.MayActFor(w.Owner.ID) {
 		return wallet.Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
 	return w, err
@@ -173,35 +175,25 @@ type walletAnswer struct{ contract.Wallet }
 
 // VisitGetWalletResponse implements operations.GetWalletResponseObject.
 func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderETag, versionTag(a.Version))
+	c.Set(fiber.HeaderETag, response.VersionTag(a.Version))
 	return c.JSON(a.Wallet)
 }
 
 // GetWallet answers with a wallet as it is now.
-func (s handlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.GetWalletResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s walletHandlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.GetWalletResponseObject, error) {
+	who := call.Of(ctx)
 	w, err := s.visibleWallet(ctx, r.Wallet)
-	return walletAnswer{resource.Wallet(w, who.role)}, err
+	return walletAnswer{resource.Wallet(w, who.Role)}, err
 }
 
 // ListWallets answers with the wallets of an owner.
-func (s handlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.ListWalletsResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !who.mayActFor(r.Params.OwnerID) {
+func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.ListWalletsResponseObject, error) {
+	who := call.Of(ctx)
+	if !who.MayActFor(r.Params.OwnerID) {
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
 	}
-	currency := ""
-	if r.Params.Currency != nil {
-		currency = *r.Params.Currency
-	}
-	limit := pageSize(r.Params.Limit)
-	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, currency, valueOf(r.Params.Cursor), limit+1)
+	limit := response.PageSize(r.Params.Limit)
+	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -210,19 +202,13 @@ func (s handlers) ListWallets(ctx context.Context, r operations.ListWalletsReque
 		list = list[:limit]
 		next = &list[limit-1].Owner.Currency
 	}
-	answer := contract.WalletList{Wallets: make([]contract.Wallet, len(list)), NextCursor: next}
-	for i, w := range list {
-		answer.Wallets[i] = resource.Wallet(w, who.role)
-	}
+	answer := contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }), NextCursor: next}
 	return operations.ListWallets200JSONResponse{Body: answer}, nil
 }
 
 // GetAuthorization answers with an authorization as it is now.
-func (s handlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.GetAuthorizationResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.GetAuthorizationResponseObject, error) {
+	who := call.Of(ctx)
 	if _, err := s.visibleWallet(ctx, r.Wallet); err != nil {
 		return nil, err
 	}
@@ -230,25 +216,19 @@ func (s handlers) GetAuthorization(ctx context.Context, r operations.GetAuthoriz
 	if err != nil {
 		return nil, err
 	}
-	return operations.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.role)}, nil
+	return operations.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.Role)}, nil
 }
 
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
-func (s handlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.ListWalletEventsResponseObject, error) {
-	who, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.ListWalletEventsResponseObject, error) {
+	who := call.Of(ctx)
 	w, err := s.visibleWallet(ctx, r.Wallet)
 	if err != nil {
 		return nil, err
 	}
-	page := wallet.Page{Limit: pageSize(r.Params.Limit), Upward: r.Params.FromVersion != nil}
-	if page.Upward {
-		page.From = *r.Params.FromVersion
-	}
+	page := wallet.Page{Limit: response.PageSize(r.Params.Limit), Upward: r.Params.FromVersion != nil, From: response.ValueOf(r.Params.FromVersion)}
 	if r.Params.Cursor != nil {
 		page.From = *r.Params.Cursor
 	}
@@ -256,10 +236,7 @@ func (s handlers) ListWalletEvents(ctx context.Context, r operations.ListWalletE
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.WalletEventPage{Events: make([]contract.WalletEvent, len(events))}
-	for i, e := range events {
-		answer.Events[i] = resource.WalletEvent(e, who.role)
-	}
+	answer := contract.WalletEventPage{Events: response.Documents(events, func(e wallet.Event) contract.WalletEvent { return resource.WalletEvent(e, who.Role) })}
 	if n := len(events); n == page.Limit {
 		next := events[n-1].Version - 1
 		if page.Upward {

@@ -2,20 +2,29 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/service/endpoints"
+	"triprize/internal/service/listeners"
 	"triprize/internal/store/job"
 	"triprize/internal/store/webhook"
 )
+
+// webhookHandlers are the operations on webhook endpoints and what is sent to them.
+type webhookHandlers struct {
+	*intake
+	endpoints *endpoints.Service
+	listeners *listeners.Service
+}
 
 // endpointsPath is the path of webhook endpoints; the id follows.
 const endpointsPath = "/v1/webhook-endpoints/"
@@ -31,52 +40,30 @@ var webhookDocuments = endpoints.Documents{
 
 // endpointsOf is whose endpoints a caller sees: an app its own, an operator all, which is
 // the empty client.
-func endpointsOf(ctx context.Context) (client string, err error) {
-	c, err := callOf(ctx)
-	if err != nil || c.role == operator {
-		return "", err
+func endpointsOf(ctx context.Context) (client string) {
+	if c := call.Of(ctx); c.Role != resource.Operator {
+		return c.Client
 	}
-	return c.client, nil
+	return ""
 }
 
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
-func (s handlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.CreateWebhookEndpointResponseObject, error) {
-	c, err := callOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	draft := endpoints.Draft{Client: c.client, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
+func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.CreateWebhookEndpointResponseObject, error) {
+	c := call.Of(ctx)
+	draft := endpoints.Draft{Client: c.Client, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
-		if c.role != operator {
+		if c.Role != resource.Operator {
 			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
 		}
 		draft.Client = *r.Body.Client
 	}
-	request, err := s.command(ctx, job.KindEndpointCreate, http.StatusCreated)
-	if err != nil {
-		return nil, err
-	}
+	request := s.command(ctx, job.KindEndpointCreate, http.StatusCreated)
 	done, secret, err := s.endpoints.Create(ctx, request, draft)
 	answer, err := s.commandDone(done, err, endpointsPath)
 	if err != nil {
 		return nil, err
 	}
-	return answer.withSecret(secret)
-}
-
-// withSecret adds a secret that was made just now to the answer, which is stored without.
-func (a commandAnswer) withSecret(secret string) (commandAnswer, error) {
-	if secret == "" {
-		return a, nil
-	}
-	var document contract.WebhookEndpoint
-	if err := json.Unmarshal(a.body, &document); err != nil {
-		return commandAnswer{}, err
-	}
-	document.Secret = secret
-	body, err := json.Marshal(document) //nolint:gosec // who has made the secret is shown it, once
-	a.body = body
-	return a, err
+	return answer.WithSecret(secret)
 }
 
 func textsOf[T ~string](list []T) []string {
@@ -88,16 +75,9 @@ func textsOf[T ~string](list []T) []string {
 }
 
 // ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
-func (s handlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.ListWebhookEndpointsResponseObject, error) {
-	owner, err := endpointsOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var after uuid.UUID
-	if r.Params.Cursor != nil {
-		after = *r.Params.Cursor
-	}
-	limit := pageSize(r.Params.Limit)
+func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.ListWebhookEndpointsResponseObject, error) {
+	owner := endpointsOf(ctx)
+	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := webhook.List(ctx, s.db, owner, after, limit)
 	if err != nil {
 		return nil, err
@@ -110,16 +90,13 @@ func (s handlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWeb
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.WebhookEndpointPage{Endpoints: make([]contract.WebhookEndpoint, len(list))}
-	for i, e := range list {
-		answer.Endpoints[i] = resource.WebhookEndpoint(e, secrets[e.ID])
-	}
-	answer.NextCursor = nextCursor(len(list), limit, func() uuid.UUID { return list[len(list)-1].ID })
+	answer := contract.WebhookEndpointPage{Endpoints: response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) })}
+	answer.NextCursor = response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })
 	return operations.ListWebhookEndpoints200JSONResponse{Body: answer}, nil
 }
 
 // GetWebhookEndpoint answers with an endpoint that the caller may see.
-func (s handlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.GetWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.GetWebhookEndpointResponseObject, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -131,20 +108,14 @@ func (s handlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhoo
 	return operations.GetWebhookEndpoint200JSONResponse{Body: resource.WebhookEndpoint(e, secrets)}, nil
 }
 
-func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
-	owner, err := endpointsOf(ctx)
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
+func (s webhookHandlers) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
+	owner := endpointsOf(ctx)
 	return endpoints.Find(ctx, s.db, owner, id)
 }
 
 // PatchWebhookEndpoint changes an endpoint.
-func (s handlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.PatchWebhookEndpointResponseObject, error) {
-	owner, err := endpointsOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.PatchWebhookEndpointResponseObject, error) {
+	owner := endpointsOf(ctx)
 	change := webhook.Change{URL: r.Body.URL}
 	if r.Body.Events != nil {
 		change.Events = textsOf(*r.Body.Events)
@@ -162,11 +133,8 @@ func (s handlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWe
 }
 
 // DeleteWebhookEndpoint deletes an endpoint.
-func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.DeleteWebhookEndpointResponseObject, error) {
-	owner, err := endpointsOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s webhookHandlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.DeleteWebhookEndpointResponseObject, error) {
+	owner := endpointsOf(ctx)
 	if err := s.endpoints.Delete(ctx, owner, r.Endpoint); err != nil {
 		return nil, err
 	}
@@ -174,21 +142,21 @@ func (s handlers) DeleteWebhookEndpoint(ctx context.Context, r operations.Delete
 }
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
-func (s handlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.EnableWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.EnableWebhookEndpointResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Enable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // DisableWebhookEndpoint stops an endpoint.
-func (s handlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.DisableWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.DisableWebhookEndpointResponseObject, error) {
 	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // RotateWebhookSecret makes another secret, and shows it.
-func (s handlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.RotateWebhookSecretResponseObject, error) {
+func (s webhookHandlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.RotateWebhookSecretResponseObject, error) {
 	overlap := defaultOverlap
 	if r.Body != nil && r.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second
@@ -201,22 +169,16 @@ func (s handlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWe
 	if err != nil {
 		return nil, err
 	}
-	return answer.withSecret(secret)
+	return answer.WithSecret(secret)
 }
 
 // defaultOverlap is how long a secret signs beside the next one, unless the client says.
 const defaultOverlap = 24 * time.Hour
 
 // onEndpoint runs a command on an endpoint and answers with its result.
-func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (commandAnswer, error) {
-	owner, err := endpointsOf(ctx)
-	if err != nil {
-		return commandAnswer{}, err
-	}
-	request, err := s.command(ctx, kind, http.StatusOK)
-	if err != nil {
-		return commandAnswer{}, err
-	}
+func (s webhookHandlers) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (response.Command, error) {
+	owner := endpointsOf(ctx)
+	request := s.command(ctx, kind, http.StatusOK)
 	done, err := do(request, owner)
 	return s.commandDone(done, err, "")
 }

@@ -17,23 +17,20 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-// openWebhooks prepares what clients decide about their webhook endpoints, and what they
-// listen to.
-func (s *Server) openWebhooks(gate *postgres.Gate, key keyring.Keyring) error {
+func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (webhookHandlers, error) {
 	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
 	if err != nil {
-		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
+		return webhookHandlers{}, fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
 	most := s.settings.Webhooks.MaxEndpoints
-	s.endpoints = endpoints.New(gate.Retry(0), sealed, most, guard.CheckURL, webhookDocuments)
-	s.listeners = listeners.New(s.db, sealed, s.webhookMessages, most)
-	return nil
+	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, most, guard.CheckURL, webhookDocuments),
+		listeners.New(s.db, sealed, s.webhookMessages, most)}, nil
 }
 
 // webhookMessages returns the messages of events that have none yet. Who makes one first
 // makes it for all.
-func (s *Server) webhookMessages(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
+func (s *intake) webhookMessages(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
 	documents, err := resource.WebhookDocuments{DB: s.db}.Render(ctx, events)
 	if err != nil {
 		return nil, err

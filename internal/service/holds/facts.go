@@ -109,7 +109,7 @@ func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uu
 	}
 	f.discountOver()
 	if len(requests) > 0 {
-		if err := s.shapes.Fill(ctx, db, f.campaigns); err != nil {
+		if err := s.facts.Fill(ctx, db, f.campaigns); err != nil {
 			return nil, err
 		}
 	}

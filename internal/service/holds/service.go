@@ -39,7 +39,7 @@ type Service struct {
 	metrics   *inventory.HoldMetrics
 	render    func(h inventory.Hold, viewer string) any
 	taken     *takenCache
-	shapes    *campaign.Shapes
+	facts     *campaign.Facts
 	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[Request, precheck]
 	campaigns *batch.Queues[uuid.UUID, task, result] // every campaign has a queue of its own
@@ -72,7 +72,7 @@ const (
 // goes without. render makes the answer's body from a hold.
 func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
-		render: render, taken: newTakenCache(), shapes: campaign.NewShapes()}
+		render: render, taken: newTakenCache(), facts: campaign.NewFacts()}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)

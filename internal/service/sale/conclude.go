@@ -58,7 +58,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 		}
 	}
 	if len(late) > 0 {
-		if err := s.shapes.Fill(ctx, tx, in.campaigns); err != nil {
+		if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
 			return Report{}, err
 		}
 	}

@@ -23,7 +23,7 @@ type Seller struct {
 	db           postgres.Beginner
 	keepJobs     time.Duration
 	reservations Reservations
-	shapes       *campaign.Shapes
+	facts        *campaign.Facts
 }
 
 // Reservations says how long positions are reserved for payments.
@@ -36,7 +36,7 @@ type Reservations struct {
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
 func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
-	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, shapes: campaign.NewShapes()}
+	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
 }
 
 // Wait says what a transaction waits for when another one has it locked.
@@ -118,7 +118,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err != nil {
 		return Report{}, err
 	}
-	if err := s.shapes.Fill(ctx, tx, in.campaigns); err != nil {
+	if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
 		return Report{}, err
 	}
 	in.takes, in.mostUnpaid = s.reservations.Takes, s.reservations.MostPerUser

@@ -61,7 +61,7 @@ type Status struct {
 	Open          bool        // it is between the start and the end of the sale
 	DrawsAt       *time.Time  // the end of the sale, if what is sold by then is drawn
 	Ended         bool        // DrawsAt has come: nothing new is sold, held or reserved, ever
-	Shape         shape.Shape // empty until Shapes.Fill has set it
+	Shape         shape.Shape // empty until Facts.Fill has set it
 	Currency      string
 	PurchaseLimit *int
 	LatePayment   string // what becomes of late money: LatePaymentRefund or LatePaymentReassign

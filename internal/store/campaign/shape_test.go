@@ -199,7 +199,7 @@ func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testin
 	t.Parallel()
 	db := servers.DB(t)
 	id := create(t, db, shaped(0, layersOf(5, 5)))
-	shapes := campaign.NewShapes()
+	shapes := campaign.NewFacts()
 	fill := func(of pgx.Tx, state campaign.State) shape.Shape {
 		t.Helper()
 		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: state}}

@@ -11,9 +11,9 @@ type Role string
 
 // The roles: of API keys, and of tokens.
 const (
-	Operator = Role(apikey.Operator) // everything
-	App      = Role(apikey.App)      // one trust domain: any user's purchases
-	User     = Role(token.User)      // its own purchases
-	Viewer   = Role(token.Viewer)    // reads without personal data
-	Stranger = Role("stranger")      // has no credential; its client is its address
+	Operator  = Role(apikey.Operator) // everything
+	App       = Role(apikey.App)      // one trust domain: any user's purchases
+	User      = Role(token.User)      // its own purchases
+	Viewer    = Role(token.Viewer)    // reads without personal data
+	Anonymous = Role("anonymous")     // has no credential; its client is its address
 )

@@ -1,0 +1,136 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+)
+
+// acceptor stores requests as jobs; concurrent requests share a transaction.
+type acceptor struct {
+	db         *pgxpool.Pool
+	requests   *batch.Coalescer[job.Request, job.Accepted]
+	dispatcher *queue.Dispatcher
+	known      *idempotency.Requests
+	remember   *batch.Coalescer[job.Accepted, struct{}]
+	accepted   *prometheus.CounterVec
+	replayed   prometheus.Counter
+}
+
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+	a := &acceptor{
+		db: db, dispatcher: dispatcher, known: known,
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
+		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
+	}
+	registry.MustRegister(a.accepted, a.replayed)
+	a.requests = batch.New(batch.Options{
+		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: settings.InFlight,
+		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
+	}, a.flush)
+	a.remember = batch.New(batch.Options{
+		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
+	}, a.write)
+	return a
+}
+
+// acceptDrain is how long waiting requests are still stored at shutdown, after
+// their connections were closed.
+const acceptDrain = 2 * time.Second
+
+// flush commits requests as jobs. The work after the commit runs in the background,
+// so that no request waits for Redis.
+func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
+	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
+	if postgres.NothingSent(err) { // the connection was dead already: try a new one
+		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
+	}
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Hit("accept.committed", nil)
+	a.dispatcher.Dispatch(outbox.Tasks(messages)...)
+	for _, one := range accepted {
+		if one.Replayed {
+			a.replayed.Inc()
+			a.rememberFinal(one.Job)
+			continue
+		}
+		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
+		_ = a.remember.Submit(one) // full: Redis does not have it, Postgres does
+	}
+	return accepted, nil
+}
+
+// write stores the records of committed requests in Redis.
+func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct{}, error) {
+	records := make(map[idempotency.Request]idempotency.Record, len(accepted))
+	for _, one := range accepted {
+		record := idempotency.Record{State: idempotency.InProgress, Hash: one.Job.Hash, Job: one.Job.ID}
+		if one.Job.State.Final() {
+			if record.State = idempotency.Success; one.Job.State == job.Failed {
+				record.State = idempotency.Failed
+			}
+			answer, err := json.Marshal(resource.Job(one.Job))
+			if err != nil {
+				return nil, err
+			}
+			record.Answer = answer
+		}
+		records[idempotency.Request{Client: one.Job.Client, Key: one.Job.Key}] = record
+	}
+	return make([]struct{}, len(accepted)), a.known.Remember(ctx, records)
+}
+
+func (a *acceptor) close() {
+	a.requests.Close()
+	a.remember.Close()
+	a.known.Close()
+}
+
+// replay finds the job of an earlier request with the same key through Redis.
+// answer is the final answer, when Redis has it. It can be trusted, because it is
+// written only after the commit that made the job final. A job that was in progress
+// is read from Postgres.
+func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, answer []byte, ok bool) {
+	record, found := a.known.Find(ctx, idempotency.Request{Client: request.Client, Key: request.Key})
+	if !found || record.Hash != request.Hash {
+		return job.Job{}, nil, false // only Postgres may refuse a different request, never a cache
+	}
+	if record.State != idempotency.InProgress {
+		return job.Job{ID: record.Job}, record.Answer, true
+	}
+	j, err := job.Get(ctx, a.db, record.Job)
+	if err != nil || j.Client != request.Client || j.Key != request.Key {
+		return job.Job{}, nil, false
+	}
+	a.rememberFinal(j)
+	return j, nil, true
+}
+
+// jobRemembered is the age up to which a job is stored in Redis. A record is kept for
+// idempotency.request_ttl, 12 hours at most, so it is gone before the sweep old-records
+// may delete its job, which is a day old then. After that the key is free for another
+// job, and a record of the first must not answer for it.
+const jobRemembered = 11 * time.Hour
+
+// rememberFinal stores the answer of a final job in Redis, for later requests with
+// the same key.
+func (a *acceptor) rememberFinal(j job.Job) {
+	if j.State.Final() && time.Since(j.AcceptedAt) < jobRemembered {
+		_ = a.remember.Submit(job.Accepted{Job: j})
+	}
+}

@@ -1,0 +1,217 @@
+package body
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"mime"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/semaphore"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/openapi"
+)
+
+const (
+	// atOnceWithHead is what fasthttp reads of a body before it calls a handler. Shorter
+	// bodies need no room of their own.
+	atOnceWithHead = 8 << 10
+	// Room bounds the bytes of all longer bodies that are in memory at once.
+	Room = 8 << 20
+	// smallBody is the longest body that is checked without waiting for a turn.
+	smallBody = 512
+	// nothing is the longest body of an operation that has none: {} and some blanks.
+	nothing = 1 << 10
+	// A request with a selection is written in selectionBody and positionBody for each of its
+	// positions, with names and metadata as long as they may be and generous blanks.
+	selectionBody = 16 << 10
+	positionBody  = 64
+)
+
+// Bodies reads the bodies of requests: within a limit of each, and all of them within
+// bounds of memory and work.
+type Bodies struct {
+	wait time.Duration       // for a turn
+	room *semaphore.Weighted // bytes of long bodies
+	turn *semaphore.Weighted // long bodies that are checked at once: half of the processors is for others
+}
+
+// New returns Bodies with room for so many bytes of long ones, which wait so long for a turn.
+func New(wait time.Duration, room int64) Bodies {
+	return Bodies{wait: wait, room: semaphore.NewWeighted(room), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
+}
+
+// Bounds are those of the body of an operation: what the contract says, or less where
+// the settings allow only smaller selections or bodies.
+type Bounds struct {
+	Length   int
+	Elements map[string]int // of some arrays, by JSON pointer
+}
+
+// BoundsOf returns the bounds of an operation.
+func BoundsOf(o *openapi.Operation, settings config.Settings) Bounds {
+	b := Bounds{Length: o.MaxBody}
+	selection := func(pointer string, positions int) {
+		b.Length = min(b.Length, selectionBody+positionBody*positions)
+		b.Elements = map[string]int{pointer: positions}
+	}
+	switch {
+	case !o.HasBody:
+		b.Length = nothing
+	case o.ID == "requestPurchase":
+		selection("/selection/positions", settings.Campaigns.MaxQuantity)
+	case o.ID == "createHold":
+		selection("/positions", settings.Holds.MaxPositions)
+	case o.ID == "createCampaign" || o.ID == "patchCampaign":
+		b.Elements = map[string]int{"/layers": min(shape.MaxLayers, settings.Campaigns.MaxPositions)}
+	}
+	b.Length = min(b.Length, settings.API.BodyLimitBytes)
+	return b
+}
+
+// Announced returns the length of the body that the client announced; -1: it did not
+// say. The head itself may have been changed by refuseLong.
+func Announced(h *fasthttp.RequestHeader) int {
+	if h.ContentLength() == -1 {
+		return -1
+	}
+	for line := range bytes.Lines(h.RawHeaders()) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if bytes.EqualFold(name, []byte(fiber.HeaderContentLength)) {
+			length, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+			if err != nil {
+				return int(^uint(0) >> 1) // fasthttp has read it as a number: it is a large one
+			}
+			return length
+		}
+	}
+	return 0
+}
+
+// Read reads the body of a request, if it is no longer than limit, and calls then with
+// it. Only then the body and what is made of it count as memory that is in use.
+func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(body []byte) error) error {
+	length := Announced(&c.Request().Header)
+	switch {
+	case length > limit:
+		return tooLong(limit)
+	case length < 0 || length > atOnceWithHead:
+		size := int64(limit)
+		if length > 0 {
+			size = int64(length)
+		}
+		if err := b.room.Acquire(ctx, size); err != nil {
+			return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
+		}
+		defer b.room.Release(size)
+	}
+	body, err := whole(c.Context().RequestBodyStream(), length, limit)
+	if err != nil {
+		return err
+	}
+	c.Request().SetBodyRaw(body)
+	if len(body) > smallBody {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.wait) // the body may have taken long to arrive
+		defer cancel()
+		if err := b.turn.Acquire(ctx, 1); err != nil {
+			return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
+		}
+		defer b.turn.Release(1)
+	}
+	return then(body)
+}
+
+// whole reads a stream to its end. A body that was announced has its room already.
+func whole(stream io.Reader, announced, limit int) ([]byte, error) {
+	if stream == nil {
+		return nil, nil
+	}
+	var body bytes.Buffer
+	body.Grow(max(announced, 0) + bytes.MinRead) // what ReadFrom wants to be free at the end
+	_, err := body.ReadFrom(io.LimitReader(stream, int64(limit)+1))
+	if body.Len() < announced && err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	switch {
+	case err != nil: // the client is gone, or was too slow and has been told so
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the body ended before its end")
+	case body.Len() > limit:
+		return nil, tooLong(limit)
+	}
+	return body.Bytes(), nil
+}
+
+func tooLong(limit int) error {
+	return fault.New(fault.BodyTooLarge, "the body of this request may have %d bytes at most", limit)
+}
+
+// CheckMedia refuses a body that is announced to be anything but JSON in UTF-8.
+func CheckMedia(c *fiber.Ctx, o *openapi.Operation) error {
+	if !o.HasBody || o.BodyOptional && Announced(&c.Request().Header) == 0 {
+		return nil
+	}
+	for _, encoding := range c.Request().Header.PeekAll(fiber.HeaderContentEncoding) {
+		if len(encoding) > 0 && !strings.EqualFold(string(encoding), "identity") {
+			return fault.New(fault.UnsupportedMediaType, "send the body as it is, without Content-Encoding")
+		}
+	}
+	media, parameters, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	if err != nil || media != fiber.MIMEApplicationJSON || !strings.EqualFold(cmp.Or(parameters["charset"], "utf-8"), "utf-8") {
+		return fault.New(fault.UnsupportedMediaType, "send the body as application/json, in UTF-8")
+	}
+	return nil
+}
+
+// ReadJSON checks a JSON body and replaces it by its canonical form, so that the same
+// bytes are checked, fingerprinted and read. It returns the canonical form and the
+// user that the body names; the form is nil for an operation without a body.
+func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[string]int) (canonical []byte, actsFor string, err error) {
+	switch {
+	case !o.HasBody && (len(body) == 0 || isEmptyObject(body)):
+		return nil, "", nil
+	case !o.HasBody:
+		return nil, "", fault.New(fault.InvalidRequest, "this request has no body; {} is taken for none")
+	case len(body) == 0 && o.BodyOptional:
+		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
+		body = []byte("{}")
+	case len(body) == 0:
+		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
+	}
+	canonical, value, faults, err := o.ReadBody(body, elements)
+	if err != nil {
+		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the body is not one JSON value in valid UTF-8")
+	}
+	if len(faults) > 0 {
+		return nil, "", fault.Invalid(faults...)
+	}
+	c.Request().SetBodyRaw(canonical)
+	if fields, ok := value.(map[string]any); ok {
+		actsFor, _ = fields["user_id"].(string)
+	}
+	return canonical, actsFor, nil
+}
+
+// isEmptyObject tells whether a body is {}: what many clients send for nothing.
+func isEmptyObject(body []byte) bool {
+	inside, opened := bytes.CutPrefix(bytes.TrimSpace(body), []byte("{"))
+	inside, closed := bytes.CutSuffix(inside, []byte("}"))
+	return opened && closed && len(bytes.TrimSpace(inside)) == 0
+}
+
+// DecodeStrictly decodes a body that ReadJSON has checked. A field that its type
+// does not have is an error: the contract and the type differ.
+func DecodeStrictly(body []byte, target any) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(target)
+}

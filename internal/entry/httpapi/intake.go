@@ -1,0 +1,263 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/callerlimit"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/service/subscription"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// intake takes in commands and jobs, and has what the handlers of several resources share.
+type intake struct {
+	settings config.Settings
+	db       *pgxpool.Pool
+	logger   *slog.Logger
+	facts    *campaign.Facts
+	acceptor *acceptor
+	backlog  *backlog
+	jobs     *subscription.Jobs
+	streams  *callerlimit.Limit
+	waits    *callerlimit.Limit
+	draining context.Context // ends at shutdown: waits and streams end with it
+	sending  context.Context // ends after shutdown: what is still sent then is cut off
+}
+
+func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, logger *slog.Logger, registry *prometheus.Registry) *intake {
+	namespace := settings.Redis.Namespace
+	return &intake{
+		settings: settings, db: db, logger: logger,
+		facts: campaign.NewFacts(),
+		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
+			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
+		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
+		streams: callerlimit.New("event streams", settings.Streams.MaxOpen),
+		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
+	}
+}
+
+// context returns the context for the database work of one request.
+func (s *intake) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
+}
+
+// requireCampaign returns a not-found Error when there is no such campaign.
+func (s *intake) requireCampaign(ctx context.Context, id uuid.UUID) error {
+	_, err := s.facts.Of(ctx, s.db, id)
+	return err
+}
+
+// mostStreams is how many streams a caller may have open here: an app has many users.
+func (s *intake) mostStreams(who call.Caller) int {
+	if who.Role == resource.User {
+		return s.settings.Streams.MaxPerUser
+	}
+	return s.settings.Streams.MaxPerClient
+}
+
+// command returns the job request of a command, which is done and answered at once.
+// status is that of the answer when it succeeds.
+func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Request {
+	c := call.Of(ctx)
+	return job.Request{ID: uuidv7.New(), Client: c.Client, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
+		Keep: s.settings.Retention.Jobs, HTTPStatus: status}
+}
+
+// commandDone answers with the result of a command, or of the first request with
+// its key. The Location of a created resource is path and the id in the body;
+// without a path there is none.
+func (s *intake) commandDone(done job.Accepted, err error, path string) (response.Command, error) {
+	if err != nil {
+		return response.Command{}, err
+	}
+	if done.Replayed && !done.Reused {
+		s.acceptor.replayed.Inc()
+	}
+	switch {
+	case done.Reused:
+		return response.Command{}, reused(done.Job)
+	case done.Job.Problem != nil && done.Replayed:
+		return response.Command{}, &replayedRefusal{done.Job.Problem.Err()}
+	case done.Job.Problem != nil:
+		return response.Command{}, done.Job.Problem.Err()
+	}
+	answer := response.Command{Status: http.StatusOK, Body: done.Job.Result, Replayed: done.Replayed}
+	if done.Job.HTTPStatus != nil {
+		answer.Status = *done.Job.HTTPStatus
+	}
+	if answer.Status == http.StatusCreated && path != "" {
+		var created struct{ ID uuid.UUID }
+		if err := json.Unmarshal(answer.Body, &created); err != nil {
+			return response.Command{}, err
+		}
+		answer.Location = path + created.ID.String()
+	}
+	return answer, nil
+}
+
+// replayedRefusal is the refusal of an earlier request with the same key.
+type replayedRefusal struct{ error }
+
+// Unwrap returns the refusal.
+func (r *replayedRefusal) Unwrap() error { return r.error }
+
+// accept stores a request as a job and answers with the job: 202, or 200 with the
+// final job for a client that prefers to wait for it. The job has to wait in the queue of
+// its kind, and in those of the kinds in also.
+func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
+	queues := append([]job.Kind{request.Kind}, also...)
+	c := call.Of(ctx)
+	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.Client, c.Key, c.Fingerprint, c.Trace
+	wait, done, err := s.waitOf(c)
+	if err != nil {
+		return response.Job{}, err
+	}
+	defer done()
+	wait.UntilFinal = false // what the buyer has to do is news to whoever sends a request
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
+	defer cancel()
+	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
+		s.acceptor.replayed.Inc()
+		if answer != nil {
+			return response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: true, Body: answer}, nil
+		}
+		return s.answerJob(ctx, j, wait, nil, true)
+	}
+	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
+		earlier, ok, err := job.OfKey(ctx, s.db, request)
+		switch {
+		case err != nil:
+			return response.Job{}, err
+		case !ok:
+			return response.Job{}, overloaded
+		case earlier.Reused:
+			return response.Job{}, reused(earlier.Job)
+		}
+		return s.answerJob(ctx, earlier.Job, wait, nil, true)
+	}
+	var waiter *subscription.Waiter
+	if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
+		waiter = s.jobs.Waiter(request.ID)
+		defer waiter.Stop()
+	}
+	accepted, err := s.acceptor.requests.Do(ctx, request)
+	if err != nil {
+		return response.Job{}, err
+	}
+	if accepted.Reused {
+		return response.Job{}, reused(accepted.Job)
+	}
+	if accepted.Replayed {
+		waiter = nil
+	}
+	return s.answerJob(ctx, accepted.Job, wait, waiter, accepted.Replayed)
+}
+
+// waitOf returns how long a request waits for its job, and what ends the count of it
+// among the waits of its sender.
+func (s *intake) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
+	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
+		return response.Wait{}, func() {}, nil
+	}
+	most := s.settings.API.WaitsPerClient
+	if c.Role == resource.User {
+		most = s.settings.API.WaitsPerUser
+	}
+	done, err = s.waits.Acquire(c.Client, most)
+	return wait, done, err
+}
+
+// reused refuses a key that was used for another request, which has made a job.
+func reused(of job.Job) error {
+	refusal := fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
+	refusal.About = of.ID.String()
+	return refusal
+}
+
+// answerJob waits for a job as long as the client prefers and answers a POST with
+// it. With a waiter that was registered before the job existed, the job need not be
+// read first; otherwise waiter is nil.
+func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+	j, err := s.await(ctx, j, wait, waiter)
+	if err != nil {
+		return response.Job{}, err
+	}
+	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed}
+	if !j.State.Final() {
+		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)
+	}
+	answer.Body, err = json.Marshal(resource.Job(j))
+	return answer, err
+}
+
+// await returns the job when it is final or, unless the client waits for just that, awaits an
+// action of the buyer; or the last known state of it when the wait is over or the client is
+// gone. With a waiter the caller knows the job as it was when the waiter was registered.
+func (s *intake) await(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter) (_ job.Job, err error) {
+	if wait.Longest <= 0 || wait.Enough(j) {
+		return j, nil
+	}
+	c := call.Of(ctx)
+	over := time.NewTimer(wait.Longest)
+	defer over.Stop()
+	if waiter == nil {
+		waiter = s.jobs.Waiter(j.ID)
+		defer waiter.Stop()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.API.RequestTimeout)
+		defer cancel()
+		if j, err = job.Get(ctx, s.db, j.ID); err != nil || wait.Enough(j) {
+			return j, err
+		}
+		waiter.Has(j)
+	}
+	present, leave := c.WhilePresent(s.draining)
+	defer leave()
+	for {
+		select {
+		case j = <-waiter.Changes():
+			if wait.Enough(j) {
+				return j, nil
+			}
+		case <-over.C:
+			return j, nil
+		case <-present.Done():
+			return j, nil
+		}
+	}
+}
+
+// actionRetryAfter is after how many seconds to ask again whether the buyer has done what
+// is awaited.
+const actionRetryAfter = 2
+
+// askAgainAfter returns after how many seconds a client should ask for a job again: not
+// before it goes on, if that is known.
+func (s *intake) askAgainAfter(j job.Job) int {
+	seconds := s.backlog.retryAfter(j.Kind)
+	if j.State == job.AwaitingAction {
+		seconds = max(seconds, actionRetryAfter)
+	}
+	if j.Progress != nil && j.Progress.Waiting != nil {
+		seconds = max(seconds, int(math.Ceil(time.Until(j.Progress.Waiting.RetryAt).Seconds())))
+	}
+	return min(seconds, maxRetryAfter)
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/callerlimit"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/service/proof"
+)
+
+// forever lets everybody keep an answer that never changes.
+const forever = "public, max-age=31536000, immutable"
+
+// proofs sends proof documents: a few at a time, each as slowly as its reader reads it,
+// within a time.
+type proofs struct {
+	service *proof.Service
+	open    *callerlimit.Limit
+	lane    *callerlimit.Limit // of these, for anonymous callers: they leave places to who has a key
+	ended   *prometheus.CounterVec
+}
+
+func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
+	p := &proofs{service: service, open: callerlimit.New("proofs", most), lane: callerlimit.New("proofs without a key", max(1, most/2)),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
+			Help: "Proof documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the sold list is not the frozen one."}, []string{"outcome"})}
+	registry.MustRegister(p.ended)
+	return p
+}
+
+// enter takes a place for a caller.
+func (p *proofs) enter(who call.Caller, most int) (release func(), err error) {
+	place, err := p.open.Acquire(who.Client, most)
+	if err != nil || who.Role != resource.Anonymous {
+		return place, err
+	}
+	leave, err := p.lane.Acquire(who.Client, most)
+	if err != nil {
+		place()
+		return nil, err
+	}
+	return func() { leave(); place() }, nil
+}
+
+// GetDrawProof streams the proof document of a campaign, or answers with 304.
+func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.GetDrawProofResponseObject, error) {
+	who := call.Of(ctx)
+	document, err := s.proofs.service.Document(ctx, r.Campaign)
+	if err != nil {
+		return nil, s.toldTo(ctx, who.Caller, r.Campaign, err)
+	}
+	answer := proofAnswer{server: s, document: document}
+	answer.tagged = response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(r.Params.IfNoneMatch)
+	if answer.tagged.Unchanged {
+		return answer, nil
+	}
+	answer.release, err = s.proofs.enter(who.Caller, s.settings.Proofs.MaxPerCaller)
+	return answer, err
+}
+
+// proofAnswer is a proof document that is about to be sent.
+type proofAnswer struct {
+	server   drawHandlers
+	document *proof.Document
+	tagged   response.Tagged
+	release  func() // nil: not modified
+}
+
+// VisitGetDrawProofResponse implements operations.GetDrawProofResponseObject.
+func (a proofAnswer) VisitGetDrawProofResponse(c *fiber.Ctx) error {
+	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
+	tag := a.tagged.Tag
+	if zipped {
+		tag = "W/" + tag // compressors differ
+	}
+	c.Set(fiber.HeaderETag, tag)
+	c.Set(fiber.HeaderCacheControl, forever)
+	c.Vary(fiber.HeaderAcceptEncoding)
+	if a.tagged.Unchanged {
+		return c.SendStatus(http.StatusNotModified)
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	if zipped {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+	}
+	return response.Pipe{Sending: a.server.sending, Timeout: a.server.settings.Proofs.Timeout, Release: a.release,
+		Write: func(ctx context.Context, w io.Writer) error { return a.writeTo(ctx, w, zipped) }, Ended: a.ended}.Send(c)
+}
+
+// ended counts how the document was sent.
+func (a proofAnswer) ended(outcome string, err error) {
+	switch {
+	case errors.Is(err, proof.ErrNotFrozenList):
+		outcome = "false-list"
+		a.server.logger.Error("a proof was cut off: the sold list is not the one that was frozen", "error", err)
+	case outcome == "failed":
+		a.server.logger.Warn("a proof was cut off", "error", err)
+	}
+	a.server.proofs.ended.WithLabelValues(outcome).Inc()
+}
+
+func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) error {
+	failpoint.Hit("httpapi.proof", nil)
+	if !zipped {
+		return a.document.Write(ctx, w)
+	}
+	archive, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if err := a.document.Write(ctx, archive); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// GetPurchaseProof answers with the leaves of a purchase that the caller may see.
+func (s drawHandlers) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.GetPurchaseProofResponseObject, error) {
+	p, err := s.visiblePurchase(ctx, r.Purchase)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.proofs.service.Purchase(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	body, err := found.Canonical()
+	return purchaseProofAnswer(body), err
+}
+
+// purchaseProofAnswer is a proof of purchase, canonical JSON.
+type purchaseProofAnswer []byte
+
+// VisitGetPurchaseProofResponse implements operations.GetPurchaseProofResponseObject.
+func (a purchaseProofAnswer) VisitGetPurchaseProofResponse(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderCacheControl, "private, no-cache")
+	return response.SendJSON(c, http.StatusOK, false, a)
+}

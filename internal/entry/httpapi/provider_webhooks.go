@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/openapi"
+	"triprize/internal/service/payments"
+)
+
+// Events of the provider share transactions, as requests do. Nobody waits for an answer
+// but the provider, so one that comes soon after others waits for those that follow.
+const (
+	eventsPerBatch  = 100
+	eventBatches    = 1 // under way at once
+	eventsEvery     = 200 * time.Millisecond
+	eventsPending   = 1024 // that wait for a batch; any more are told to come again
+	eventBodies     = 4 << 20
+	stripeSignature = "Stripe-Signature"
+)
+
+// parser tells whether an event is signed by the provider, and reads it.
+type parser interface {
+	ParseEvent(payload []byte, signature string) (payprovider.Event, error)
+}
+
+// webhooks takes the events of the provider. Whoever knows the secret of the webhook
+// may send them, and no one else; so nothing is done for a body before its signature is
+// checked, and nothing but that check depends on how many bad ones come.
+type webhooks struct {
+	parser    parser
+	events    *batch.Coalescer[payprovider.Event, struct{}]
+	bodies    body.Bodies // of their own: anybody may send some
+	outcomes  *prometheus.CounterVec
+	logger    *slog.Logger
+	sometimes rate.Sometimes
+	storing   atomic.Int64 // events that are believed and not answered yet
+}
+
+// newWebhooks returns webhooks that store events with store, and call stored when some of
+// them are to be worked off.
+func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
+	logger *slog.Logger, registry prometheus.Registerer,
+) *webhooks {
+	w := &webhooks{parser: p, logger: logger, bodies: body.New(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_webhooks_total",
+			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
+	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_webhooks_storing",
+		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
+	for _, outcome := range []string{"stored", "refused", "failed"} {
+		w.outcomes.WithLabelValues(outcome)
+	}
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
+		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
+		func(ctx context.Context, events []payprovider.Event) ([]struct{}, error) {
+			open, err := store(ctx, events)
+			if err == nil && open > 0 {
+				stored()
+			}
+			return make([]struct{}, len(events)), err
+		})
+	return w
+}
+
+// close stores the events that wait, and ends.
+func (w *webhooks) close() { w.events.Close() }
+
+// mountWebhooks registers the webhooks. They belong to the contract, and have a guard of
+// their own: a signature.
+func (s *Server) mountWebhooks(router fiber.Router) {
+	for i := range s.contract.Operations {
+		if o := &s.contract.Operations[i]; o.ID == "stripeWebhook" {
+			router.Add(o.Method, o.Path, func(c *fiber.Ctx) error { return s.stripeWebhook(c, o) })
+		}
+	}
+}
+
+// stripeWebhook answers 200 when an event is stored, and not before.
+func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
+	w := s.webhooks
+	if w == nil {
+		return errNoCards
+	}
+	event, err := s.readEvent(c, o)
+	if err != nil {
+		w.refuse(err)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.Accept.Timeout)
+	defer cancel()
+	w.storing.Add(1)
+	defer w.storing.Add(-1)
+	if _, err := w.events.Do(ctx, event); err != nil {
+		if errors.Is(err, payments.ErrEvent) {
+			err = fault.Wrap(fault.InvalidRequest, err, "the event is not for this system")
+			w.refuse(err)
+			return err
+		}
+		w.outcomes.WithLabelValues("failed").Inc()
+		if errors.Is(err, batch.ErrFull) {
+			return fault.Wrap(fault.Overloaded, err, "too many events arrive at once; send this one again later")
+		}
+		return fault.Wrap(fault.Unavailable, err, "the event may not be stored; send it again later")
+	}
+	w.outcomes.WithLabelValues("stored").Inc()
+	return c.Status(http.StatusOK).JSON(fiber.Map{"received": true})
+}
+
+// readEvent reads the body within its bound, and the event in it, if it is signed.
+func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovider.Event, err error) {
+	signature := c.Get(stripeSignature)
+	if signature == "" {
+		return event, invalidSignature("is missing: this address is for the payment provider")
+	}
+	if err := body.CheckMedia(c, o); err != nil {
+		return event, err
+	}
+	ctx, cancel := s.context()
+	defer cancel()
+	err = s.webhooks.bodies.Read(ctx, c, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {
+		event, err = s.webhooks.parser.ParseEvent(sent, signature)
+		return err
+	})
+	return event, refusalOf(err)
+}
+
+func invalidSignature(detail string) *fault.Error {
+	return fault.Invalid(fault.Field{Pointer: stripeSignature, Detail: detail})
+}
+
+// refuse counts a refusal and says from time to time why: a secret that was not changed
+// here would otherwise be noticed by nobody.
+func (w *webhooks) refuse(err error) {
+	w.outcomes.WithLabelValues("refused").Inc()
+	w.sometimes.Do(func() {
+		w.logger.Warn("a webhook is refused; the next minute's are only counted (triprize_webhooks_total)", "error", err)
+	})
+}
+
+// refusalOf says what is wrong with a webhook; nil is nothing.
+func refusalOf(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, payprovider.ErrTooOld):
+		return invalidSignature("was made too long ago: is the clock of this server right?")
+	case errors.Is(err, payprovider.ErrSignature):
+		return invalidSignature("does not fit the body; is payments.stripe.webhook_secret that of this webhook?")
+	}
+	if f, ok := errors.AsType[*fault.Error](err); ok { // of the body
+		return f
+	}
+	return fault.Wrap(fault.InvalidRequest, err, "the body is no event for this system")
+}

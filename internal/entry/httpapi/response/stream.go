@@ -1,0 +1,52 @@
+package response
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/platform/stream"
+)
+
+// Stream is an event stream, or 204 for a client that has seen the last
+// event: browsers then stop reconnecting.
+type Stream struct {
+	Over     bool
+	Call     *call.Call
+	Draining context.Context
+	Run      func(w *bufio.Writer, end <-chan struct{}) // returns when the stream ends: at end, if not before
+	Stop     func()                                     // releases what the stream uses
+}
+
+func (a Stream) send(c *fiber.Ctx) error {
+	if a.Over {
+		return c.SendStatus(http.StatusNoContent)
+	}
+	c.Set(fiber.HeaderContentType, stream.ContentType)
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no")   // proxies must pass on events at once
+	if c.Method() == http.MethodHead { // Fiber would write the end of a body although there must be none
+		a.Stop()
+		c.Response().Header.SetContentLength(-1) // unknown
+		return nil
+	}
+	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer a.Stop()
+		present, leave := a.Call.WhilePresent(a.Draining)
+		defer leave()
+		a.Run(w, present.Done())
+	})
+	return nil
+}
+
+// VisitStreamCampaignResponse implements operations.StreamCampaignResponseObject.
+func (a Stream) VisitStreamCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitStreamJobResponse implements operations.StreamJobResponseObject.
+func (a Stream) VisitStreamJobResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitStreamWebhooksResponse implements operations.StreamWebhooksResponseObject.
+func (a Stream) VisitStreamWebhooksResponse(c *fiber.Ctx) error { return a.send(c) }

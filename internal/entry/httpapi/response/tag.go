@@ -1,0 +1,79 @@
+package response
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// Tagged is an answer with an entity tag, for If-None-Match.
+type Tagged struct {
+	Tag       string
+	Body      []byte
+	Unchanged bool // the client has it already
+}
+
+// Tag encodes a document. Its tag is weak: it stands for the content, whatever
+// compression a proxy adds.
+func Tag(document any) (Tagged, error) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		return Tagged{}, err
+	}
+	return Tagged{Tag: `W/"` + digest(body) + `"`, Body: body}, nil
+}
+
+// TagAt encodes a document as of a board_version. Its tag begins with the version: the
+// same version can be shown in several ways, as holds end by the clock.
+func TagAt(version int64, document any) (Tagged, error) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		return Tagged{}, err
+	}
+	return Tagged{Tag: `W/"` + strconv.FormatInt(version, 10) + "-" + digest(body) + `"`, Body: body}, nil
+}
+
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:12])
+}
+
+// Matched returns the answer for a client that sends If-None-Match (RFC 9110, section 13.1.2).
+func (a Tagged) Matched(ifNoneMatch *string) Tagged {
+	a.Unchanged = false
+	if ifNoneMatch == nil {
+		return a
+	}
+	opaque := strings.TrimPrefix(a.Tag, "W/")
+	for known := range strings.SplitSeq(*ifNoneMatch, ",") {
+		known = strings.TrimSpace(known)
+		a.Unchanged = a.Unchanged || known == "*" || strings.TrimPrefix(known, "W/") == opaque
+	}
+	return a
+}
+
+func (a Tagged) send(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderETag, a.Tag)
+	c.Set(fiber.HeaderCacheControl, "private, no-cache")
+	if a.Unchanged {
+		return c.SendStatus(http.StatusNotModified)
+	}
+	return SendJSON(c, http.StatusOK, false, a.Body)
+}
+
+// VisitGetCampaignResponse implements contract.GetCampaignResponseObject.
+func (a Tagged) VisitGetCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitListCampaignsResponse implements contract.ListCampaignsResponseObject.
+func (a Tagged) VisitListCampaignsResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitGetPositionResponse implements contract.GetPositionResponseObject.
+func (a Tagged) VisitGetPositionResponse(c *fiber.Ctx) error { return a.send(c) }
+
+// VisitListPositionsResponse implements contract.ListPositionsResponseObject.
+func (a Tagged) VisitListPositionsResponse(c *fiber.Ctx) error { return a.send(c) }

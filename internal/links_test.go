@@ -1,0 +1,21 @@
+package internal_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The worker and the scheduler make the documents of the API for webhooks, without its server.
+func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"api", "worker", "scheduler"} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "triprize/cmd/"+program).Output() //nolint:gosec // one of the names above
+		if err != nil {
+			t.Fatal(program, err)
+		}
+		if linked := strings.Contains(string(out), "github.com/gofiber/"); linked != (program == "api") {
+			t.Errorf("%s links Fiber: %t", program, linked)
+		}
+	}
+}

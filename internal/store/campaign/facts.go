@@ -1,0 +1,132 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/singleflight"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/platform/postgres"
+)
+
+// ShapeOf returns the shape of a campaign as it is now, or a not-found Error.
+func ShapeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (shape.Shape, error) {
+	found, err := readShapes(ctx, db, []uuid.UUID{id})
+	if err != nil {
+		return shape.Shape{}, err
+	}
+	form, ok := found[id]
+	if !ok {
+		return shape.Shape{}, fault.New(fault.NotFound, "there is no campaign %s", id)
+	}
+	return form, nil
+}
+
+// readShapes returns the shapes of the campaigns that exist.
+func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]shape.Shape, error) {
+	var id uuid.UUID
+	var positions []int
+	var labels []string
+	found := make(map[uuid.UUID]shape.Shape, len(ids))
+	rows, err := db.Query(ctx, `
+		SELECT campaign_id, array_agg(positions ORDER BY layer), array_agg(coalesce(label, '') ORDER BY layer)
+		FROM layers WHERE campaign_id = ANY($1) GROUP BY campaign_id`, ids)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&id, &positions, &labels}, func() error {
+			layers := make([]shape.Layer, len(positions))
+			for i := range layers {
+				layers[i] = shape.Layer{Positions: positions[i], Label: labels[i]}
+			}
+			found[id] = shape.New(layers)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("campaign.readShapes: %w", err)
+	}
+	return found, nil
+}
+
+// Facts remembers what stays true of published campaigns. Goroutines may share it.
+type Facts struct {
+	known   *lru.Cache[uuid.UUID, Fact]
+	loading singleflight.Group
+}
+
+// Fact is what stays true of a published campaign. Its shape never changes. Its limit is
+// only raised, so what is within it stays allowed.
+type Fact struct {
+	Shape         shape.Shape
+	PurchaseLimit *int // positions per user; nil: no limit
+}
+
+// Allows tells whether a user may have so many positions.
+func (f Fact) Allows(positions int) bool {
+	return f.PurchaseLimit == nil || positions <= *f.PurchaseLimit
+}
+
+// factsKnown bounds them: a shape has MaxLayers layers at most, of 50 bytes or so and a label.
+const factsKnown = 1000
+
+// NewFacts returns Facts that know nothing.
+func NewFacts() *Facts {
+	known, _ := lru.New[uuid.UUID, Fact](factsKnown) // fails only for a size of 0
+	return &Facts{known: known}
+}
+
+// Of returns what is known of a campaign, or a not-found Error. Only the first request for
+// it reads.
+func (f *Facts) Of(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
+	if found, ok := f.known.Get(id); ok {
+		return found, nil
+	}
+	return f.Read(ctx, db, id)
+}
+
+// Read returns what is true of a campaign now. That of a draft is not remembered.
+func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
+	found, err, _ := f.loading.Do(id.String(), func() (any, error) {
+		c, err := Get(ctx, db, id)
+		if err != nil {
+			return Fact{}, err
+		}
+		form, err := ShapeOf(ctx, db, id)
+		if err == nil && c.State != Pending {
+			f.known.Add(id, Fact{form, c.PurchaseLimit})
+		}
+		return Fact{form, c.PurchaseLimit}, err
+	})
+	if err != nil {
+		return Fact{}, err
+	}
+	return found.(Fact), nil //nolint:forcetypeassert // the function above returns no other
+}
+
+// Fill sets the shape of each status. It reads those that it does not know in one query, and
+// remembers those that were published when the status was read.
+func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID]*Status) error {
+	var unknown []uuid.UUID
+	for id, status := range statuses {
+		found, ok := f.known.Get(id)
+		if !ok {
+			unknown = append(unknown, id)
+		}
+		status.Shape = found.Shape
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	found, err := readShapes(ctx, db, unknown)
+	for id, form := range found {
+		statuses[id].Shape = form
+		if statuses[id].State != Pending {
+			f.known.Add(id, Fact{form, statuses[id].PurchaseLimit})
+		}
+	}
+	return err
+}
