@@ -29,12 +29,9 @@ func (b Beacon) Enabled() bool { return strings.TrimSpace(b.Relays) != "" }
 
 // URLs returns the base URLs of the relays, without a slash at the end.
 func (b Beacon) URLs() []string {
-	if !b.Enabled() {
-		return nil
-	}
-	urls := strings.Split(b.Relays, ",")
+	urls := listOf(b.Relays)
 	for i := range urls {
-		urls[i] = strings.TrimRight(strings.TrimSpace(urls[i]), "/")
+		urls[i] = strings.TrimRight(urls[i], "/")
 	}
 	return urls
 }
@@ -55,7 +52,7 @@ func (b Beacon) Chain() (c beacon.Chain, err error) {
 			BeaconID string `json:"beaconID"`
 		} `json:"metadata"`
 	}
-	bad := func(format string, args ...any) error { return fault("beacon.chain", fmt.Sprintf(format, args...)) }
+	bad := func(format string, args ...any) error { return fault("beacon.chain", format, args...) }
 	if err := json.Unmarshal([]byte(b.ChainInfo), &info); err != nil {
 		return c, bad("must be JSON, as a relay answers at /info: %v", err)
 	}
@@ -85,14 +82,14 @@ func checkBeacon(b Beacon) error {
 	}
 	urls := b.URLs()
 	if len(urls) > mostRelays {
-		return fault("beacon.relays", fmt.Sprintf("has %d URLs, must be at most %d", len(urls), mostRelays))
+		return fault("beacon.relays", "has %d URLs, must be at most %d", len(urls), mostRelays)
 	}
 	for i, text := range urls {
 		if err := checkRelay(text); err != nil {
 			return err
 		}
 		if slices.Contains(urls[:i], text) {
-			return fault("beacon.relays", "names "+text+" twice")
+			return fault("beacon.relays", "names %s twice", text)
 		}
 	}
 	return nil

@@ -140,22 +140,12 @@ func variable(key string) string {
 
 func check(settings Settings) error {
 	v := validator.New(validator.WithRequiredStructEnabled())
-	if err := v.RegisterValidation("url_of", isURLOf); err != nil {
-		return fmt.Errorf("settings: %w", err)
-	}
-	if err := v.RegisterValidation("quorum_of", isQuorumOf); err != nil {
-		return fmt.Errorf("settings: %w", err)
-	}
-	if err := v.RegisterValidation("draw_keys", areDrawKeys); err != nil {
-		return fmt.Errorf("settings: %w", err)
-	}
-	if err := v.RegisterValidation("networks", areNetworks); err != nil {
-		return fmt.Errorf("settings: %w", err)
+	for name, rule := range map[string]validator.Func{"url_of": isURLOf, "quorum_of": isQuorumOf, "draw_keys": areDrawKeys, "networks": areNetworks, "secret": longEnough} {
+		if err := v.RegisterValidation(name, rule); err != nil {
+			return fmt.Errorf("settings: %w", err)
+		}
 	}
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
-	if err := v.RegisterValidation("secret", longEnough); err != nil {
-		return fmt.Errorf("settings: %w", err)
-	}
 	err := v.Struct(settings)
 	if err == nil {
 		return errors.Join(checkCORS(settings.API), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
@@ -175,16 +165,31 @@ func check(settings Settings) error {
 // checkRetention refuses a retention in which it would be forgotten for how long users
 // have held positions.
 func checkRetention(settings Settings) error {
-	least := settings.Holds.MaxTTL * time.Duration(2+settings.Holds.MaxExtensions)
-	if settings.Retention.Holds < least {
-		return fmt.Errorf("setting retention.holds (%s): is %s, must be at least holds.max_ttl * (2 + holds.max_extensions), %s",
-			variable("retention.holds"), settings.Retention.Holds, least)
+	r := settings.Retention
+	if least := settings.Holds.MaxTTL * time.Duration(2+settings.Holds.MaxExtensions); r.Holds < least {
+		return fault("retention.holds", "is %s, must be at least holds.max_ttl * (2 + holds.max_extensions), %s", r.Holds, least)
 	}
-	if settings.Retention.Refused > settings.Retention.Purchases {
-		return fmt.Errorf("setting retention.refused (%s): is %s, must be at most retention.purchases, %s",
-			variable("retention.refused"), settings.Retention.Refused, settings.Retention.Purchases)
+	if r.Refused > r.Purchases {
+		return fault("retention.refused", "is %s, must be at most retention.purchases, %s", r.Refused, r.Purchases)
 	}
 	return nil
+}
+
+// fault is an error about one setting.
+func fault(name, format string, args ...any) error {
+	return fmt.Errorf("setting %s (%s): %s", name, variable(name), fmt.Sprintf(format, args...))
+}
+
+// listOf returns the elements of a list that is separated by commas; an empty text is none.
+func listOf(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
 }
 
 // reason says in words which rule a value breaks. It does not repeat secrets and URLs.

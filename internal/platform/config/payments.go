@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -44,16 +43,7 @@ func (s Stripe) Live() bool {
 }
 
 // WebhookSecrets returns the secrets that webhooks may be signed with.
-func (s Stripe) WebhookSecrets() []string {
-	if s.WebhookSecret == "" {
-		return nil
-	}
-	secrets := strings.Split(s.WebhookSecret, ",")
-	for i := range secrets {
-		secrets[i] = strings.TrimSpace(secrets[i])
-	}
-	return secrets
-}
+func (s Stripe) WebhookSecrets() []string { return listOf(s.WebhookSecret) }
 
 // CheckWebhooks refuses a key without a secret: nobody would believe its webhooks. The
 // api calls it, because it is the api that gets them.
@@ -109,7 +99,7 @@ const shortestSecret = 16
 func checkSecrets(s Stripe) error {
 	for _, secret := range s.WebhookSecrets() {
 		if len(secret) < shortestSecret || !printable(secret) {
-			return fault("payments.stripe.webhook_secret", fmt.Sprintf("must be one or more secrets of at least %d bytes, whsec_…, separated by commas", shortestSecret))
+			return fault("payments.stripe.webhook_secret", "must be one or more secrets of at least %d bytes, whsec_…, separated by commas", shortestSecret)
 		}
 	}
 	return nil
@@ -118,8 +108,4 @@ func checkSecrets(s Stripe) error {
 // printable tells whether a text is ASCII without blanks, as a header needs it.
 func printable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-}
-
-func fault(name, reason string) error {
-	return fmt.Errorf("setting %s (%s): %s", name, variable(name), reason)
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strings"
 	"time"
 )
 
@@ -74,16 +73,7 @@ type Locks struct {
 }
 
 // URLs returns the servers of the quorum; nil: locks are kept on redis.url.
-func (l Locks) URLs() []string {
-	if l.RedisURLs == "" {
-		return nil
-	}
-	urls := strings.Split(l.RedisURLs, ",")
-	for i := range urls {
-		urls[i] = strings.TrimSpace(urls[i])
-	}
-	return urls
-}
+func (l Locks) URLs() []string { return listOf(l.RedisURLs) }
 
 // API is the HTTP server.
 type API struct {
@@ -123,7 +113,7 @@ type Exports struct {
 // Streams are the event streams of campaigns and jobs.
 type Streams struct {
 	Interval     time.Duration `mapstructure:"interval" constant:"500ms"` // how often watched campaigns are read: one query per api process; none when there are no streams
-	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=100ms,max=5m"`
+	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=1s,max=5m"`
 	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=1000000"`
 	MaxPerClient int           `mapstructure:"max_per_client" validate:"min=1,max=1000000"`
 	MaxPerUser   int           `mapstructure:"max_per_user"   validate:"min=1,max=1000000"`

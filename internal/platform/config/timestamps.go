@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -47,9 +46,7 @@ func (t Timestamps) List() []Authority {
 // nothing, and who lies is found out.
 func checkTimestamps(t Timestamps, b Beacon) error {
 	var all []error
-	bad := func(format string, args ...any) {
-		all = append(all, fmt.Errorf("setting timestamps.authorities (%s): "+format, append([]any{variable("timestamps.authorities")}, args...)...))
-	}
+	bad := func(format string, args ...any) { all = append(all, fault("timestamps.authorities", format, args...)) }
 	list := t.List()
 	if len(list) > maxAuthorities {
 		bad("has %d authorities, must have %d at most", len(list), maxAuthorities)
@@ -63,12 +60,11 @@ func checkTimestamps(t Timestamps, b Beacon) error {
 		}
 	}
 	if t.Default && len(list) == 0 {
-		all = append(all, fmt.Errorf("setting timestamps.default (%s): is true, and there is nobody in timestamps.authorities", variable("timestamps.default")))
+		all = append(all, fault("timestamps.default", "is true, and there is nobody in timestamps.authorities"))
 	}
 	chain, err := b.Chain()
 	if ahead := (fairdraw.RoundsAhead - 1) * time.Duration(chain.PeriodS) * time.Second; err == nil && len(list) > 0 && t.Margin+t.Timeout >= ahead {
-		all = append(all, fmt.Errorf("setting timestamps.authorities (%s): a chain whose rounds are %d s apart leaves them %s between a freeze and its round, and they need %s",
-			variable("timestamps.authorities"), chain.PeriodS, ahead, t.Margin+t.Timeout))
+		bad("a chain whose rounds are %d s apart leaves them %s between a freeze and its round, and they need %s", chain.PeriodS, ahead, t.Margin+t.Timeout)
 	}
 	return errors.Join(all...)
 }
