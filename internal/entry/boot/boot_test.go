@@ -195,8 +195,8 @@ func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"out of bounds, all of them": {env: []string{"TRIPRIZE_WORKER_LANES=0", "TRIPRIZE_API_LISTEN=here"}, want: []string{"actor does not start:\n",
-			"setting worker.lanes (TRIPRIZE_WORKER_LANES): is 0, must be at least 1", "setting api.listen (TRIPRIZE_API_LISTEN): is \"here\", must be host:port"}},
+		"out of bounds, all of them": {env: []string{"TRIPRIZE_WORKER_SHARDS=0", "TRIPRIZE_API_LISTEN=here"}, want: []string{"actor does not start:\n",
+			"setting worker.shards (TRIPRIZE_WORKER_SHARDS): is 0, must be at least 1", "setting api.listen (TRIPRIZE_API_LISTEN): is \"here\", must be host:port"}},
 		"unknown":              {env: []string{"TRIPRIZE_WORKER_LAMES=3"}, want: []string{"actor does not start:\n", "unknown setting TRIPRIZE_WORKER_LAMES"}},
 		"a URL that is none":   {env: []string{"TRIPRIZE_REDIS_URL=redisfoo"}, want: []string{"setting redis.url (TRIPRIZE_REDIS_URL): must be a URL, redis://…"}},
 		"in a file":            {args: []string{"--config", file}, want: []string{"actor does not start:\n", file, "unknown setting worker.lames"}},

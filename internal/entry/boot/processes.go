@@ -83,7 +83,7 @@ func Worker(ctx context.Context, p *Process) error {
 		return telemetry.Serve(ctx, p.Settings.Worker.Listen, p.Health, p.Registry)
 	}
 	return p.serveAndWork(ctx, serve, func(ctx context.Context) error {
-		p.Logger.Info("working", "lanes", p.Settings.Worker.Lanes, "concurrency", p.Settings.Worker.Concurrency)
+		p.Logger.Info("working", "shards", p.Settings.Worker.Shards, "concurrency", p.Settings.Worker.Concurrency)
 		return w.Run(ctx)
 	})
 }

@@ -56,9 +56,9 @@ func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
 	w := &webhooks{parser: p, logger: logger, bodies: body.New(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
-		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_webhooks_total",
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
-	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_webhooks_storing",
+	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
 		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
 	for _, outcome := range []string{"stored", "refused", "failed"} {
 		w.outcomes.WithLabelValues(outcome)
@@ -146,7 +146,7 @@ func invalidSignature(detail string) *fault.Error {
 func (w *webhooks) refuse(err error) {
 	w.outcomes.WithLabelValues("refused").Inc()
 	w.sometimes.Do(func() {
-		w.logger.Warn("a webhook is refused; the next minute's are only counted (triprize_webhooks_total)", "error", err)
+		w.logger.Warn("a webhook is refused; the next minute's are only counted (triprize_provider_events_received_total)", "error", err)
 	})
 }
 

@@ -104,7 +104,7 @@ func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
 			answers <- webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
 		}()
 	}
-	s.AwaitMetric(0, "triprize_webhooks_storing", many)
+	s.AwaitMetric(0, "triprize_provider_events_storing", many)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestAFloodOfBadSignaturesCostsNoQuery(t *testing.T) {
 	if a := webhookRaw(s, body, signed(body, webhookSecret, time.Now())); a.Status != http.StatusOK {
 		t.Errorf("a good one after the flood: %v %s", a, a.Body)
 	}
-	if stored, refused := s.Metric(0, `triprize_webhooks_total{outcome="stored"}`), s.Metric(0, `triprize_webhooks_total{outcome="refused"}`); stored != 1 || refused != 200 {
+	if stored, refused := s.Metric(0, `triprize_provider_events_received_total{outcome="stored"}`), s.Metric(0, `triprize_provider_events_received_total{outcome="refused"}`); stored != 1 || refused != 200 {
 		t.Errorf("%v stored, %v refused", stored, refused)
 	}
 	if n := s.Metric(0, `triprize_payment_events_stored_total{source="webhook"}`); n != 1 || count(s, events+` WHERE id = $1`, s.User("evt_1")) != 1 {

@@ -16,7 +16,7 @@ import (
 )
 
 // alone makes one attempt at jobs while no batch, and no other such attempt, runs in
-// this process. Draws go on: one may take a minute, and all lanes would wait for it.
+// this process. Draws go on: one may take a minute, and all shards would wait for it.
 func (w *Worker) alone(ctx context.Context, kind job.Kind, jobs []job.Attempted, try func(ctx context.Context) error) error {
 	return w.counted(ctx, kind, jobs, &w.exclusive, try)
 }
@@ -25,7 +25,7 @@ func (w *Worker) alone(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 // first. When the count exceeds worker.max_deliveries, the jobs are finalized as failed
 // instead. When the attempt fails through its surroundings, the count is taken back.
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Attempted, lock sync.Locker, try func(ctx context.Context) error) error {
-	if err := w.owed.pay(ctx, w.db); err != nil {
+	if err := w.uncounts.flush(ctx, w.db); err != nil {
 		return queue.Later(err)
 	}
 	begun, err := w.begin(ctx, kind, jobs, lock, try)
@@ -54,17 +54,17 @@ func (w *Worker) begin(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 
 // uncount takes back the count of an attempt. What made the attempt fail may go on, so
 // this is tried until it is done: meanwhile the handler keeps the task, and nobody else
-// counts the next attempt. What is not done when the task ends is owed.
+// counts the next attempt. What is not done when the task ends is uncounts.
 func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 	counted := make([]job.Attempted, len(jobs))
 	for i, one := range jobs {
 		counted[i] = one.Next()
 	}
-	w.owed.add(counted)
+	w.uncounts.add(counted)
 	delays := newBackoff()
 	for {
 		try, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncountTimeout)
-		err := w.owed.pay(try, w.db)
+		err := w.uncounts.flush(try, w.db)
 		cancel()
 		if err == nil {
 			return
@@ -79,14 +79,14 @@ func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 // uncountTimeout bounds one attempt to take back counts.
 const uncountTimeout = 5 * time.Second
 
-// debts are counts of attempts that are still to be taken back. No attempt begins
+// uncounts are counts of attempts that are still to be taken back. No attempt begins
 // before they are, so there are no more of them than jobs of tasks in hand.
-type debts struct {
+type uncounts struct {
 	mu   sync.Mutex
 	jobs map[uuid.UUID]job.Attempted
 }
 
-func (d *debts) add(counted []job.Attempted) {
+func (d *uncounts) add(counted []job.Attempted) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.jobs == nil {
@@ -97,8 +97,8 @@ func (d *debts) add(counted []job.Attempted) {
 	}
 }
 
-// pay takes the counts back.
-func (d *debts) pay(ctx context.Context, db postgres.DB) error {
+// flush takes the counts back.
+func (d *uncounts) flush(ctx context.Context, db postgres.DB) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.jobs) == 0 {
@@ -116,10 +116,10 @@ func (d *debts) pay(ctx context.Context, db postgres.DB) error {
 }
 
 // close takes the counts back a last time.
-func (d *debts) close(ctx context.Context, db postgres.DB, logger *slog.Logger) {
+func (d *uncounts) close(ctx context.Context, db postgres.DB, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, uncountTimeout)
 	defer cancel()
-	if err := d.pay(ctx, db); err != nil {
+	if err := d.flush(ctx, db); err != nil {
 		logger.Warn("attempts stay counted that failed through their surroundings", "jobs", len(d.jobs), "error", err)
 	}
 }

@@ -116,7 +116,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	first, letGoOn := sync.OnceFunc(func() { close(begun); <-goOn }), sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(letGoOn)
 	made := record(w.cancellations, func(sale.Wait) error { first(); return nil })
-	batches := w.lanes[0].batches[job.KindCancellation]
+	batches := w.shards[0].batches[job.KindCancellation]
 	if err := batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}}); err != nil { // a batch of its own, before the others
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ type finalizer struct {
 	kind     job.Kind
 	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
 	locked   *locked
-	every    time.Duration // a lane begins its batches of this kind so far apart, under load
+	every    time.Duration // a shard begins its batches of this kind so far apart, under load
 	due      bool          // its jobs come back by themselves: none of their tasks waits for long
 }
 
@@ -37,7 +37,7 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// finalizeInBatches finalizes jobs through the lanes. A task whose jobs stay locked keeps its
+// finalizeInBatches finalizes jobs through the shards. A task whose jobs stay locked keeps its
 // slot only while enough of these are left for other tasks.
 func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
 	if again {
@@ -47,20 +47,20 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	stay := &stay{locked: s.locked}
-	defer stay.end()
-	if s.locked.has(jobs, time.Now()) && !stay.begin() {
+	slot := &keptSlot{locked: s.locked}
+	defer slot.release()
+	if s.locked.has(jobs, time.Now()) && !slot.keep() {
 		return queue.Later(errBusy)
 	}
 	delays := newBackoff()
 	for len(items) > 0 {
-		ready, resting := awake(items, time.Now())
+		ready, backedOff := splitReady(items, time.Now())
 		if len(ready) == 0 {
-			if stubborn(resting) && !stay.begin() {
-				s.locked.note(resting, time.Now())
+			if blocked(backedOff) && !slot.keep() {
+				s.locked.note(backedOff, time.Now())
 				return queue.Later(errBusy)
 			}
-			if err := w.pause(ctx, time.Until(resting[0].restsUntil)); err != nil {
+			if err := w.pause(ctx, time.Until(backedOff[0].notBefore)); err != nil {
 				return err
 			}
 			continue
@@ -79,29 +79,29 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 		}
 		now := time.Now()
 		for _, it := range left {
-			it.rest(now, backoff)
+			it.backOff(now, backoff)
 		}
-		items = append(left, resting...)
+		items = append(left, backedOff...)
 	}
 	return nil
 }
 
-// pass sends items through their lanes once. It returns those that are not final,
+// pass sends items through their shards once. It returns those that are not final,
 // and whether there was a transient fault. When jobs fail for another reason it
 // returns an error, after the other items were tried too.
 func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []*item, transient bool, err error) {
-	byLane := make(map[*lane][]*item)
+	byShard := make(map[*shard][]*item)
 	for _, it := range items {
-		l := w.laneOf(it.CampaignID)
-		byLane[l] = append(byLane[l], it)
+		l := w.shardOf(it.CampaignID)
+		byShard[l] = append(byShard[l], it)
 	}
 	type answer struct {
 		items    []*item
 		verdicts []verdict
 		errs     []error
 	}
-	answers := make(chan answer, len(byLane))
-	for l, mine := range byLane {
+	answers := make(chan answer, len(byShard))
+	for l, mine := range byShard {
 		go func() {
 			verdicts, errs := l.batches[s.kind].DoAll(ctx, mine)
 			answers <- answer{mine, verdicts, errs}
@@ -109,7 +109,7 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 	}
 	var broken int
 	var first error
-	for range byLane {
+	for range byShard {
 		a := <-answers
 		for i, it := range a.items {
 			switch {

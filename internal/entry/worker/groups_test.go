@@ -120,7 +120,7 @@ func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// While a group waits, every lane stands still. So a delivery waits twice at most,
+// While a group waits, every shard stands still. So a delivery waits twice at most,
 // however many groups and campaigns it has.
 func TestADeliveryWaitsForFewCampaigns(t *testing.T) {
 	t.Parallel()

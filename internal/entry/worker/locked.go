@@ -53,27 +53,27 @@ func (l *locked) has(jobs []job.Ref, now time.Time) bool {
 	return true
 }
 
-// stay is the right of one task to keep its slot although its jobs are locked.
-type stay struct {
+// keptSlot is the right of one task to keep its slot although its jobs are locked.
+type keptSlot struct {
 	locked *locked
 	has    bool
 }
 
-// begin reports whether the task may stay.
-func (s *stay) begin() bool {
+// keep reports whether the task may keep its slot.
+func (s *keptSlot) keep() bool {
 	s.has = s.has || s.locked.stays.TryAcquire(1)
 	return s.has
 }
 
-func (s *stay) end() {
+func (s *keptSlot) release() {
 	if s.has {
 		s.locked.stays.Release(1)
 	}
 }
 
-// stubborn tells whether all jobs were put off so often that their rows are locked for
+// blocked tells whether all jobs were put off so often that their rows are locked for
 // long, and not by another batch.
-func stubborn(items []*item) bool {
+func blocked(items []*item) bool {
 	for _, it := range items {
 		if it.putOff < walletAfter {
 			return false

@@ -33,10 +33,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_positions_sold_total", Help: "Positions sold by this worker.",
 		}),
 		batchSize: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "triprize_batch_jobs", Help: "Jobs in one batch of a lane.", Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+			Name: "triprize_batch_jobs", Help: "Jobs in one batch of a shard.", Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}, []string{"kind"}),
 		batchTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a lane, with its waits for locked rows.",
+			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a shard, with its waits for locked rows.",
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}, []string{"kind"}),
 		putOff: prometheus.NewCounterVec(prometheus.CounterOpts{

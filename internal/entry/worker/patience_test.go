@@ -23,10 +23,10 @@ func waitsOf(made *transactions) (waits []sale.Wait) {
 
 // For either kind of job: whatever is locked and however often its jobs were put off,
 // a batch finalizes first what it can, and then waits twice at most, for a bounded time.
-// After a wait in vain the lane, of which all kinds are part, goes on without waiting.
-func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
+// After a wait in vain the shard, of which all kinds are part, goes on without waiting.
+func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient) // no wait ends by itself but those of the lane
+	w := newWorker(t, patient) // no wait ends by itself but those of the shard
 	free := fixture.Campaign(t, w.db, fixture.Draft(5))
 	finalizers := map[*finalizer]func(campaignID uuid.UUID) job.Ref{
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
@@ -34,8 +34,8 @@ func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	}
 	for s, ask := range finalizers {
 		made := record(s, nil)
-		l := w.lanes[0]
-		l.patient = time.Time{}
+		l := w.shards[0]
+		l.noWaitUntil = time.Time{}
 		var held []*item
 		var unlocks []func()
 		for range 3 {
@@ -54,10 +54,10 @@ func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 			}
 		}
 		flush(busy, sale.SkipLocked, waitForCampaign, waitForCampaign)
-		if !l.patient.After(time.Now()) {
+		if !l.noWaitUntil.After(time.Now()) {
 			t.Errorf("%s: after waits in vain it would wait again at once", s.kind)
 		}
-		l.patient = time.Now().Add(time.Hour)
+		l.noWaitUntil = time.Now().Add(time.Hour)
 		for range 3 {
 			flush(busy, sale.SkipLocked)
 		}
@@ -65,8 +65,8 @@ func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{sale.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		l.patient = time.Now()
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{waitForCampaign}) || !l.patient.After(time.Now()) {
+		l.noWaitUntil = time.Now()
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{waitForCampaign}) || !l.noWaitUntil.After(time.Now()) {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
@@ -79,7 +79,7 @@ func TestALaneIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 
 // A job whose wallet is locked waits for its campaign first, so that the others of the
 // campaign are final; then it waits for the wallet alone.
-func TestALaneWaitsForAWalletLast(t *testing.T) {
+func TestAShardWaitsForAWalletLast(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	id, other := fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
@@ -88,7 +88,7 @@ func TestALaneWaitsForAWalletLast(t *testing.T) {
 	items := []*item{{Ref: refs[0], putOff: walletAfter}, {Ref: refs[1], putOff: turnAfter}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
 	unlock := fixture.LockWallet(t, w.db, mina)
-	verdicts, err := w.lanes[0].flush(t.Context(), w.purchases, items)
+	verdicts, err := w.shards[0].flush(t.Context(), w.purchases, items)
 	if err != nil || !slices.Equal(verdicts, []verdict{busy, done, done}) {
 		t.Errorf("%v, %v", verdicts, err)
 	}
@@ -96,7 +96,7 @@ func TestALaneWaitsForAWalletLast(t *testing.T) {
 		t.Errorf("the transactions waited %+v", got)
 	}
 	unlock()
-	if verdicts, err = w.lanes[0].flush(t.Context(), w.purchases, items[:1]); err != nil || verdicts[0] != done {
+	if verdicts, err = w.shards[0].flush(t.Context(), w.purchases, items[:1]); err != nil || verdicts[0] != done {
 		t.Errorf("%v, %v", verdicts, err)
 	}
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)

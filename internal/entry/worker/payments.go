@@ -36,7 +36,7 @@ type cards struct {
 // off many events.
 const eventTasks = 2
 
-// concludeEvery is how far apart the batches of conclusions of a lane begin. Payments end
+// concludeEvery is how far apart the batches of conclusions of a shard begin. Payments end
 // one by one, at the pace of the provider's calls: each would have a transaction of its
 // own, which costs as much as one for many.
 const concludeEvery = 200 * time.Millisecond
@@ -59,7 +59,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, 0),
 	}
 	w.cards.conclusions.every = concludeEvery
-	for _, l := range w.lanes {
+	for _, l := range w.shards {
 		l.add(w.cards.conclusions)
 	}
 	w.shares = append(w.shares,

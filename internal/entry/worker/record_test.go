@@ -8,7 +8,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// transaction is one transaction of a lane.
+// transaction is one transaction of a shard.
 type transaction struct {
 	refs   []job.Ref
 	wait   sale.Wait

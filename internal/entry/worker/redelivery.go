@@ -26,7 +26,7 @@ func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []j
 	}
 	var broken int
 	var first, later error
-	waits := &waits{left: mostWaits} // of all groups together: all lanes stand still meanwhile
+	waits := &waits{left: mostWaits} // of all groups together: all shards stand still meanwhile
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]

@@ -41,7 +41,7 @@ func TestABatchRunsOnlyWhileNoJobIsTriedAlone(t *testing.T) {
 		for _, ref := range jobs {
 			items = append(items, &item{Ref: ref})
 		}
-		if _, err := w.lanes[0].flush(t.Context(), w.purchases, items); err != nil {
+		if _, err := w.shards[0].flush(t.Context(), w.purchases, items); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-func TestBatchesOfALaneTakeTurns(t *testing.T) {
+func TestBatchesOfAShardTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	user, moments := uuid.NewString(), 0
 	alone := func() {
-		if moments++; w.lanes[0].turn.TryLock() {
-			w.lanes[0].turn.Unlock()
+		if moments++; w.shards[0].turn.TryLock() {
+			w.shards[0].turn.Unlock()
 			t.Error("somebody else could have the turn")
 		}
 	}
@@ -27,7 +27,7 @@ func TestBatchesOfALaneTakeTurns(t *testing.T) {
 	back := fixture.Accept(t, w.db, fixture.CancelRequest(t, id, bought))
 	atCommit(t, user, alone)
 	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
-	if _, err := w.lanes[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
+	if _, err := w.shards[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.finalizeCancellations(t.Context(), back, false); err != nil {

@@ -62,7 +62,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 	expect(t, w.db, jobs[0].ID, job.Queued, 2)
 }
 
-// A fault may last longer than a task may take, or than the worker. What is owed is
+// A fault may last longer than a task may take, or than the worker. What is uncounts is
 // paid before the next attempt, or at the end.
 func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 	t.Parallel()
@@ -87,7 +87,7 @@ func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 	unlock := fail(first)
 	err := w.alone(t.Context(), job.KindPurchase, second, func(context.Context) error { t.Error("it was tried"); return nil })
 	if !errors.Is(err, queue.ErrLater) {
-		t.Errorf("while an attempt is owed: %v", err)
+		t.Errorf("while an attempt is uncounts: %v", err)
 	}
 	expect(t, w.db, second[0].ID, job.Queued, 2)
 	unlock()
@@ -102,8 +102,8 @@ func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 		t.Errorf("%v, tried %d times", err, tried)
 	}
 	fail(third)()
-	w.owed.close(t.Context(), w.db, w.logger)
+	w.uncounts.close(t.Context(), w.db, w.logger)
 	expect(t, w.db, third[0].ID, job.Queued, 2)
-	w.owed.close(t.Context(), w.db, w.logger)
+	w.uncounts.close(t.Context(), w.db, w.logger)
 	expect(t, w.db, third[0].ID, job.Queued, 2)
 }

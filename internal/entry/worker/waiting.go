@@ -23,8 +23,8 @@ import (
 //	turnAfter or more    then, such jobs of its campaign         the campaign
 //	walletAfter or more  then, such jobs of its campaign         the campaign and the wallets
 //
-// Whoever waits keeps the lane from all others, so every wait is short, a batch waits
-// twice at most, and after a wait in vain the lane does not wait for a while (after one
+// Whoever waits keeps the shard from all others, so every wait is short, a batch waits
+// twice at most, and after a wait in vain the shard does not wait for a while (after one
 // for a wallet, not for wallets): first, the jobs are finalized that find their rows free. So a row that is locked for long delays others by
 // mostWaits × lockWait once in a while, and its own jobs until it is free and as long as
 // they rest. A campaign cannot sell while a batch waits for a wallet; that comes last.
@@ -40,9 +40,9 @@ const (
 	walletWait = 50 * time.Millisecond
 	// mostWaits is how many transactions of a batch may wait.
 	mostWaits = 2
-	// patience is how long a lane does not wait after a wait in vain. It is several
-	// times what a batch may wait, so a lane spends most of its time on jobs.
-	patience = 10 * lockWait
+	// waitPause is how long a shard does not wait after a wait in vain. It is several
+	// times what a batch may wait, so a shard spends most of its time on jobs.
+	waitPause = 10 * lockWait
 
 	// busyDelay is the shortest pause after a job was put off; it is 1.5 times that on
 	// average, about as long as a batch of another worker takes. From walletAfter on it
@@ -52,11 +52,11 @@ const (
 
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
-	// lanePending is how many jobs may wait for a batch of a lane.
-	lanePending = 1 << 16
-	// laneDrain is how long a batch may go on at shutdown after the last task was
+	// shardPending is how many jobs may wait for a batch of a shard.
+	shardPending = 1 << 16
+	// shardDrain is how long a batch may go on at shutdown after the last task was
 	// given back. If it is cut off, its jobs are still in the outbox.
-	laneDrain = time.Second
+	shardDrain = time.Second
 
 	// redisTimeout bounds each optional call to Redis.
 	redisTimeout = time.Second
@@ -114,29 +114,29 @@ func overdue(items []*item, left map[uuid.UUID]bool) (jobs []*item) {
 	return jobs
 }
 
-// rest sets when a job that is not finalized may be tried again: after a short pause
+// backOff sets when a job that is not finalized may be tried again: after a short pause
 // when a batch has put it off, or after backoff when there was a transient fault.
-func (it *item) rest(now time.Time, backoff time.Duration) {
+func (it *item) backOff(now time.Time, backoff time.Duration) {
 	d := backoff
 	if d == 0 {
 		d = min(busyDelay<<min(max(it.putOff-walletAfter, 0), 10), longestDelay)
 		d += rand.N(d) //nolint:gosec // a jitter is no secret
 	}
-	it.restsUntil = now.Add(d)
+	it.notBefore = now.Add(d)
 }
 
-// awake splits items into those that may be tried now and those that rest, the
+// splitReady splits items into those that may be tried now and those that rest, the
 // earliest first.
-func awake(items []*item, now time.Time) (ready, resting []*item) {
+func splitReady(items []*item, now time.Time) (ready, backedOff []*item) {
 	for _, it := range items {
-		if it.restsUntil.After(now) {
-			resting = append(resting, it)
+		if it.notBefore.After(now) {
+			backedOff = append(backedOff, it)
 		} else {
 			ready = append(ready, it)
 		}
 	}
-	slices.SortFunc(resting, func(a, b *item) int { return a.restsUntil.Compare(b.restsUntil) })
-	return ready, resting
+	slices.SortFunc(backedOff, func(a, b *item) int { return a.notBefore.Compare(b.notBefore) })
+	return ready, backedOff
 }
 
 // newBackoff returns the delays between attempts after transient faults: 1, 2, 4

@@ -83,8 +83,8 @@ func TestAJobThatIsPutOffAgainAndAgainRestsLonger(t *testing.T) {
 		{walletAfter + 1000, 7 * time.Second, 7 * time.Second, 7 * time.Second},
 	} {
 		it := &item{putOff: c.putOff}
-		it.rest(now, c.backoff)
-		if rests := it.restsUntil.Sub(now); rests < c.atLeast || rests > c.most {
+		it.backOff(now, c.backoff)
+		if rests := it.notBefore.Sub(now); rests < c.atLeast || rests > c.most {
 			t.Errorf("%+v: it rests for %s", c, rests)
 		}
 	}
@@ -93,10 +93,10 @@ func TestAJobThatIsPutOffAgainAndAgainRestsLonger(t *testing.T) {
 func TestThoseWhoRestAreWokenInOrder(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	at := func(d time.Duration) *item { return &item{restsUntil: now.Add(d)} }
+	at := func(d time.Duration) *item { return &item{notBefore: now.Add(d)} }
 	first, second, third, fourth := at(-time.Second), at(0), at(time.Second), at(2*time.Second)
-	ready, resting := awake([]*item{fourth, first, third, second}, now)
-	if !slices.Equal(ready, []*item{first, second}) || !slices.Equal(resting, []*item{third, fourth}) {
-		t.Errorf("ready %v, resting %v", ready, resting)
+	ready, backedOff := splitReady([]*item{fourth, first, third, second}, now)
+	if !slices.Equal(ready, []*item{first, second}) || !slices.Equal(backedOff, []*item{third, fourth}) {
+		t.Errorf("ready %v, backedOff %v", ready, backedOff)
 	}
 }

@@ -52,10 +52,10 @@ type Worker struct {
 	sender      *webhookhttp.Sender // nil: this worker delivers nothing to apps
 
 	purchases, cancellations *finalizer
-	lanes                    []*lane
+	shards                   []*shard
 
 	exclusive sync.RWMutex    // batches hold it for reading, attempts of alone for writing
-	owed      debts           // counts of attempts that are to be taken back
+	uncounts  uncounts        // counts of attempts that are to be taken back
 	draining  context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
 	drain     context.CancelFunc
 }
@@ -84,8 +84,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, max(settings.Worker.Concurrency/2, 1))
 	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, max(settings.Worker.Concurrency/2, 1))
-	for range settings.Worker.Lanes {
-		w.lanes = append(w.lanes, newLane(w, w.purchases, w.cancellations))
+	for range settings.Worker.Shards {
+		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
 	registry.MustRegister(w.waitingGauges())
@@ -114,8 +114,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.drain()
 		server.Shutdown()
 	}
-	w.closeLanes()
-	w.owed.close(alive, w.db, w.logger)
+	w.closeShards()
+	w.uncounts.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
 	if w.sender != nil {
 		w.sender.Close()
@@ -127,9 +127,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-func (w *Worker) closeLanes() {
+func (w *Worker) closeShards() {
 	var all sync.WaitGroup
-	for _, l := range w.lanes {
+	for _, l := range w.shards {
 		all.Go(l.close)
 	}
 	all.Wait()

@@ -30,11 +30,11 @@ func workerSettings(t *testing.T) config.Settings {
 	return settings
 }
 
-// newWorker returns a worker with one lane that takes no tasks from the queue.
+// newWorker returns a worker with one shard that takes no tasks from the queue.
 func newWorker(t *testing.T, change ...func(s *config.Settings)) *Worker {
 	t.Helper()
 	settings := workerSettings(t)
-	settings.Worker.Lanes = 1
+	settings.Worker.Shards = 1
 	for _, c := range change {
 		c(&settings)
 	}
@@ -55,7 +55,7 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 
 // stop waits until a worker that was not run has done all it has begun. Twice does no harm.
 func stop(w *Worker) {
-	w.closeLanes()
+	w.closeShards()
 	w.dispatcher.Close()
 	w.afterCommit.close()
 }

@@ -64,13 +64,13 @@ func TestStreamsLeaveConnectionsForRequestsByDefault(t *testing.T) {
 
 func TestEnvironmentWinsOverFileWinsOverDefault(t *testing.T) {
 	required(t)
-	file := write(t, "worker:\n  lanes: 7\n  draws: 9\n")
-	t.Setenv("TRIPRIZE_WORKER_LANES", "8")
+	file := write(t, "worker:\n  shards: 7\n  draws: 9\n")
+	t.Setenv("TRIPRIZE_WORKER_SHARDS", "8")
 	s, err := Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Worker.Lanes != 8 || s.Worker.Draws != 9 || s.Worker.Concurrency != 128 {
+	if s.Worker.Shards != 8 || s.Worker.Draws != 9 || s.Worker.Concurrency != 128 {
 		t.Errorf("got %+v", s.Worker)
 	}
 	t.Setenv(FileVariable, file)
@@ -86,21 +86,21 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		want []string
 	}{
 		"unknown in file":       {file: "worker:\n  lames: 7\n", want: []string{"worker.lames", "unknown"}},
-		"unknown section":       {file: "wroker:\n  lanes: 7\n", want: []string{"wroker.lanes", "unknown"}},
+		"unknown section":       {file: "wroker:\n  shards: 7\n", want: []string{"wroker.shards", "unknown"}},
 		"empty unknown section": {file: "foo: {}\n", want: []string{"unknown setting foo"}},
 		"a section that is not": {file: "worker:\n  foo: {}\n", want: []string{"unknown setting worker.foo"}},
-		"a list of sections":    {file: "worker: [lanes]\n", want: []string{"unknown setting worker"}},
+		"a list of sections":    {file: "worker: [shards]\n", want: []string{"unknown setting worker"}},
 		"unknown variable":      {env: [2]string{"TRIPRIZE_WORKER_LAMES", "7"}, want: []string{"TRIPRIZE_WORKER_LAMES", "unknown"}},
-		"out of bounds":         {env: [2]string{"TRIPRIZE_WORKER_LANES", "0"}, want: []string{"worker.lanes", "TRIPRIZE_WORKER_LANES", "at least 1"}},
-		"not a number":          {env: [2]string{"TRIPRIZE_WORKER_LANES", "many"}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"many" is not a whole number`}},
-		"a fraction":            {file: "worker:\n  lanes: 3.7\n", want: []string{"worker.lanes (settings file ", "3.7 is not a whole number"}},
+		"out of bounds":         {env: [2]string{"TRIPRIZE_WORKER_SHARDS", "0"}, want: []string{"worker.shards", "TRIPRIZE_WORKER_SHARDS", "at least 1"}},
+		"not a number":          {env: [2]string{"TRIPRIZE_WORKER_SHARDS", "many"}, want: []string{"worker.shards (TRIPRIZE_WORKER_SHARDS)", `"many" is not a whole number`}},
+		"a fraction":            {file: "worker:\n  shards: 3.7\n", want: []string{"worker.shards (settings file ", "3.7 is not a whole number"}},
 		"too large for its type": {file: "postgres:\n  max_connections: 4294967298\n",
 			want: []string{"postgres.max_connections", "4294967298 is not a whole number in the range"}},
-		"a truth for a number":   {file: "worker:\n  lanes: true\n", want: []string{"worker.lanes", "not a whole number"}},
-		"nothing for a number":   {env: [2]string{"TRIPRIZE_WORKER_LANES", ""}, want: []string{"worker.lanes (TRIPRIZE_WORKER_LANES)", `"" is not a whole number`}},
+		"a truth for a number":   {file: "worker:\n  shards: true\n", want: []string{"worker.shards", "not a whole number"}},
+		"nothing for a number":   {env: [2]string{"TRIPRIZE_WORKER_SHARDS", ""}, want: []string{"worker.shards (TRIPRIZE_WORKER_SHARDS)", `"" is not a whole number`}},
 		"nothing for a truth":    {env: [2]string{"TRIPRIZE_API_ASYNQMON_READ_ONLY", ""}, want: []string{"api.asynqmon_read_only (TRIPRIZE_API_ASYNQMON_READ_ONLY)", `"" is neither true nor false`}},
 		"nothing for an address": {env: [2]string{"TRIPRIZE_API_LISTEN", ""}, want: []string{"api.listen (TRIPRIZE_API_LISTEN)", "required"}},
-		"nothing in the file":    {file: "worker:\n  lanes:\n", want: []string{"worker.lanes", "no value"}},
+		"nothing in the file":    {file: "worker:\n  shards:\n", want: []string{"worker.shards", "no value"}},
 		"a number for a truth":   {file: "api:\n  asynqmon_read_only: 2\n", want: []string{"api.asynqmon_read_only", "neither true nor false"}},
 		"a number for a text":    {file: "redis:\n  namespace: 7\n", want: []string{"redis.namespace", "in quotes"}},
 		"not a duration":         {file: "holds:\n  ttl: soon\n", want: []string{"holds.ttl (settings file ", `"soon" is not a duration`}},
@@ -179,11 +179,11 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
-	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Lanes: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  min_price: 5000000000\n"))
+	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Shards: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  min_price: 5000000000\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Lanes != 3 ||
+	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Shards != 3 ||
 		s.Locks.DriftFactor != 0.01 || s.Locks.URLs() != nil ||
 		s.Streams.Heartbeat != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
 		t.Errorf("got %+v", s)

@@ -64,7 +64,7 @@ func inOneBatch(t *testing.T, db *pgxpool.Pool, service *holds.Service, id uuid.
 	return made, refused
 }
 
-// Every service is like a process: it has lanes and a memory of its own.
+// Every service is like a process: it has shards and a memory of its own.
 func TestExactlyOneOfManyRequestsForAPositionGetsIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

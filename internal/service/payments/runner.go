@@ -52,7 +52,7 @@ type Result struct {
 	Announce bool // its job says something new of itself
 }
 
-// Job returns the job of the payment, for lanes.
+// Job returns the job of the payment, for shards.
 func (r Result) Job() job.Ref { return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID} }
 
 // maxMoves bounds a run. The longest way, from the reservation to the capture with a

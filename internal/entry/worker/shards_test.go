@@ -37,7 +37,7 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	flush := func(want ...verdict) {
 		t.Helper()
 		passer := &item{Ref: order(t, w, free, "c").Jobs[0]}
-		verdicts, err := w.lanes[0].flush(t.Context(), w.purchases, []*item{held[0], passer, held[1]})
+		verdicts, err := w.shards[0].flush(t.Context(), w.purchases, []*item{held[0], passer, held[1]})
 		if err != nil || !slices.Equal(verdicts, want) {
 			t.Errorf("%v, %v", verdicts, err)
 		}
@@ -63,7 +63,7 @@ func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// Purchases and cancellations of free campaigns, in the lane of one that stays locked.
+// Purchases and cancellations of free campaigns, in the shard of one that stays locked.
 func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
@@ -125,7 +125,7 @@ func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	made := record(w.purchases, func(sale.Wait) error { return context.DeadlineExceeded })
-	l := w.lanes[0]
+	l := w.shards[0]
 	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
 	for _, ref := range order(t, w, uuid.New(), "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
 		if err := l.batches[job.KindPurchase].Submit(&item{Ref: ref}); err != nil {
@@ -196,7 +196,7 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 
 // A batch that hangs must not hold up the end of the process: what was not
 // committed is in the outbox.
-func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
+func TestAShardThatHangsIsEndedAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	hangs := make(chan struct{})
@@ -208,30 +208,30 @@ func TestALaneThatHangsIsEndedAtShutdown(t *testing.T) {
 	ref := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs[0]
 	over := make(chan []error, 1)
 	go func() {
-		_, errs := w.lanes[0].batches[job.KindPurchase].DoAll(t.Context(), []*item{{Ref: ref}})
+		_, errs := w.shards[0].batches[job.KindPurchase].DoAll(t.Context(), []*item{{Ref: ref}})
 		over <- errs
 	}()
 	<-hangs
-	w.lanes[0].close()
+	w.shards[0].close()
 	if errs := <-over; !errors.Is(errs[0], batch.ErrClosed) { // not by the batch's own timeout
 		t.Errorf("got %v", errs)
 	}
 	expect(t, w.db, ref.ID, job.Queued, 0)
 }
 
-func TestACampaignIsAlwaysInTheSameLane(t *testing.T) {
+func TestACampaignIsAlwaysInTheSameShard(t *testing.T) {
 	t.Parallel()
-	w := &Worker{lanes: []*lane{{}, {}, {}}}
-	jobs := make(map[*lane]int)
+	w := &Worker{shards: []*shard{{}, {}, {}}}
+	jobs := make(map[*shard]int)
 	for range 300 {
 		id := uuidv7.New()
-		l := w.laneOf(id)
-		if again := w.laneOf(id); again != l {
-			t.Fatalf("%s is in two lanes", id)
+		l := w.shardOf(id)
+		if again := w.shardOf(id); again != l {
+			t.Fatalf("%s is in two shards", id)
 		}
 		jobs[l]++
 	}
 	if len(jobs) != 3 {
-		t.Errorf("of three lanes %d are used by campaigns of one moment", len(jobs))
+		t.Errorf("of three shards %d are used by campaigns of one moment", len(jobs))
 	}
 }

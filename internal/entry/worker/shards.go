@@ -15,22 +15,22 @@ import (
 	"triprize/internal/store/job"
 )
 
-// lane turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
+// shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
 // flood of one delays a batch of another by one batch.
-type lane struct {
+type shard struct {
 	worker  *Worker
 	batches map[job.Kind]*batch.Coalescer[*item, verdict]
 
-	turn             sync.Mutex // held by the batch that runs; taken after Worker.exclusive
-	patient          time.Time  // under turn: before this moment no batch waits for rows
-	patientOfWallets time.Time  // and before this one none waits for wallets
+	turn              sync.Mutex // held by the batch that runs; taken after Worker.exclusive
+	noWaitUntil       time.Time  // under turn: before this moment no batch waits for rows
+	noWalletWaitUntil time.Time  // and before this one none waits for wallets
 }
 
-// item is one job on its way through a lane.
+// item is one job on its way through a shard.
 type item struct {
 	job.Ref
-	putOff     int // how many batches found its campaign or its wallet locked
-	restsUntil time.Time
+	putOff    int // how many batches found its campaign or its wallet locked
+	notBefore time.Time
 }
 
 // verdict is the result of a batch for one job.
@@ -41,21 +41,21 @@ const (
 	busy                // its campaign or its wallet is locked by another transaction
 )
 
-func newLane(w *Worker, finalizers ...*finalizer) *lane {
-	l := &lane{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(finalizers))}
+func newShard(w *Worker, finalizers ...*finalizer) *shard {
+	l := &shard{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(finalizers))}
 	for _, s := range finalizers {
 		l.add(s)
 	}
 	return l
 }
 
-// add lets the lane finalize jobs of another kind. It comes before the first job.
-func (l *lane) add(s *finalizer) {
+// add lets the shard finalize jobs of another kind. It comes before the first job.
+func (l *shard) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
-		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, Every: s.every, InFlight: 1, Pending: lanePending,
-		Timeout: batchTimeout, Drain: laneDrain, Whole: postgres.IsTransient,
+		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, Every: s.every, InFlight: 1, Pending: shardPending,
+		Timeout: batchTimeout, Drain: shardDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))
 			duration.Observe(took.Seconds())
@@ -64,7 +64,7 @@ func (l *lane) add(s *finalizer) {
 }
 
 // close ends the batches of all kinds.
-func (l *lane) close() {
+func (l *shard) close() {
 	var all sync.WaitGroup
 	for _, b := range l.batches {
 		all.Go(b.Close)
@@ -72,13 +72,13 @@ func (l *lane) close() {
 	all.Wait()
 }
 
-// laneOf returns the lane of a campaign, always the same one.
-func (w *Worker) laneOf(campaignID uuid.UUID) *lane {
-	return w.lanes[uuidv7.Spread(campaignID, len(w.lanes))]
+// shardOf returns the shard of a campaign, always the same one.
+func (w *Worker) shardOf(campaignID uuid.UUID) *shard {
+	return w.shards[uuidv7.Spread(campaignID, len(w.shards))]
 }
 
 // flush finalizes a batch of jobs of one kind.
-func (l *lane) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
+func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
 	l.turn.Lock()
@@ -99,9 +99,9 @@ func (l *lane) flush(ctx context.Context, s *finalizer, items []*item) ([]verdic
 
 // try finalizes jobs as the table in waiting.go says, and returns those that are left:
 // their rows are locked by other transactions.
-func (l *lane) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]bool, err error) {
+func (l *shard) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]bool, err error) {
 	waits := &waits{left: mostWaits}
-	if time.Now().Before(l.patient) {
+	if time.Now().Before(l.noWaitUntil) {
 		waits.left = 0
 	}
 	left = make(map[uuid.UUID]bool)
@@ -117,9 +117,9 @@ func (l *lane) try(ctx context.Context, s *finalizer, items []*item) (left map[u
 		}
 		switch {
 		case report.GaveUp && wait == waitForWallets: // campaigns have nothing to do with it
-			l.patientOfWallets = time.Now().Add(patience)
+			l.noWalletWaitUntil = time.Now().Add(waitPause)
 		case report.GaveUp:
-			l.patient = time.Now().Add(patience)
+			l.noWaitUntil = time.Now().Add(waitPause)
 		}
 		return report.GaveUp, err
 	}
@@ -134,7 +134,7 @@ func (l *lane) try(ctx context.Context, s *finalizer, items []*item) (left map[u
 				return nil, err
 			}
 		}
-		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && time.Now().After(l.patientOfWallets) && waits.take() {
+		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && time.Now().After(l.noWalletWaitUntil) && waits.take() {
 			if gaveUp, err = run(jobs, waitForWallets); err != nil {
 				return nil, err
 			}
