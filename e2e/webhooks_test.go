@@ -111,7 +111,7 @@ func (s *shop) heard() map[string]int {
 
 func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_WEBHOOKS_INTERVAL=100ms"}})
+	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}})
 	address, err := devstack.FreeAddress()
 	if err != nil {
 		t.Fatal(err)

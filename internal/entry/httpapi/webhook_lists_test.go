@@ -19,7 +19,7 @@ import (
 )
 
 // toLoopback lets events be sent to receivers in this process.
-var toLoopback = fleet.Options{Schedulers: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_WEBHOOKS_INTERVAL=100ms"}}
+var toLoopback = fleet.Options{Schedulers: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}}
 
 // receiver notes what is sent to it, by webhook-id.
 type receiver struct {
