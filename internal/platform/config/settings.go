@@ -113,7 +113,7 @@ type Exports struct {
 // Streams are the event streams of campaigns and jobs.
 type Streams struct {
 	Interval     time.Duration `mapstructure:"interval" constant:"500ms"` // how often watched campaigns are read: one query per api process; none when there are no streams
-	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=1s,max=5m"`
+	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=100ms,max=5m"`
 	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=1000000"`
 	MaxPerClient int           `mapstructure:"max_per_client" validate:"min=1,max=1000000"`
 	MaxPerUser   int           `mapstructure:"max_per_user"   validate:"min=1,max=1000000"`
@@ -148,7 +148,7 @@ type Limits struct {
 
 // Accept is how requests are stored as jobs, in batches.
 type Accept struct {
-	BatchSize   int           `mapstructure:"batch_size" constant:"256"`   // most jobs in one transaction, 1 to 256: one task can carry no more; outbox.MaxJobs: a batch makes one task
+	BatchSize   int           `mapstructure:"batch_size" constant:"256"`   // most jobs in one transaction; a batch makes one task, so at most outbox.MaxJobs
 	BatchLinger time.Duration `mapstructure:"batch_linger" constant:"1ms"` // under load, how long a batch waits for more requests
 	InFlight    int           `mapstructure:"in_flight" constant:"2"`      // batches that commit at the same time, per api process
 	MaxPending  int           `mapstructure:"max_pending" constant:"8192"` // requests waiting for a batch; beyond it the answer is 503 overloaded
@@ -162,7 +162,7 @@ type Worker struct {
 	Draws             int           `mapstructure:"draws"              validate:"min=1,max=64"`
 	PollInterval      time.Duration `mapstructure:"poll_interval" constant:"5ms"` // how often an idle worker asks Redis for tasks of each kind
 	TaskTimeout       time.Duration `mapstructure:"task_timeout" constant:"5m"`   // a task that takes longer, for example because Postgres is away, goes back to the queue
-	Shards            int           `mapstructure:"shards"              validate:"min=1,max=64"`
+	Shards            int           `mapstructure:"shards"             validate:"min=1,max=64"`
 	BatchSize         int           `mapstructure:"batch_size" constant:"256"`        // most jobs in one transaction
 	BatchLinger       time.Duration `mapstructure:"batch_linger" constant:"1ms"`      // under load, how long a batch waits for more jobs
 	MaxDeliveries     int           `mapstructure:"max_deliveries" constant:"5"`      // a job that killed its worker this often is settled as failed
