@@ -10,7 +10,7 @@ import (
 func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"api", "worker", "scheduler"} {
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "triprize/cmd/"+program).Output() //nolint:gosec // one of the names above
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "triprize/cmd/"+program).Output()
 		if err != nil {
 			t.Fatal(program, err)
 		}

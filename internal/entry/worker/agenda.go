@@ -19,8 +19,8 @@ func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) que
 			w.logger.Error("a task of no agenda item was dropped", "kind", task.Kind, "error", err)
 			return nil
 		}
-		if w.draining.Err() != nil { // others have it when it is due
-			return nil
+		if w.draining.Err() != nil {
+			return nil //nolint:nilerr // other workers have it when it is due
 		}
 		if err := run(ctx, item); err != nil && w.draining.Err() == nil {
 			w.metrics.faults.Inc()

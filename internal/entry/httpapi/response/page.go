@@ -13,6 +13,7 @@ import (
 // defaultPage is the size of a page when the client does not say.
 const defaultPage = 50
 
+// PageSize is the size of a page: as the client says, or defaultPage.
 func PageSize(limit *int) int {
 	if limit == nil {
 		return defaultPage

@@ -157,6 +157,7 @@ func (a Command) WithSecret(secret string) (Command, error) {
 // VersionTag is the entity tag of a wallet: its version, for If-Match.
 func VersionTag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
+// SendJSON answers with a document of JSON. Replayed: the answer of the first request with this key.
 func SendJSON(c *fiber.Ctx, status int, replayed bool, body []byte) error {
 	if replayed {
 		c.Set("Idempotent-Replayed", "true")
