@@ -12,15 +12,15 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/sandbox"
 	"triprize/internal/platform/stripe"
+	"triprize/internal/simulator/stripesim"
 )
 
 // cardProvider is a simulator of Stripe in this process. It takes as many calls as come:
 // the processes keep their own rates, which are the defaults. It sends the events that an
 // endpoint at Stripe should have enabled.
 type cardProvider struct {
-	server  *sandbox.Server
+	server  *stripesim.Server
 	address string
 	end     context.CancelFunc
 	ended   chan error
@@ -40,20 +40,20 @@ func (sys *system) startProvider(ctx context.Context, latency time.Duration) (en
 	if p.address, err = devstack.FreeAddress(); err != nil {
 		return nil, err
 	}
-	if p.server, err = sandbox.New(sandbox.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payprovider.EventTypes(stripe.NewReader(false))}); err != nil {
+	if p.server, err = stripesim.New(stripesim.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payprovider.EventTypes(stripe.NewReader(false))}); err != nil {
 		return nil, err
 	}
 	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the clean-up ends it
 	p.end = end
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.address)
 	if err == nil {
-		err = p.server.SetFaults(sandbox.Faults{LatencyMS: latency.Milliseconds()})
+		err = p.server.SetFaults(stripesim.Faults{LatencyMS: latency.Milliseconds()})
 	}
 	if err != nil {
 		end()
 		return nil, errors.Join(err, p.server.Close())
 	}
-	go func() { p.ended <- sandbox.Serve(serving, listener, p.server) }()
+	go func() { p.ended <- stripesim.Serve(serving, listener, p.server) }()
 	sys.provider = p
 	return []string{
 		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + providerKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=http://" + p.address,
@@ -79,7 +79,7 @@ const longestDrain = 2 * time.Minute
 // between its books and ours.
 func (sys *system) finalizeCards(ctx context.Context, r *result) (wrong []string, err error) {
 	p := sys.provider.server
-	if err := p.SetFaults(sandbox.Faults{}); err != nil {
+	if err := p.SetFaults(stripesim.Faults{}); err != nil {
 		return nil, err
 	}
 	for start := time.Now(); ; {

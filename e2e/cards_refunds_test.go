@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -203,10 +203,10 @@ func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
 
 func TestThreeHundredBuyersAreServedThroughDeclinesAndErrors(t *testing.T) {
 	t.Parallel()
-	s := cardSystem(t, fleet.Options{Workers: 2, Sandbox: &sandbox.Settings{Rate: -1, EndpointRate: -1}},
+	s := cardSystem(t, fleet.Options{Workers: 2, Sandbox: &stripesim.Settings{Rate: -1, EndpointRate: -1}},
 		"TRIPRIZE_PAYMENTS_STRIPE_RATE=1000", "TRIPRIZE_PAYMENTS_STRIPE_ENDPOINT_RATE=1000")
 	campaign := s.Campaign(24) // 300 positions
-	s.Sandbox.Set(sandbox.Faults{Seed: 7, Decline: 0.04, ErrorBefore: 0.025, ErrorAfter: 0.025})
+	s.Sandbox.Set(stripesim.Faults{Seed: 7, Decline: 0.04, ErrorBefore: 0.025, ErrorAfter: 0.025})
 	answers := s.Crowd(300, func(i int) fleet.Order {
 		return fleet.Order{Campaign: campaign, User: fmt.Sprint("buyer-", i), Card: "pm_card_visa"}
 	})

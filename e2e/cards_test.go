@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -27,7 +27,7 @@ func cardSystem(t *testing.T, o fleet.Options, env ...string) *fleet.System {
 	t.Helper()
 	o.Binaries = true
 	if o.Sandbox == nil {
-		o.Sandbox = &sandbox.Settings{Later: 50 * time.Millisecond, Slow: 500 * time.Millisecond, Hang: 10 * time.Second, Late: 2 * time.Second,
+		o.Sandbox = &stripesim.Settings{Later: 50 * time.Millisecond, Slow: 500 * time.Millisecond, Hang: 10 * time.Second, Late: 2 * time.Second,
 			Reverse: time.Second, Retry: 100 * time.Millisecond}
 	}
 	o.Env = append(append([]string{}, hasty...), append(o.Env, env...)...)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -62,13 +62,13 @@ func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
 }
 
 func tortureWith(t *testing.T, seed uint64) {
-	s := cardSystem(t, fleet.Options{APIs: 1, Workers: 2, Restart: 100 * time.Millisecond, Sandbox: &sandbox.Settings{
+	s := cardSystem(t, fleet.Options{APIs: 1, Workers: 2, Restart: 100 * time.Millisecond, Sandbox: &stripesim.Settings{
 		Dir: t.TempDir(), Later: 50 * time.Millisecond, Slow: 300 * time.Millisecond, Hang: 4 * time.Second, Late: time.Second, Reverse: 500 * time.Millisecond,
 		Retry: 100 * time.Millisecond, Processing: 3 * time.Second,
 	}}, "TRIPRIZE_PAYMENTS_RESERVATION=12s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=12s")
 	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))}
 	to.campaigns = []uuid.UUID{s.Campaign(8), s.Campaign(8), lenient(s, 8)}
-	s.Sandbox.Set(sandbox.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
+	s.Sandbox.Set(stripesim.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
 		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2})
 	var buyers sync.WaitGroup
 	for n := range 90 {
@@ -162,12 +162,12 @@ func (to *torture) disturb() {
 			c.Kill()
 		}
 	case 4:
-		mode := []sandbox.Away{sandbox.Unavailable, sandbox.Silent}[to.dice.IntN(2)]
+		mode := []stripesim.Away{stripesim.Unavailable, stripesim.Silent}[to.dice.IntN(2)]
 		if err := to.s.Sandbox.SetAway(mode); err != nil {
 			to.s.T.Error(err)
 		}
 		time.Sleep(time.Duration(to.dice.IntN(1500)) * time.Millisecond)
-		if err := to.s.Sandbox.SetAway(sandbox.Here); err != nil {
+		if err := to.s.Sandbox.SetAway(stripesim.Here); err != nil {
 			to.s.T.Error(err)
 		}
 	}
@@ -187,7 +187,7 @@ func (to *torture) cancelCampaign(id uuid.UUID) {
 // calm ends the faults, and waits until every job is final and every payment and refund
 // has its end.
 func (to *torture) calm() {
-	to.s.Sandbox.Set(sandbox.Faults{})
+	to.s.Sandbox.Set(stripesim.Faults{})
 	for _, p := range to.s.Sandbox.Payments() {
 		if p.Status == "processing" {
 			_ = to.s.Sandbox.Finish(p.ID, to.dice.IntN(2) == 0)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/drandsim"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"

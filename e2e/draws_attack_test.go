@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/sandbox"
 	"triprize/internal/service/sale"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -145,7 +145,7 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 // are read on their way to Postgres.
 func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Sandbox: &sandbox.Settings{}})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Sandbox: &stripesim.Settings{}})
 	s.URLs = nil // the one without a tap is not asked
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	env := "TRIPRIZE_POSTGRES_URL=" + tap.URL

@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
-	"triprize/internal/testkit/tsa"
 )
 
 // stranger gets a public page without a key.
@@ -96,7 +96,7 @@ func soldTimestamped(s *fleet.System) (campaign string, bought uuid.UUID, frozen
 // the specification agree with it, and neither believes a changed one.
 func TestAStrangerChecksAWitnessedDrawFromOutside(t *testing.T) {
 	t.Parallel()
-	authority := tsa.Start(t, tsa.Options{Accuracy: "secs:1", Intermediate: true})
+	authority := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1", Intermediate: true})
 	s := fleet.Start(t, fleet.Options{Binaries: true, Beacon: 3, Env: []string{
 		"TRIPRIZE_TIMESTAMPS_AUTHORITIES=" + authority.URL + " " + authority.Chain, "TRIPRIZE_TIMESTAMPS_TIMEOUT=4s", "TRIPRIZE_TIMESTAMPS_MARGIN=3s"}})
 	var campaign string

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// The worker and the scheduler make the documents of the API for webhooks, without its server.
-func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
+// The worker and the scheduler make the documents of the API for webhooks, without its server,
+// and nothing in production is paid or drawn by a simulator.
+func TestOnlyTheAPILinksTheHTTPServerAndNoneASimulator(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"api", "worker", "scheduler"} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "triprize/cmd/"+program).Output()
@@ -16,6 +17,9 @@ func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
 		}
 		if linked := strings.Contains(string(out), "github.com/gofiber/"); linked != (program == "api") {
 			t.Errorf("%s links Fiber: %t", program, linked)
+		}
+		if strings.Contains(string(out), "triprize/internal/simulator/") {
+			t.Errorf("%s links a simulator", program)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,
@@ -32,7 +32,7 @@ type draw struct {
 	base        int   // base length of a triangle; 0: 3
 	prizes      []fairdraw.Prize
 	beacon      bool
-	authorities []*tsa.Authority
+	authorities []*tsasim.Authority
 	unsold      func(layer, column int) bool
 }
 
@@ -163,9 +163,9 @@ func round(t *testing.T, number uint64) *fairdraw.ProofBeacon {
 	}
 }
 
-func stamps(t *testing.T, authorities []*tsa.Authority, hash fairdraw.Hash) (tokens [][]byte) {
+func stamps(t *testing.T, authorities []*tsasim.Authority, hash fairdraw.Hash) (tokens [][]byte) {
 	t.Helper()
-	slices.SortFunc(authorities, func(a, b *tsa.Authority) int { return bytes.Compare(a.Root[:], b.Root[:]) })
+	slices.SortFunc(authorities, func(a, b *tsasim.Authority) int { return bytes.Compare(a.Root[:], b.Root[:]) })
 	for _, a := range authorities {
 		client, err := timestamp.New(config.Timestamps{Authorities: a.URL + " " + a.Chain, Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 // signedParts returns what the signature of a token covers, and the signature.
@@ -86,7 +86,7 @@ func unsigned(t *testing.T, proof []byte, s survivor) bool {
 func TestTokensOfManyKindsOfAuthoritiesVerify(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	for name, o := range map[string]tsa.Options{
+	for name, o := range map[string]tsasim.Options{
 		"RSA":                    {},
 		"ECDSA":                  {ECDSA: true},
 		"RSA and intermediate":   {Intermediate: true},
@@ -94,7 +94,7 @@ func TestTokensOfManyKindsOfAuthoritiesVerify(t *testing.T) {
 		"only the signer in it":  {WithoutRoot: true},
 		"accuracy and fractions": {Accuracy: "secs:1, millisecs:500, microsecs:100", Digits: 6},
 	} {
-		proof, _ := draw{beacon: true, authorities: []*tsa.Authority{tsa.Start(t, o)}}.proof(t, 0)
+		proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{tsasim.Start(t, o)}}.proof(t, 0)
 		if r := p.verify(proof, nil, chainHash()); r.Verdict != "verified" {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -105,11 +105,11 @@ func TestTokensOfManyKindsOfAuthoritiesVerify(t *testing.T) {
 func TestATokenThatShowsNothingIsFound(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	one, other := tsa.Start(t, tsa.Options{ECDSA: true}), tsa.Start(t, tsa.Options{ECDSA: true, Number: 1})
-	proof, _ := draw{beacon: true, authorities: []*tsa.Authority{one}}.proof(t, 0)
-	strange := stamps(t, []*tsa.Authority{other}, freezeHashOf(t, proof))
-	unlike, _ := draw{beacon: true, base: 4, authorities: []*tsa.Authority{one}}.proof(t, 0)
-	late, _ := draw{beacon: true, authorities: []*tsa.Authority{tsa.Start(t, tsa.Options{ECDSA: true, Accuracy: "secs:40000"})}}.proof(t, 0) // 10 rounds are 36,000 s
+	one, other := tsasim.Start(t, tsasim.Options{ECDSA: true}), tsasim.Start(t, tsasim.Options{ECDSA: true, Number: 1})
+	proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{one}}.proof(t, 0)
+	strange := stamps(t, []*tsasim.Authority{other}, freezeHashOf(t, proof))
+	unlike, _ := draw{beacon: true, base: 4, authorities: []*tsasim.Authority{one}}.proof(t, 0)
+	late, _ := draw{beacon: true, authorities: []*tsasim.Authority{tsasim.Start(t, tsasim.Options{ECDSA: true, Accuracy: "secs:40000"})}}.proof(t, 0) // 10 rounds are 36,000 s
 	with := func(tokens [][]byte) []byte {
 		return changed(t, proof, func(d map[string]any) { d["witness"] = tokens })
 	}

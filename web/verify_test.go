@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 // draws are one of each kind, with a chain of a test where there is one.
@@ -22,7 +22,7 @@ func draws(t *testing.T) map[string]draw {
 	return map[string]draw{
 		"triangle":      {},
 		"beacon":        {beacon: true},
-		"witness":       {beacon: true, authorities: []*tsa.Authority{tsa.Start(t, tsa.Options{Intermediate: true, Accuracy: "secs:1, millisecs:500, microsecs:100", Digits: 6}), tsa.Start(t, tsa.Options{ECDSA: true})}},
+		"witness":       {beacon: true, authorities: []*tsasim.Authority{tsasim.Start(t, tsasim.Options{Intermediate: true, Accuracy: "secs:1, millisecs:500, microsecs:100", Digits: 6}), tsasim.Start(t, tsasim.Options{ECDSA: true})}},
 		"rows":          {layers: []int{5, 1, 9}},
 		"no prizes":     {prizes: []fairdraw.Prize{}},
 		"unsold":        {unsold: func(layer, column int) bool { return layer == 2 || column == 2 }},
@@ -94,8 +94,8 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 	p := open(t, newSite(t, nil).URL+"/verify")
 	plain, _ := draw{}.proof(t, 0)
 	beacon, _ := draw{beacon: true}.proof(t, 0)
-	a := tsa.Start(t, tsa.Options{ECDSA: true})
-	witnessed, _ := draw{beacon: true, authorities: []*tsa.Authority{a}}.proof(t, 0)
+	a := tsasim.Start(t, tsasim.Options{ECDSA: true})
+	witnessed, _ := draw{beacon: true, authorities: []*tsasim.Authority{a}}.proof(t, 0)
 	unsold, _ := draw{unsold: func(layer, _ int) bool { return layer == 2 }}.proof(t, 0)
 	object := func(of map[string]any, name string) map[string]any { return of[name].(map[string]any) }
 	first := func(of map[string]any, name string) map[string]any { return of[name].([]any)[0].(map[string]any) }
@@ -203,7 +203,7 @@ func TestRoundsOfQuicknetVerifyHereAsInCirclAndNoOthers(t *testing.T) {
 func TestAnUnwitnessedDrawSaysSo(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	proof, _ := draw{beacon: true, authorities: []*tsa.Authority{tsa.Start(t, tsa.Options{ECDSA: true})}}.proof(t, 0)
+	proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{tsasim.Start(t, tsasim.Options{ECDSA: true})}}.proof(t, 0)
 	r := p.verify(changed(t, proof, func(d map[string]any) { d["witness"] = []string{} }), nil, chainHash())
 	i := slices.IndexFunc(r.Checks, func(c check) bool { return c.Name == "witness" })
 	if r.Verdict != "verified" || !strings.HasPrefix(r.Checks[i].Text, "Unwitnessed") {
@@ -292,7 +292,7 @@ func TestTextsOfADocumentAreShownAsText(t *testing.T) {
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	authorities := []*tsa.Authority{tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true, Intermediate: true})}
+	authorities := []*tsasim.Authority{tsasim.Start(t, tsasim.Options{}), tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true})}
 	cases := map[string]draw{"triangle": {}, "unsold rows": {layers: []int{3, 2}, unsold: func(layer, _ int) bool { return layer == 2 }}, "witness": {beacon: true, authorities: authorities}}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		proof, purchase := cases[name].proof(t, 0)

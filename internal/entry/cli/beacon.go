@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/platform/drandsim"
+	"triprize/internal/simulator/drandsim"
 )
 
 // relays is how many relays triprize dev --beacon has.

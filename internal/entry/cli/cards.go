@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 )
 
 // cards is the sandbox beside the fleet of an environment. It runs in this process.
@@ -34,13 +34,13 @@ func (e *environment) startCards(ctx context.Context, logger *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	server, err := sandbox.New(sandbox.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, WebhookEvents: eventTypes(), Logger: logger})
+	server, err := stripesim.New(stripesim.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe", WebhookSecret: secret, WebhookEvents: eventTypes(), Logger: logger})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	running, end := context.WithCancel(context.WithoutCancel(ctx)) // the fleet stops first
 	c := &cards{url: "http://" + address, key: key, secret: secret, end: end, ended: make(chan error, 1)}
-	go func() { c.ended <- sandbox.Serve(running, listener, server) }()
+	go func() { c.ended <- stripesim.Serve(running, listener, server) }()
 	e.mu.Lock()
 	e.cards = c
 	e.mu.Unlock()

@@ -19,10 +19,10 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/drandsim"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/apikey"
 )
 

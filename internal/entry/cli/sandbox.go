@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 )
 
 func sandboxCommand() *cobra.Command {
@@ -27,7 +27,7 @@ already; this is for another program, or for a fleet of your own.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:12121", "address; loopback only")
-	var settings sandbox.Settings
+	var settings stripesim.Settings
 	c.Flags().StringVar(&settings.Dir, "data", ".triprize/sandbox", "folder of its state, kept between runs; empty: memory only")
 	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is made and kept in the folder")
 	c.Flags().StringVar(&settings.WebhookURL, "webhook-url", "", "where events are sent, such as http://127.0.0.1:8080/webhooks/stripe; empty: nowhere")
@@ -56,12 +56,12 @@ already; this is for another program, or for a fleet of your own.`,
 	return c
 }
 
-func runSandbox(cmd *cobra.Command, listen string, settings sandbox.Settings) error {
+func runSandbox(cmd *cobra.Command, listen string, settings stripesim.Settings) error {
 	listener, err := listenOn(cmd.Context(), listen)
 	if err != nil {
 		return err
 	}
-	server, err := sandbox.New(settings)
+	server, err := stripesim.New(settings)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -72,7 +72,7 @@ The sandbox is running. Ctrl-C stops it.
   key      %s
   account  %s
 `, listener.Addr(), settings.Key, server.Account())
-	return sandbox.Serve(cmd.Context(), listener, server)
+	return stripesim.Serve(cmd.Context(), listener, server)
 }
 
 // listenOn says what to do when the address is in use.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/platform/drandsim"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

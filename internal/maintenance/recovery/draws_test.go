@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/drandsim"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"

@@ -11,8 +11,8 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/property"
-	"triprize/internal/testkit/tsa"
 )
 
 // flips are what a byte is combined with.
@@ -37,7 +37,7 @@ func remembered() verifyRound {
 // token that is true of what its signature covers.
 func TestEveryFlippedByteOfAProofMakesANamedCheckFail(t *testing.T) {
 	t.Parallel()
-	authority := tsa.Start(t, tsa.Options{ECDSA: true, Accuracy: "secs:1"})
+	authority := tsasim.Start(t, tsasim.Options{ECDSA: true, Accuracy: "secs:1"})
 	unsold := newMade(2)
 	unsold.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(unsold.frozenAt)}
 	unsold.sold = unsold.sold[:2]

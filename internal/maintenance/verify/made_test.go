@@ -20,7 +20,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 // made is a campaign that was drawn. Tests change a part and have the rest follow.
@@ -32,7 +32,7 @@ type made struct {
 	frozenAt  time.Time
 	chain     *testChain
 	ahead     uint64 // rounds between the freeze and its round
-	witnesses []*tsa.Authority
+	witnesses []*tsasim.Authority
 }
 
 // testChain is a chain that tests have the key of.
@@ -96,7 +96,7 @@ func (m *made) withBeacon(t testing.TB) *made {
 }
 
 // withWitness binds it to authorities.
-func (m *made) withWitness(authorities ...*tsa.Authority) *made {
+func (m *made) withWitness(authorities ...*tsasim.Authority) *made {
 	for _, a := range authorities {
 		m.rules.Witness = append(m.rules.Witness, a.Root)
 	}

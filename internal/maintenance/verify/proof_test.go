@@ -11,13 +11,13 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 	t.Parallel()
-	witness := tsa.Start(t, tsa.Options{Accuracy: "secs:1"})
-	other := tsa.Start(t, tsa.Options{ECDSA: true, Intermediate: true})
+	witness := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1"})
+	other := tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true})
 	unsold := func(m *made) *made {
 		m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt.Add(-time.Second))}
 		return m

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 var update = flag.Bool("update", false, "make the vectors with tokens anew, with new authorities")
@@ -23,10 +23,12 @@ const witnessVectors = "witness-vectors.json"
 // anew byte for byte, since an authority signs the time; so they are made once, and stored.
 func makeWitnessVectors(t *testing.T) {
 	t.Helper()
-	rsa := tsa.Start(t, tsa.Options{Accuracy: "secs:1, millisecs:500"})
-	ecdsa := tsa.Start(t, tsa.Options{ECDSA: true, Intermediate: true, WithoutRoot: true, Digits: 3})
-	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:86400"})
-	of := func(authorities ...*tsa.Authority) *made { return newMade(3).withBeacon(t).withWitness(authorities...) }
+	rsa := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1, millisecs:500"})
+	ecdsa := tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true, WithoutRoot: true, Digits: 3})
+	vague := tsasim.Start(t, tsasim.Options{Accuracy: "secs:86400"})
+	of := func(authorities ...*tsasim.Authority) *made {
+		return newMade(3).withBeacon(t).withWitness(authorities...)
+	}
 	late := of(rsa)
 	late.frozenAt, late.chain.GenesisTime = late.frozenAt.Add(-24*time.Hour), late.chain.GenesisTime-24*hour
 	late.rules.Beacon.ChainHash = late.chain.hash()

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T) {
 	t.Parallel()
-	one, two := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true})
-	vague := tsa.Start(t, tsa.Options{Accuracy: "secs:86400"})
+	one, two := tsasim.Start(t, tsasim.Options{}), tsasim.Start(t, tsasim.Options{ECDSA: true})
+	vague := tsasim.Start(t, tsasim.Options{Accuracy: "secs:86400"})
 	reversed := func(p *fairdraw.Proof) { slices.Reverse(p.Witness) }
 	late := func(by time.Duration) func(*made) {
 		return func(m *made) {
@@ -22,20 +22,20 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 		} // the tokens are of now
 	}
 	for name, c := range map[string]struct {
-		authorities []*tsa.Authority
+		authorities []*tsasim.Authority
 		made        func(*made)
 		proof       func(*fairdraw.Proof)
 		words       string // of the failure; empty: the check is ok
 	}{
-		"both":                      {authorities: []*tsa.Authority{one, two}},
-		"one of them":               {authorities: []*tsa.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
-		"in another order":          {authorities: []*tsa.Authority{one, two}, proof: reversed, words: "must stand before"},
-		"the same twice":            {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
-		"not one of the rules'":     {authorities: []*tsa.Authority{one}, made: func(m *made) { m.rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
-		"after the round was due":   {authorities: []*tsa.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
-		"perhaps after it":          {authorities: []*tsa.Authority{vague}, words: "not before the round was due"},
-		"about another record":      {authorities: []*tsa.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
-		"of a round that is chosen": {authorities: []*tsa.Authority{one}, made: func(m *made) { m.ahead = 100 }, words: "needs to know when the round was due"},
+		"both":                      {authorities: []*tsasim.Authority{one, two}},
+		"one of them":               {authorities: []*tsasim.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
+		"in another order":          {authorities: []*tsasim.Authority{one, two}, proof: reversed, words: "must stand before"},
+		"the same twice":            {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
+		"not one of the rules'":     {authorities: []*tsasim.Authority{one}, made: func(m *made) { m.rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
+		"after the round was due":   {authorities: []*tsasim.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
+		"perhaps after it":          {authorities: []*tsasim.Authority{vague}, words: "not before the round was due"},
+		"about another record":      {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
+		"of a round that is chosen": {authorities: []*tsasim.Authority{one}, made: func(m *made) { m.ahead = 100 }, words: "needs to know when the round was due"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
-	"triprize/internal/platform/drandsim"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/testkit/servers"
 )
 

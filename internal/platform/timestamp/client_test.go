@@ -19,7 +19,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
-	"triprize/internal/testkit/tsa"
+	"triprize/internal/simulator/tsasim"
 )
 
 var digest = fairdraw.Hash(sha256.Sum256([]byte("a freeze record")))
@@ -42,7 +42,7 @@ func stampBy(t *testing.T, c *timestamp.Client) ([]timestamp.Token, error) {
 	return c.Stamp(t.Context(), digest, c.Authorities())
 }
 
-func stamp(t *testing.T, a *tsa.Authority) timestamp.Token {
+func stamp(t *testing.T, a *tsasim.Authority) timestamp.Token {
 	t.Helper()
 	tokens, err := stampBy(t, client(t, nil, patience, a.URL+" "+a.Chain))
 	if err != nil || len(tokens) != 1 {
@@ -54,7 +54,7 @@ func stamp(t *testing.T, a *tsa.Authority) timestamp.Token {
 // Whatever an authority leaves out, its token can be checked with the hash of its root alone.
 func TestATokenOfARealAuthorityNeedsNothingButTheHashOfItsRoot(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]tsa.Options{
+	for name, o := range map[string]tsasim.Options{
 		"RSA":                      {},
 		"ECDSA":                    {ECDSA: true},
 		"RSA and intermediate":     {Intermediate: true},
@@ -65,7 +65,7 @@ func TestATokenOfARealAuthorityNeedsNothingButTheHashOfItsRoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := tsa.Start(t, o)
+			a := tsasim.Start(t, o)
 			before := time.Now().Add(-time.Second) // without digits, openssl cuts the second
 			token := stamp(t, a)
 			if token.Authority != fairdraw.Hash(a.Root) || token.GenTime.Before(before) || token.GenTime.After(time.Now()) {
@@ -98,7 +98,7 @@ func TestATokenIsBeforeAMomentOnlyWithItsWholeAccuracy(t *testing.T) {
 
 func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
 	t.Parallel()
-	good, other := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{ECDSA: true})
+	good, other := tsasim.Start(t, tsasim.Options{}), tsasim.Start(t, tsasim.Options{ECDSA: true})
 	asked := make(chan struct{})
 	release := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-release }))
@@ -129,10 +129,10 @@ func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
 // An answer that is for another query, from somebody else, or nothing at all.
 func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
 	t.Parallel()
-	a, stranger := tsa.Start(t, tsa.Options{}), tsa.Start(t, tsa.Options{Number: 1})
-	expired := tsa.Start(t, tsa.Options{Expired: true})
+	a, stranger := tsasim.Start(t, tsasim.Options{}), tsasim.Start(t, tsasim.Options{Number: 1})
+	expired := tsasim.Start(t, tsasim.Options{Expired: true})
 	earlier := make([]byte, 0)
-	ask := func(a *tsa.Authority, query []byte) []byte {
+	ask := func(a *tsasim.Authority, query []byte) []byte {
 		reply, err := a.Reply(query)
 		if err != nil {
 			t.Error(err)
@@ -198,7 +198,7 @@ func TestAnAnswerThatDoesNotHoldIsRefused(t *testing.T) {
 
 func TestAuthoritiesWithoutTheirCertificatesAreRefusedAtStart(t *testing.T) {
 	t.Parallel()
-	a := tsa.Start(t, tsa.Options{})
+	a := tsasim.Start(t, tsasim.Options{})
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/platform/drandsim"
+	"triprize/internal/simulator/drandsim"
 )
 
 // startBeacon starts relays of a chain of test rounds whose first round is due now, and

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 )
 
 // The secrets of a test's sandbox.
@@ -19,12 +19,12 @@ const (
 // Sandbox is a simulator of Stripe inside the test. Its Server looks at the provider's
 // side and decides what happens there.
 type Sandbox struct {
-	*sandbox.Server
+	*stripesim.Server
 	T       *testing.T
 	URL     string // also after a restart
 	Account string
 
-	settings sandbox.Settings
+	settings stripesim.Settings
 	address  string
 	end      context.CancelFunc // nil: it does not run
 	ended    chan error
@@ -32,7 +32,7 @@ type Sandbox struct {
 
 // NewSandbox starts a sandbox, and stops it at the end of the test. Its key, its webhook
 // secret and, if there is none, its logger are the fleet's.
-func NewSandbox(t *testing.T, settings sandbox.Settings) *Sandbox {
+func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 	t.Helper()
 	address, err := devstack.FreeAddress()
 	if err != nil {
@@ -58,12 +58,12 @@ func (s *Sandbox) Start() {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if s.Server, err = sandbox.New(s.settings); err != nil {
+	if s.Server, err = stripesim.New(s.settings); err != nil {
 		s.T.Fatal(err)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s.end, s.ended = end, make(chan error, 1)
-	go func() { s.ended <- sandbox.Serve(ctx, listener, s.Server) }()
+	go func() { s.ended <- stripesim.Serve(ctx, listener, s.Server) }()
 }
 
 // Stop stops the sandbox. Connections are refused until it is started again.
@@ -97,7 +97,7 @@ func (s *Sandbox) SendTo(url string) {
 }
 
 // Set lets faults befall all requests.
-func (s *Sandbox) Set(f sandbox.Faults) {
+func (s *Sandbox) Set(f stripesim.Faults) {
 	s.T.Helper()
 	if err := s.SetFaults(f); err != nil {
 		s.T.Fatal(err)
@@ -106,7 +106,7 @@ func (s *Sandbox) Set(f sandbox.Faults) {
 
 // PaymentsOf returns the payments of a purchase, the oldest first: those whose metadata
 // say so.
-func (s *Sandbox) PaymentsOf(purchaseID string) (all []sandbox.Payment) {
+func (s *Sandbox) PaymentsOf(purchaseID string) (all []stripesim.Payment) {
 	for _, p := range s.Payments() {
 		if p.Metadata["purchase_id"] == purchaseID {
 			all = append(all, p)
@@ -117,8 +117,8 @@ func (s *Sandbox) PaymentsOf(purchaseID string) (all []sandbox.Payment) {
 
 // RefundsOf returns the refunds of a payment, without what released money that was never
 // captured.
-func (s *Sandbox) RefundsOf(intentID string) []sandbox.Returned {
-	return slices.DeleteFunc(s.Refunds(), func(r sandbox.Returned) bool { return r.Intent != intentID || r.Void })
+func (s *Sandbox) RefundsOf(intentID string) []stripesim.Returned {
+	return slices.DeleteFunc(s.Refunds(), func(r stripesim.Returned) bool { return r.Intent != intentID || r.Void })
 }
 
 // Kept is the captured money that was not given back, in minor units of a currency

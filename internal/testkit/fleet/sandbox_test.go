@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"triprize/internal/platform/sandbox"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/servers"
 )
 
@@ -36,7 +36,7 @@ func sell(t *testing.T, s *Sandbox, method, purchase string) error {
 }
 
 func TestASandboxBesideTheFleetIsStoppedAndGoesOnWhereItWas(t *testing.T) {
-	s := NewSandbox(t, sandbox.Settings{Dir: t.TempDir()})
+	s := NewSandbox(t, stripesim.Settings{Dir: t.TempDir()})
 	came := make(chan struct{}, 100)
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came <- struct{}{} }))
 	t.Cleanup(receiver.Close)
@@ -61,7 +61,7 @@ func TestASandboxBesideTheFleetIsStoppedAndGoesOnWhereItWas(t *testing.T) {
 }
 
 func TestAFleetPaysAtItsSandbox(t *testing.T) {
-	s := Start(t, Options{Sandbox: &sandbox.Settings{}, Workers: -1, Schedulers: -1})
+	s := Start(t, Options{Sandbox: &stripesim.Settings{}, Workers: -1, Schedulers: -1})
 	if s.Settings.Payments.Stripe.URL != s.Sandbox.URL || s.Settings.Payments.Stripe.Key != SandboxKey || s.Settings.Payments.Stripe.WebhookSecret != WebhookSecret {
 		t.Errorf("%+v", s.Settings.Payments.Stripe)
 	}

@@ -15,9 +15,9 @@ import (
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
-	"triprize/internal/platform/drandsim"
-	"triprize/internal/platform/sandbox"
 	"triprize/internal/platform/schema"
+	"triprize/internal/simulator/drandsim"
+	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -33,8 +33,8 @@ type Options struct {
 	Restart    time.Duration // pause before a real process that died is started again; 0: it stays dead
 	Env        []string      // settings of all processes, as TRIPRIZE_… variables
 	WorkerEnv  []string
-	Sandbox    *sandbox.Settings // of a simulator of Stripe beside the fleet; nil: there is none, and no cards
-	Beacon     int               // relays of a chain of test rounds, of one second each, beside the fleet; 0: no campaign can have a beacon
+	Sandbox    *stripesim.Settings // of a simulator of Stripe beside the fleet; nil: there is none, and no cards
+	Beacon     int                 // relays of a chain of test rounds, of one second each, beside the fleet; 0: no campaign can have a beacon
 }
 
 // unhurried are the settings that end a wait, set so high that no machine is too
@@ -125,7 +125,7 @@ func (s *System) start(o Options) {
 
 // startSandbox starts the sandbox, if there is to be one, and returns the settings by
 // which processes find it. Its webhooks go to the first api.
-func (s *System) startSandbox(settings *sandbox.Settings) (env []string) {
+func (s *System) startSandbox(settings *stripesim.Settings) (env []string) {
 	if settings == nil {
 		return nil
 	}

@@ -1,0 +1,262 @@
+package stripesim
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// call is one request to the API of Stripe.
+type call struct {
+	route       *route
+	id          string // of the request, req_…
+	object      string // id in the path
+	path        string
+	key         string // idempotency key
+	params      params
+	fingerprint string
+	base        string // URL of the sandbox, as the client calls it
+}
+
+// route is an endpoint.
+type route struct {
+	pattern string // of http.ServeMux
+	takes   parameters
+	do      func(*change, *call) (object, *apiError)
+	plan    func(*change, *call) fault // what will go wrong with a call, if anything; optional
+}
+
+// mostBody bounds the form of a request, in bytes.
+const mostBody = 256 << 10
+
+// serve answers a call: who asks, whether it is too much, what it says, whether its key
+// has an answer already; then the work, in one change.
+func (s *Server) serve(route *route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := &call{route: route, id: newID("req"), object: r.PathValue("id"), path: r.URL.Path, base: "http://" + r.Host}
+		w.Header().Set("Request-Id", c.id)
+		w.Header().Set("Stripe-Version", apiVersion)
+		if s.gone(w) {
+			return
+		}
+		if problem := s.enter(r, route.pattern); problem != nil {
+			s.refuse(w, problem)
+			return
+		}
+		if problem := c.read(w, r); problem != nil {
+			s.refuse(w, problem)
+			return
+		}
+		if c.key != "" {
+			w.Header().Set("Idempotency-Key", c.key)
+		}
+		known, problem := s.claim(c)
+		switch {
+		case problem != nil:
+			s.refuse(w, problem)
+		case known != nil:
+			w.Header().Set("Idempotent-Replayed", "true")
+			w.Header().Set("Original-Request", known.Request)
+			if known.Status != http.StatusOK {
+				w.Header().Set("Stripe-Should-Retry", "false")
+			}
+			write(w, known.Status, known.Body)
+		default:
+			s.work(w, r, c)
+		}
+	}
+}
+
+// gone plays a sandbox that is away.
+func (s *Server) gone(w http.ResponseWriter) bool {
+	switch _, away := s.faults.get(); away {
+	case Unavailable:
+		write(w, http.StatusServiceUnavailable, (&apiError{kind: apiErrorType, message: "The service is unavailable. Please try again later."}).body())
+		return true
+	case Silent:
+		panic(http.ErrAbortHandler) // net/http closes the connection
+	}
+	return false
+}
+
+// enter checks key, version and limits.
+func (s *Server) enter(r *http.Request, endpoint string) *apiError {
+	if !s.authentic(r) {
+		return &apiError{status: http.StatusUnauthorized, kind: invalidRequest, message: "Invalid API Key provided. The sandbox takes the key that it was started with."}
+	}
+	if v := r.Header.Get("Stripe-Version"); v != "" && v != apiVersion {
+		return refuse("", "", "Invalid Stripe API version: %s (the sandbox speaks %s)", v, apiVersion)
+	}
+	if r.Header.Get("Stripe-Account") != "" || r.Header.Get("Stripe-Context") != "" {
+		return &apiError{status: http.StatusForbidden, kind: invalidRequest, code: "account_invalid", message: "The sandbox has one account, and no connected ones."}
+	}
+	s.mu.Lock()
+	s.counts.requests++
+	s.counts.endpoints[endpoint]++
+	s.mu.Unlock()
+	if reason := s.limits.admit(endpoint); reason != "" {
+		s.mu.Lock()
+		s.counts.limited++
+		s.mu.Unlock()
+		return limited(reason)
+	}
+	return nil
+}
+
+// read reads parameters and idempotency key.
+func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) {
+	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	if kind := r.Header.Get("Content-Type"); r.Method == http.MethodPost && r.ContentLength != 0 && !strings.HasPrefix(kind, "application/x-www-form-urlencoded") {
+		return refuse("", "", "Invalid Content-Type: %q. Requests are application/x-www-form-urlencoded.", kind)
+	}
+	if err := r.ParseForm(); err != nil {
+		return refuse("", "", "The request cannot be read: %s", err)
+	}
+	if c.params, problem = c.route.takes.read(r.Form); problem != nil {
+		return problem
+	}
+	if r.Method == http.MethodPost {
+		c.key = r.Header.Get("Idempotency-Key")
+		if len(c.key) > longestKey {
+			return refuse("", "", "Idempotency keys can be at most %d characters.", longestKey)
+		}
+		c.fingerprint = digest(c.params.fingerprint())
+	}
+	return nil
+}
+
+// work does a call, with whatever goes wrong with it.
+func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
+	claimed := true
+	defer func() {
+		if claimed {
+			s.unclaim(c)
+		}
+	}()
+	befalls, wait := s.faults.request()
+	planned := noFault
+	if c.route.plan != nil {
+		s.mutate(c.id, c.key, c.base, func(ch *change) { planned = c.route.plan(ch, c) })
+	}
+	if planned == slow {
+		wait += s.settings.Slow
+	}
+	s.pause(wait)
+	switch {
+	case befalls == refusedAsTooMany || planned == tooMany:
+		s.inject(w, limited("injected"))
+		return
+	case befalls == timeoutBefore:
+		s.unclaim(c)
+		claimed = false
+		s.hang(r)
+	}
+	status, body, seq := s.perform(c, befalls, planned)
+	if err := s.journal.wait(seq); err != nil {
+		s.refuse(w, &apiError{status: http.StatusInternalServerError, kind: apiErrorType, message: err.Error()})
+		return
+	}
+	s.unclaim(c)
+	claimed = false
+	if befalls == timeoutAfter || (planned == timeoutAfterCharge && status == http.StatusOK) {
+		s.hang(r)
+	}
+	if status != http.StatusOK {
+		w.Header().Set("Stripe-Should-Retry", "false")
+	}
+	write(w, status, body)
+}
+
+// perform makes the change of a call, and remembers its answer with it.
+func (s *Server) perform(c *call, befalls outcome, planned fault) (status int, body json.RawMessage, seq int64) {
+	seq = s.mutate(c.id, c.key, c.base, func(ch *change) {
+		var done object
+		var problem *apiError
+		switch {
+		case befalls == errorBefore || planned == errorOnce:
+			s.counts.injected++
+			problem = broken()
+		case s.full(c):
+			problem = refuse("", "", "The sandbox is full. Start it with another folder.")
+		default:
+			if done, problem = c.route.do(ch, c); problem == nil {
+				ch.expand(done, c.params["expand[]"])
+			}
+		}
+		if befalls == errorAfter && (problem == nil || problem.begun) {
+			s.counts.injected++
+			problem = broken()
+		}
+		status = http.StatusOK
+		if problem != nil {
+			status, done = problem.status, problem.body()
+		}
+		body, _ = json.MarshalIndent(done, "", "  ")
+		if c.key != "" && (problem == nil || problem.begun) {
+			ch.keep(c.key, &answer{Created: ch.unix(), Request: c.id, Path: c.path, Params: c.fingerprint, Status: status, Body: body})
+		}
+	})
+	return status, body, seq
+}
+
+// full tells whether there is no room for what a call makes. Payments that are under way
+// have some room left.
+func (s *Server) full(c *call) bool {
+	if !strings.HasPrefix(c.route.pattern, "POST") {
+		return false
+	}
+	if c.object == "" {
+		return s.state.bytes > s.settings.MaxBytes
+	}
+	return s.state.bytes > s.settings.MaxBytes*2
+}
+
+// pause waits, whether or not the client is still there.
+func (s *Server) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-s.closed.Done():
+	}
+}
+
+// hang keeps the connection without an answer for longer than a client waits, and then
+// closes it. It does not return.
+func (s *Server) hang(r *http.Request) {
+	s.mu.Lock()
+	s.counts.injected++
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), s.faults.hang(s.settings.Hang))
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-s.closed.Done():
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// inject answers with a fault that was asked for.
+func (s *Server) inject(w http.ResponseWriter, problem *apiError) {
+	s.mu.Lock()
+	s.counts.injected++
+	s.mu.Unlock()
+	s.refuse(w, problem)
+}
+
+// authentic compares the secret key, as Bearer or as the user name of Basic.
+func (s *Server) authentic(r *http.Request) bool {
+	if name, password, ok := r.BasicAuth(); ok {
+		return same(name, s.settings.Key) && password == ""
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && same(token, s.settings.Key)
+}
+
+func same(given, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}

@@ -1,0 +1,383 @@
+package stripesim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// contract is Stripe's OpenAPI document, as the pinned stripe-mock embeds it. Every
+// request and every answer of this package's tests is held against it.
+type contract struct {
+	document map[string]any
+	compiler *jsonschema.Compiler
+	paths    map[string]string // by path with {} for every id
+
+	mu       sync.Mutex
+	compiled map[string]*jsonschema.Schema
+}
+
+// stripeContract is read once.
+var stripeContract = sync.OnceValues(func() (*contract, error) {
+	_ = os.Getenv("TRIPRIZE_TEST_RUN") // Go's cache of results does not see what a command reads
+	raw, err := exec.Command("go", "mod", "download", "-modfile=../../../tools/go.mod", "-json", "github.com/stripe/stripe-mock").Output()
+	if err != nil {
+		return nil, fmt.Errorf("stripe-mock cannot be had: %w", err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(raw, &module); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(filepath.Join(module.Dir, "embedded", "openapi", "spec3.json"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	document, err := jsonschema.UnmarshalJSON(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &contract{compiler: jsonschema.NewCompiler(), compiled: make(map[string]*jsonschema.Schema), paths: make(map[string]string)}
+	c.document, _ = strict(document).(map[string]any)
+	paths, _ := c.at("paths").(map[string]any)
+	for template := range paths {
+		c.paths[placeholder.ReplaceAllString(template, "{}")] = template
+	}
+	return c, c.compiler.AddResource("stripe.json", c.document)
+})
+
+// strict makes JSON Schema of the schemas of OpenAPI 3.0: nullable becomes a type, and an
+// object with named fields has no others.
+func strict(node any) any {
+	switch n := node.(type) {
+	case []any:
+		for i := range n {
+			n[i] = strict(n[i])
+		}
+	case map[string]any:
+		for name := range n {
+			n[name] = strict(n[name])
+		}
+		fields, isObject := n["properties"].(map[string]any)
+		if _, open := n["additionalProperties"]; isObject && len(fields) > 0 && !open && n["type"] == "object" {
+			n["additionalProperties"] = false
+		}
+		if n["nullable"] == true {
+			delete(n, "nullable")
+			return map[string]any{"anyOf": []any{map[string]any{"type": "null"}, n}}
+		}
+	}
+	return node
+}
+
+// at returns a part of the document; nil if there is none.
+func (c *contract) at(path ...string) any {
+	var node any = c.document
+	for _, name := range path {
+		m, ok := node.(map[string]any)
+		if !ok {
+			return nil
+		}
+		node = m[name]
+	}
+	return node
+}
+
+// check holds a value against the schema at a place of the document.
+func (c *contract) check(value any, path ...string) error {
+	var pointer strings.Builder
+	for _, name := range path {
+		pointer.WriteString("/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name)))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place := pointer.String()
+	schema := c.compiled[place]
+	if schema == nil {
+		var err error
+		if schema, err = c.compiler.Compile("stripe.json#" + place); err != nil {
+			return err
+		}
+		c.compiled[place] = schema
+	}
+	return schema.Validate(value)
+}
+
+// object holds an object against the schema that its field object names.
+func (c *contract) object(value any) error {
+	m, _ := value.(map[string]any)
+	name, _ := m["object"].(string)
+	return c.check(value, "components", "schemas", name)
+}
+
+var (
+	pathID      = regexp.MustCompile(`/(pi|ch|re|du|evt)_[A-Za-z0-9_]+`)
+	placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
+)
+
+// operation returns the path and the operation that a request belongs to.
+func (c *contract) operation(method, path string) (template string, operation map[string]any) {
+	template = c.paths[pathID.ReplaceAllString(path, "/{}")]
+	operation, _ = c.at("paths", template, strings.ToLower(method)).(map[string]any)
+	return template, operation
+}
+
+// takes tells whether an operation has a parameter, such as created[gte] or expand[].
+func (c *contract) takes(operation map[string]any, name string) bool {
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '[' || r == ']' })
+	var node any
+	if body, ok := operation["requestBody"].(map[string]any); ok {
+		content, _ := body["content"].(map[string]any)
+		form, _ := content["application/x-www-form-urlencoded"].(map[string]any)
+		if schema, _ := form["schema"].(map[string]any); schema != nil {
+			fields, _ := schema["properties"].(map[string]any)
+			node = fields[parts[0]]
+		}
+	}
+	list, _ := operation["parameters"].([]any)
+	for _, p := range list {
+		if m, _ := p.(map[string]any); m["name"] == parts[0] && m["in"] == "query" {
+			node = m["schema"]
+		}
+	}
+	return node != nil && finds(node, parts[1:], strings.HasSuffix(name, "[]"))
+}
+
+// finds looks for the rest of a parameter's name in the schema of its beginning.
+func finds(node any, rest []string, list bool) bool {
+	m, _ := node.(map[string]any)
+	if choices, _ := m["anyOf"].([]any); choices != nil {
+		for _, one := range choices {
+			if finds(one, rest, list) {
+				return true
+			}
+		}
+		return false
+	}
+	if len(rest) == 0 {
+		return !list || m["type"] == "array"
+	}
+	fields, _ := m["properties"].(map[string]any)
+	if field := fields[rest[0]]; field != nil {
+		return finds(field, rest[1:], list)
+	}
+	_, open := m["additionalProperties"].(map[string]any)
+	return open && len(rest) == 1
+}
+
+// conforming is an http.RoundTripper that holds what passes against the contract.
+type conforming struct {
+	t    *testing.T
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r conforming) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !strings.HasPrefix(request.URL.Path, "/v1/") {
+		return r.next.RoundTrip(request)
+	}
+	response, err := r.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return response, nil //nolint:nilerr // the test sees the same
+	}
+	c, err := stripeContract()
+	if err != nil {
+		r.t.Error(err)
+		return response, nil
+	}
+	if err := c.answer(request, response.StatusCode, body); err != nil {
+		r.t.Errorf("against Stripe's contract: %s %s: %d: %v\n%s", request.Method, request.URL, response.StatusCode, err, body)
+	}
+	return response, nil
+}
+
+func (c *contract) answer(request *http.Request, status int, body []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return c.check(value, "components", "schemas", "error")
+	}
+	template, operation := c.operation(request.Method, request.URL.Path)
+	if operation == nil {
+		return fmt.Errorf("there is no such operation")
+	}
+	if err := c.check(value, "paths", template, strings.ToLower(request.Method), "responses", "200", "content", "application/json", "schema"); err != nil {
+		return err
+	}
+	return c.events(value)
+}
+
+// webhook holds the payload of a webhook against the contract.
+func (c *contract) webhook(payload []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.object(value), c.events(value))
+}
+
+// events holds the objects in events against their schemas, too.
+func (c *contract) events(value any) error {
+	m, _ := value.(map[string]any)
+	if list, ok := m["data"].([]any); ok {
+		for _, one := range list {
+			if err := c.events(one); err != nil {
+				return err
+			}
+		}
+	}
+	if data, ok := m["data"].(map[string]any); ok && m["object"] == "event" {
+		return c.object(data["object"])
+	}
+	return nil
+}
+
+func TestEveryParameterAndExpansionIsStripes(t *testing.T) {
+	c, err := stripeContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range api {
+		method, path, _ := strings.Cut(route.pattern, " ")
+		_, operation := c.operation(method, strings.ReplaceAll(path, "{id}", "pi_1"))
+		if operation == nil {
+			t.Errorf("%s is not in the contract", route.pattern)
+			continue
+		}
+		for name, kind := range route.takes {
+			if !c.takes(operation, name) {
+				t.Errorf("%s has no parameter %s", route.pattern, name)
+			}
+			for _, field := range kind.values {
+				if kind.expand && !expandable(c, path, field) {
+					t.Errorf("%s: %s cannot be expanded", route.pattern, field)
+				}
+			}
+		}
+	}
+	if _, operation := c.operation("POST", "/v1/payment_intents"); c.takes(operation, "colour") || c.takes(operation, "payment_method_options[card][colour]") || c.takes(operation, "amount[]") {
+		t.Error("this test takes everything")
+	}
+}
+
+// expandable tells whether a field of the object of a path can be expanded.
+func expandable(c *contract, path, field string) bool {
+	name := strings.TrimSuffix(strings.Split(strings.TrimPrefix(path, "/v1/"), "/")[0], "s")
+	for part := range strings.SplitSeq(strings.TrimPrefix(field, "data."), ".") {
+		list, _ := c.at("components", "schemas", name, "x-expandableFields").([]any)
+		if !contains(list, part) {
+			return false
+		}
+		name = strings.TrimPrefix(part, "latest_")
+	}
+	return true
+}
+
+func contains(list []any, text string) bool {
+	for _, one := range list {
+		if one == text {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAnObjectThatIsNotStripesIsFound(t *testing.T) {
+	c, err := stripeContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &intent{ID: "pi_1", Status: requiresMethod, Currency: "jpy", Capture: "automatic", Types: []string{"card"}}
+	plain := func(o object) any {
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(must(json.Marshal(o))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	if err := c.object(plain(i.render())); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(object){
+		"a field too many":  func(o object) { o["colour"] = "red" },
+		"a status":          func(o object) { o["status"] = "paid" },
+		"a type":            func(o object) { o["amount"] = "500" },
+		"a missing field":   func(o object) { delete(o, "created") },
+		"null":              func(o object) { o["amount"] = nil },
+		"a field far below": func(o object) { o["payment_method_options"] = object{"card": object{"colour": "red"}} },
+	} {
+		wrong := i.render()
+		change(wrong)
+		if c.object(plain(wrong)) == nil {
+			t.Errorf("%s passes", name)
+		}
+	}
+}
+
+func TestAWholeLifeOfEveryObjectIsStripes(t *testing.T) {
+	s := open(t, Settings{})
+	for _, method := range Methods() {
+		m := table[method]
+		if m.fault == timeoutAfterCharge {
+			continue
+		}
+		i := s.create(held(method))
+		for range 4 {
+			if got, err := s.confirm(i.ID, ""); err == nil {
+				i = got
+				break
+			}
+		}
+		switch i = s.intent(i.ID); i.Status {
+		case "requires_action":
+			if err := s.server.Authenticate(i.ID, true); err != nil {
+				t.Error(err)
+			}
+		case "processing":
+			if err := s.server.Finish(i.ID, true); err != nil {
+				t.Error(err)
+			}
+		}
+		if s.intent(i.ID).Status == "requires_capture" {
+			s.capture(i.ID)
+		}
+		if s.intent(i.ID).Status == "succeeded" {
+			if _, err := s.refund(i.ID, 10); err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+			s.advance(2 * 3600e9)
+		} else if m.decline == nil {
+			t.Errorf("%s ends as %s", method, s.intent(i.ID).Status)
+		}
+	}
+	for _, path := range []string{
+		"/v1/payment_intents?limit=100&expand[]=data.latest_charge", "/v1/charges?limit=100&expand[]=data.payment_intent", "/v1/account",
+		"/v1/refunds?limit=100&expand[]=data.charge&expand[]=data.payment_intent.latest_charge", "/v1/disputes?limit=100&expand[]=data.charge",
+	} {
+		if status, _, body := s.raw(http.MethodGet, path, ""); status != 200 || path != "/v1/account" && len(body["data"].([]any)) == 0 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	s.events(nil)
+}

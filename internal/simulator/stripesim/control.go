@@ -1,0 +1,192 @@
+package stripesim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Totals are what a sandbox has done.
+type Totals struct {
+	Now         int64            `json:"now"` // Unix seconds of the sandbox's clock
+	Account     string           `json:"account"`
+	Intents     map[string]int   `json:"payment_intents"` // by status
+	Captured    map[string]int64 `json:"captured"`        // by currency, in minor units
+	Refunded    map[string]int64 `json:"refunded"`        // of captured money; refunds that failed or were cancelled do not count
+	Disputed    int              `json:"disputed"`
+	Events      int              `json:"events"`
+	Unsent      int              `json:"unsent"`       // events with webhooks that nobody has taken yet
+	Requests    int64            `json:"requests"`     // since the start of the process, as the following
+	RateLimited int64            `json:"rate_limited"` // answered with 429 as they were too many
+	Injected    int64            `json:"injected"`     // faults that were asked for
+	Delivered   int64            `json:"webhooks_delivered"`
+	Undelivered int64            `json:"webhooks_failed"` // tries
+	Endpoints   map[string]int64 `json:"endpoints"`       // requests
+}
+
+// Totals counts.
+func (s *Server) Totals() Totals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := Totals{
+		Now: s.now().Unix(), Account: s.Account(), Intents: map[string]int{}, Captured: map[string]int64{}, Refunded: map[string]int64{}, Disputed: len(s.state.disputes.list),
+		Events: len(s.state.events.list), Requests: s.counts.requests, RateLimited: s.counts.limited, Injected: s.counts.injected,
+		Delivered: s.counts.delivered, Undelivered: s.counts.undelivered, Endpoints: map[string]int64{},
+	}
+	for _, i := range s.state.intents.list {
+		t.Intents[i.Status]++
+	}
+	for _, c := range s.state.charges.list {
+		if c.Captured {
+			t.Captured[c.Currency] += c.Received
+			t.Refunded[c.Currency] += c.Refunded
+		}
+	}
+	for _, e := range s.state.events.list {
+		if e.Sendings > 0 {
+			t.Unsent++
+		}
+	}
+	for name, n := range s.counts.endpoints {
+		t.Endpoints[name] = n
+	}
+	return t
+}
+
+// errUnknown is answered with 404.
+var errUnknown = errors.New("there is no such object")
+
+// control is an endpoint by which a test, or a developer, decides what happens.
+type control func(*http.Request) (any, error)
+
+func (s *Server) controls(mux *http.ServeMux) {
+	for pattern, do := range map[string]control{
+		"GET /sandbox/totals":    func(*http.Request) (any, error) { return s.Totals(), nil },
+		"GET /sandbox/methods":   func(*http.Request) (any, error) { return Methods(), nil },
+		"GET /sandbox/faults":    func(*http.Request) (any, error) { f, _ := s.faults.get(); return f, nil },
+		"PUT /sandbox/faults":    s.putFaults,
+		"DELETE /sandbox/faults": func(*http.Request) (any, error) { return Faults{}, s.SetFaults(Faults{}) },
+		"PUT /sandbox/away":      s.putAway,
+		"PUT /sandbox/webhook":   s.putWebhook,
+		"POST /sandbox/clock":    s.postClock,
+		"POST /sandbox/payment_intents/{id}/finish": choose("outcome", map[string]func(string) error{
+			"succeed": func(id string) error { return s.Finish(id, true) },
+			"fail":    func(id string) error { return s.Finish(id, false) },
+		}),
+		"POST /sandbox/refunds/{id}/finish": choose("status", map[string]func(string) error{
+			succeeded: func(id string) error { return s.FinishRefund(id, succeeded) },
+			failed:    func(id string) error { return s.FinishRefund(id, failed) },
+			canceled:  func(id string) error { return s.FinishRefund(id, canceled) },
+		}),
+		"POST /sandbox/charges/{id}/dispute": func(r *http.Request) (any, error) {
+			id, err := s.Dispute(r.PathValue("id"))
+			return object{"id": id}, err
+		},
+		"POST /sandbox/disputes/{id}/close": choose("status", map[string]func(string) error{
+			"won":  func(id string) error { return s.CloseDispute(id, true) },
+			"lost": func(id string) error { return s.CloseDispute(id, false) },
+		}),
+		"POST /sandbox/events/{id}/resend": func(r *http.Request) (any, error) { return object{}, s.Resend(r.PathValue("id")) },
+	} {
+		mux.HandleFunc(pattern, s.controlled(do))
+	}
+}
+
+// controlled answers for a control: 401 without the key, 404 for an object that there is
+// not, 400 for what makes no sense.
+func (s *Server) controlled(do control) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.authentic(r) {
+			write(w, http.StatusUnauthorized, object{"error": "the controls need the sandbox's key"})
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		answer, err := do(r)
+		switch {
+		case errors.Is(err, errUnknown):
+			write(w, http.StatusNotFound, object{"error": err.Error()})
+		case err != nil:
+			write(w, http.StatusBadRequest, object{"error": err.Error()})
+		default:
+			write(w, http.StatusOK, answer)
+		}
+	}
+}
+
+func (s *Server) putFaults(r *http.Request) (any, error) {
+	var f Faults
+	if err := decode(r, &f); err != nil {
+		return nil, err
+	}
+	return f, s.SetFaults(f)
+}
+
+func (s *Server) putAway(r *http.Request) (any, error) {
+	var body struct {
+		Mode Away `json:"mode"`
+	}
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	return body, s.SetAway(body.Mode)
+}
+
+func (s *Server) putWebhook(r *http.Request) (any, error) {
+	var body struct {
+		URL    string `json:"url"`
+		Secret string `json:"secret"`
+	}
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	return object{"url": body.URL}, s.SetWebhook(body.URL, body.Secret)
+}
+
+func (s *Server) postClock(r *http.Request) (any, error) {
+	var body struct {
+		AdvanceSeconds int64 `json:"advance_seconds"`
+	}
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	const longest = 10 * 365 * 24 * 3600
+	if body.AdvanceSeconds < 0 || body.AdvanceSeconds > longest {
+		return nil, errors.New("advance_seconds must be from 0 to 315360000")
+	}
+	err := s.Advance(time.Duration(body.AdvanceSeconds) * time.Second)
+	return object{"now": s.now().Unix()}, err
+}
+
+// decode reads a JSON body and refuses names that it does not know.
+func decode(r *http.Request, into any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("one JSON object is expected")
+	}
+	return nil
+}
+
+// choose is a control that does what its body's only field chooses.
+func choose(field string, choices map[string]func(id string) error) control {
+	return func(r *http.Request) (any, error) {
+		var body map[string]string
+		if err := decode(r, &body); err != nil {
+			return nil, err
+		}
+		do := choices[body[field]]
+		if do == nil || len(body) != 1 {
+			return nil, fmt.Errorf("the body must be {%q: …} with one of %s", field, strings.Join(slices.Sorted(maps.Keys(choices)), ", "))
+		}
+		return body, do(r.PathValue("id"))
+	}
+}

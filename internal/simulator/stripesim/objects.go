@@ -1,0 +1,162 @@
+package stripesim
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+)
+
+// Statuses of a PaymentIntent, in Stripe's words.
+const (
+	requiresMethod       = "requires_payment_method"
+	requiresConfirmation = "requires_confirmation"
+	requiresAction       = "requires_action"
+	processing           = "processing"
+	requiresCapture      = "requires_capture"
+	canceled             = "canceled"
+	succeeded            = "succeeded"
+)
+
+// Further statuses of charges, refunds and disputes.
+const (
+	pending       = "pending"
+	failed        = "failed"
+	needsResponse = "needs_response"
+	inquiring     = "warning_needs_response"
+	inquiryClosed = "warning_closed"
+)
+
+// intent is a PaymentIntent. What is exported is in the journal.
+type intent struct {
+	ID           string
+	Secret       string
+	Created      int64 // Unix seconds
+	Amount       int64
+	Currency     string // lower case
+	Status       string
+	Capture      string   // capture_method
+	CardCapture  string   // payment_method_options[card][capture_method]
+	Types        []string // payment_method_types
+	Automatic    bool     // automatic_payment_methods
+	NoRedirects  bool     // automatic_payment_methods[allow_redirects]=never
+	Method       string   // empty: none, or the last one was declined
+	Last         string   // method of the last try; it decides how events are sent
+	Charge       string   // of the last try
+	Capturable   int64
+	Received     int64
+	Description  string
+	Metadata     map[string]string
+	Action       *action
+	Failure      *failure
+	CanceledAt   int64
+	Cancellation string // reason
+
+	Ends     int64    // Unix milliseconds when something happens by itself; 0: never
+	Held     []string // events that are held back, to be sent in reverse
+	Releases int64    // Unix milliseconds when they are sent at the latest
+	Refused  int      // confirmations that were answered with an injected 429
+	Broke    bool     // a confirmation was answered with an injected 500
+	Hung     bool     // a confirmation was not answered
+}
+
+// action is what the buyer has to do.
+type action struct {
+	Token     string
+	URL       string // the sandbox's page
+	ReturnURL string
+	Outcome   string // empty while it is open
+}
+
+// failure is why the last try failed.
+type failure struct {
+	Decline decline
+	Charge  string
+	Method  string
+}
+
+// charge is one try to take the money.
+type charge struct {
+	ID            string
+	Intent        string
+	Created       int64
+	Amount        int64
+	Currency      string
+	Method        string
+	Status        string
+	Captured      bool
+	Received      int64 // captured
+	Refunded      int64
+	Decline       *decline
+	Authenticated bool
+	Dispute       string
+	Disputed      bool  // a dispute that is no inquiry has begun
+	Disputes      int64 // Unix milliseconds when a dispute begins; 0: never
+	Metadata      map[string]string
+	Description   string
+}
+
+// refund gives back captured money, or releases what was held (Void).
+type refund struct {
+	ID       string
+	Intent   string
+	Charge   string
+	Created  int64
+	Amount   int64
+	Currency string
+	Status   string
+	Reason   string
+	Failure  string
+	Void     bool
+	Becomes  string // status at Ends
+	Ends     int64  // Unix milliseconds; 0: never
+	Metadata map[string]string
+}
+
+type dispute struct {
+	ID       string
+	Intent   string
+	Charge   string
+	Created  int64
+	Amount   int64
+	Currency string
+	Status   string
+	Reason   string
+	Method   string
+}
+
+// event is what has happened to an object, as it was then.
+type event struct {
+	ID       string
+	Created  int64
+	Type     string
+	Object   json.RawMessage
+	Request  string // id of the request
+	Key      string // its idempotency key
+	Intent   string
+	Sendings int // how often it must still be sent with success
+	delivery
+}
+
+// delivery is how the sending of an event goes.
+type delivery struct {
+	Attempts int
+	Next     int64 // Unix milliseconds of the next try
+}
+
+func (i *intent) id() string  { return i.ID }
+func (c *charge) id() string  { return c.ID }
+func (r *refund) id() string  { return r.ID }
+func (d *dispute) id() string { return d.ID }
+func (e *event) id() string   { return e.ID }
+
+func (i *intent) at() int64  { return i.Created }
+func (c *charge) at() int64  { return c.Created }
+func (r *refund) at() int64  { return r.Created }
+func (d *dispute) at() int64 { return d.Created }
+func (e *event) at() int64   { return e.Created }
+
+// over tells whether nothing happens to a payment any more.
+func (i *intent) over() bool { return i.Status == succeeded || i.Status == canceled }
+
+// newID returns an id such as pi_3Kx….
+func newID(prefix string) string { return prefix + "_" + strings.ToLower(rand.Text()[:24]) }

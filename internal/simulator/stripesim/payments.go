@@ -1,0 +1,185 @@
+package stripesim
+
+import (
+	"maps"
+	"net/url"
+)
+
+// confirm tries to take the money. The intent has a method that it allows.
+func (c *change) confirm(i *intent, returnURL string) *apiError {
+	m := table[i.Method]
+	i.Failure, i.Action = nil, nil
+	c.touch(i)
+	switch {
+	case m.slow:
+		i.Status, i.Ends = processing, c.after(c.server.settings.Processing)
+		c.emit("payment_intent.processing", i.render(), i)
+	case m.authenticate:
+		token := newID("auth")
+		i.Status = requiresAction
+		i.Action = &action{Token: token, URL: c.base + "/authenticate/" + i.ID + "/" + token, ReturnURL: returnURL}
+		c.emit("payment_intent.requires_action", i.render(), i)
+	default:
+		return c.charge(i, m, false)
+	}
+	return nil
+}
+
+// charge takes or holds the money, unless the card is declined.
+func (c *change) charge(i *intent, m *method, authenticated bool) *apiError {
+	ch := &charge{
+		ID: newID("ch"), Intent: i.ID, Created: c.unix(), Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: succeeded,
+		Authenticated: authenticated, Metadata: maps.Clone(i.Metadata), Description: i.Description,
+	}
+	ch.Decline = m.decline
+	if ch.Decline == nil && c.server.faults.declines() {
+		ch.Decline = &genericDecline
+	}
+	c.charges.put(ch)
+	c.touch(ch)
+	c.touch(i)
+	i.Charge = ch.ID
+	if ch.Decline != nil {
+		ch.Status = failed
+		c.fail(i, *ch.Decline, ch.ID)
+		c.emit("charge.failed", ch.render(), i)
+		return declined(i, *ch.Decline, ch.ID, m)
+	}
+	if i.holds(m) {
+		i.Status, i.Capturable, i.Ends = requiresCapture, i.Amount, c.after(authorizationLife)
+		c.emit("charge.succeeded", ch.render(), i)
+		c.emit("payment_intent.amount_capturable_updated", i.render(), i)
+		return nil
+	}
+	c.take(i, ch, i.Amount)
+	c.emit("charge.succeeded", ch.render(), i)
+	c.emit("payment_intent.succeeded", i.render(), i)
+	return nil
+}
+
+// take makes money of a charge ours.
+func (c *change) take(i *intent, ch *charge, amount int64) {
+	ch.Captured, ch.Received = true, amount
+	i.Status, i.Received, i.Capturable, i.Ends = succeeded, amount, 0, 0
+	if table[ch.Method].dispute != "" {
+		ch.Disputes = c.after(c.server.settings.Later)
+	}
+	c.touch(ch)
+	c.touch(i)
+}
+
+// capture takes held money; what is left of it is released.
+func (c *change) capture(i *intent, amount int64) {
+	ch := c.charges.by[i.Charge]
+	c.take(i, ch, amount)
+	c.emit("charge.captured", ch.render(), i)
+	c.emit("payment_intent.succeeded", i.render(), i)
+}
+
+// fail notes why a try has failed. The intent can be confirmed again with a method.
+func (c *change) fail(i *intent, d decline, chargeID string) {
+	i.Status, i.Failure, i.Method = requiresMethod, &failure{d, chargeID, i.Last}, ""
+	c.touch(i)
+	c.emit("payment_intent.payment_failed", i.render(), i)
+}
+
+// cancel ends an intent for ever. Held money is released, which Stripe records as a
+// refund of what was never captured.
+func (c *change) cancel(i *intent, reason string) {
+	held := i.Status == requiresCapture
+	i.Status, i.CanceledAt, i.Cancellation, i.Capturable, i.Ends, i.Action = canceled, c.unix(), reason, 0, 0, nil
+	c.touch(i)
+	if held {
+		ch := c.charges.by[i.Charge]
+		why := ""
+		if reason == "automatic" {
+			why = "expired_uncaptured_charge"
+		}
+		ch.Refunded = ch.Amount
+		c.touch(ch)
+		r := &refund{ID: newID("re"), Intent: i.ID, Charge: ch.ID, Created: c.unix(), Amount: ch.Amount, Currency: ch.Currency, Status: succeeded, Reason: why, Void: true}
+		c.refunds.put(r)
+		c.touch(r)
+		c.emit("charge.refunded", ch.render(), i)
+		c.emit("refund.created", r.render(), i)
+	}
+	c.emit("payment_intent.canceled", i.render(), i)
+}
+
+// finish ends a slow payment. reason nil: it succeeds.
+func (c *change) finish(i *intent, reason *decline) {
+	m := table[i.Last]
+	i.Ends = 0
+	if reason != nil {
+		ch := &charge{ID: newID("ch"), Intent: i.ID, Created: c.unix(), Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: failed, Decline: reason, Metadata: maps.Clone(i.Metadata)}
+		c.charges.put(ch)
+		c.touch(ch)
+		i.Charge = ch.ID
+		c.fail(i, *reason, ch.ID)
+		c.emit("charge.failed", ch.render(), i)
+		return
+	}
+	_ = c.charge(i, m, false) // a decline is in the intent
+}
+
+// authenticated goes on after the buyer was sent to the page of an action.
+func (c *change) authenticated(i *intent, success bool) {
+	m := table[i.Last]
+	if success {
+		i.Action.Outcome = "succeeded"
+		if problem := c.charge(i, m, true); problem != nil {
+			i.Action.Outcome = failed
+		}
+		return
+	}
+	i.Action.Outcome = failed
+	c.fail(i, notAuthenticated, "")
+}
+
+// openDispute begins a dispute about a charge.
+func (c *change) openDispute(ch *charge) *dispute {
+	ch.Disputes = 0
+	c.touch(ch)
+	if ch.Dispute != "" || ch.Refunded == ch.Received {
+		return nil
+	}
+	i, m := c.intents.by[ch.Intent], table[ch.Method]
+	d := &dispute{ID: newID("du"), Intent: ch.Intent, Charge: ch.ID, Created: c.unix(), Amount: ch.Received - ch.Refunded, Currency: ch.Currency, Status: needsResponse, Reason: m.dispute, Method: ch.Method}
+	if d.Reason == "" {
+		d.Reason = "general"
+	}
+	if m.inquiry {
+		d.Status = inquiring
+	}
+	ch.Dispute, ch.Disputed = d.ID, !m.inquiry
+	c.disputes.put(d)
+	c.touch(d)
+	c.emit("charge.dispute.created", d.render(c.unix()), i)
+	return d
+}
+
+// closeDispute ends a dispute, for the shop (won) or for the buyer (lost).
+func (c *change) closeDispute(d *dispute, won bool) *apiError {
+	if d.Status != needsResponse && d.Status != inquiring {
+		return refused("", "", "The dispute is closed already: %s.", d.Status)
+	}
+	switch {
+	case d.Status == inquiring:
+		d.Status = inquiryClosed
+	case won:
+		d.Status = "won"
+		ch := c.charges.by[d.Charge]
+		ch.Disputed = false
+		c.touch(ch)
+	default:
+		d.Status = "lost"
+	}
+	c.touch(d)
+	c.emit("charge.dispute.closed", d.render(c.unix()), c.intents.by[d.Intent])
+	return nil
+}
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}

@@ -1,0 +1,200 @@
+package stripesim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server is a sandbox. It is an http.Handler for the API of Stripe, the page where a
+// buyer authenticates, and the controls.
+type Server struct {
+	settings Settings
+	journal  *journal
+	outbound *outbound
+	faults   *chance
+	limits   *limits
+	mux      *http.ServeMux
+	slots    chan struct{} // of requests under way
+
+	ahead atomic.Int64 // nanoseconds by which the clock was moved forward
+
+	mu     sync.Mutex
+	state  *state
+	inUse  map[string]bool // idempotency keys of calls that are not yet answered
+	counts counts
+
+	kick   chan struct{} // the clock was moved, or an alarm was set
+	stop   context.CancelFunc
+	closed context.Context //nolint:containedctx // ends with the server, whose goroutines and hanging requests wait for it
+	owned  sync.WaitGroup
+}
+
+// counts are what has been since the start of the process.
+type counts struct {
+	requests, limited, injected, delivered, undelivered int64
+	endpoints                                           map[string]int64
+}
+
+// New reads the journal and starts a sandbox. The caller closes it.
+func New(settings Settings) (*Server, error) {
+	if err := settings.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		settings: settings, outbound: newOutbound(), faults: newChance(), limits: newLimits(settings.Rate, settings.EndpointRate),
+		state: newState(), inUse: make(map[string]bool), counts: counts{endpoints: make(map[string]int64)}, kick: make(chan struct{}, 1),
+		slots: make(chan struct{}, mostAtOnce),
+	}
+	var err error
+	if s.journal, err = openJournal(settings.Dir, s.state); err != nil {
+		return nil, err
+	}
+	s.ahead.Store(int64(s.state.ahead))
+	s.state.prune(s.now().Unix())
+	if err := s.journal.begin(s.state.records()); err != nil {
+		return nil, err
+	}
+	s.resume()
+	s.closed, s.stop = context.WithCancel(context.Background())
+	s.mux = s.routes()
+	s.owned.Go(func() { s.ship(s.closed) })
+	s.owned.Go(func() { s.watch(s.closed) })
+	return s, nil
+}
+
+// Close ends what is under way, waits for it, and closes the journal. Requests must have
+// ended before, but for those that are never answered.
+func (s *Server) Close() error {
+	s.stop()
+	s.owned.Wait()
+	return s.journal.close()
+}
+
+// Release lets requests that are never answered end at once, for a graceful stop of
+// whoever serves the sandbox. Nothing that comes later waits.
+func (s *Server) Release() { s.stop() }
+
+// mostAtOnce bounds the requests that are under way, with those that are never answered.
+const mostAtOnce = 1024
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+		s.mux.ServeHTTP(w, r)
+	default:
+		write(w, http.StatusServiceUnavailable, (&apiError{kind: apiErrorType, message: "Too many requests are under way."}).body())
+	}
+}
+
+// now is the sandbox's clock.
+func (s *Server) now() time.Time {
+	return s.settings.Clock().Add(time.Duration(s.ahead.Load()))
+}
+
+// mutate makes a change under the lock and returns its number in the journal.
+func (s *Server) mutate(request, key, base string, do func(*change)) (seq int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &change{state: s.state, server: s, now: s.now(), request: request, key: key, base: base}
+	c.ripen()
+	do(c)
+	before := s.state.nextAlarm()
+	seq = c.commit()
+	if s.state.nextAlarm() < before {
+		s.look()
+	}
+	return seq
+}
+
+// look makes the watch look at its alarms again.
+func (s *Server) look() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// pruneEvery is how often what is old is looked for.
+const pruneEvery = time.Hour
+
+// watch does what happens by itself: slow payments end, refunds settle, disputes begin.
+func (s *Server) watch(ctx context.Context) {
+	pruned := time.Time{}
+	for ctx.Err() == nil {
+		s.mutate("", "", "", func(c *change) {
+			if c.now.Sub(pruned) > pruneEvery {
+				c.prune(c.unix())
+				pruned = c.now
+			}
+		})
+		s.mu.Lock()
+		wait := time.Duration(min(s.state.nextAlarm()-s.now().UnixMilli(), pruneEvery.Milliseconds())) * time.Millisecond
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-s.kick:
+		case <-time.After(max(wait, time.Millisecond)):
+		}
+	}
+}
+
+// SetWebhook says where events are sent from now on; empty: nowhere.
+func (s *Server) SetWebhook(target, secret string) error {
+	if target != "" {
+		if err := checkWebhook(target, secret); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings.WebhookURL, s.settings.WebhookSecret = target, secret
+	return nil
+}
+
+// SetFaults lets faults befall all requests.
+func (s *Server) SetFaults(f Faults) error {
+	if err := f.check(); err != nil {
+		return errors.New("sandbox: " + err.Error())
+	}
+	s.faults.set(f)
+	return nil
+}
+
+// Advance moves the sandbox's clock forward. What is due by then happens at once.
+func (s *Server) Advance(d time.Duration) error {
+	if d < 0 {
+		return errors.New("sandbox: the clock goes forward only")
+	}
+	seq := s.mutate("", "", "", func(c *change) {
+		s.ahead.Add(int64(d))
+		c.ahead += d
+		c.now = c.now.Add(d)
+		c.records = append(c.records, encode("clock", "", c.ahead))
+		c.ripen()
+	})
+	s.look()
+	s.outbound.wake()
+	return s.journal.wait(seq)
+}
+
+// write sends an answer as JSON.
+func write(w http.ResponseWriter, status int, body any) {
+	raw, ok := body.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = json.MarshalIndent(body, "", "  "); err != nil {
+			panic(err) // answers are made of what JSON has
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(raw)
+	_, _ = w.Write([]byte{'\n'}) // raw may be kept for others
+}

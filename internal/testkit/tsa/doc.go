@@ -1,2 +1,0 @@
-// Package tsa is a real RFC 3161 authority for tests: openssl behind a small HTTP server.
-package tsa
