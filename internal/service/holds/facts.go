@@ -17,13 +17,9 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// userOf is a user in a campaign.
-type userOf struct {
-	campaignID uuid.UUID
-	userID     string
+func (r Request) user() inventory.User {
+	return inventory.User{CampaignID: r.Job.CampaignID, ID: r.Job.UserID}
 }
-
-func (r Request) user() userOf { return userOf{r.Job.CampaignID, r.Job.UserID} }
 
 // usage is what a user has in a campaign.
 type usage struct {
@@ -40,7 +36,7 @@ type facts struct {
 	now       time.Time // by the database's clock
 	turns     inventory.Turns
 	campaigns map[uuid.UUID]*campaign.Status
-	usages    map[userOf]*usage
+	usages    map[inventory.User]*usage
 	held      map[uuid.UUID]int             // positions held in a campaign, by all users; only counted when their share is limited
 	over      []inventory.Over              // in active campaigns
 	holds     map[uuid.UUID]*inventory.Hold // that are to be extended or released, as they are when the others are over
@@ -52,7 +48,7 @@ const usersSQL = ` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_i
 // usageSQL counts per user; each count uses an index of its own.
 const usageSQL = `
 	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size` + usersSQL + `
-	CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions WHERE campaign_id = u.campaign_id AND user_id = u.user_id) p
+	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p
 	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
 
@@ -85,14 +81,14 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
 func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, b *pgx.Batch) (*facts, error) {
-	f := &facts{turns: turnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[userOf]*usage), held: make(map[uuid.UUID]int),
+	f := &facts{turns: turnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var ofUsers []uuid.UUID
 	var users []string
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
 			f.usages[who] = &usage{kept: make(map[shape.Position]inventory.HeldTime)}
-			ofUsers, users = append(ofUsers, who.campaignID), append(users, who.userID)
+			ofUsers, users = append(ofUsers, who.CampaignID), append(users, who.ID)
 		}
 	}
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
@@ -122,7 +118,7 @@ func (f *facts) queueUsages(b *pgx.Batch, campaigns, ofUsers []uuid.UUID, users 
 		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
 	}
 	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
-	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) { f.usages[userOf{t.CampaignID, t.UserID}].keep(t) })
+	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) { f.usages[inventory.User{CampaignID: t.CampaignID, ID: t.UserID}].keep(t) })
 }
 
 func (f *facts) scanHeld(rows pgx.Rows) error {
@@ -136,9 +132,9 @@ func (f *facts) scanHeld(rows pgx.Rows) error {
 }
 
 func (f *facts) scanUsages(rows pgx.Rows) error {
-	var who userOf
+	var who inventory.User
 	var owned, holds, held int
-	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &owned, &holds, &held}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&who.CampaignID, &who.ID, &owned, &holds, &held}, func() error {
 		u := f.usages[who]
 		u.owned, u.holds, u.held = owned, holds, held
 		return nil
@@ -172,7 +168,7 @@ func (f *facts) discountOver() {
 // end takes a hold of n positions out of every count.
 func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
 	f.held[campaignID] -= n
-	if u := f.usages[userOf{campaignID, userID}]; u != nil {
+	if u := f.usages[inventory.User{CampaignID: campaignID, ID: userID}]; u != nil {
 		u.owned -= n
 		u.holds--
 		u.held -= n
@@ -183,7 +179,7 @@ func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
 // release takes a hold that its user gives back now out of every count.
 func (f *facts) release(h *inventory.Hold) {
 	f.end(h.CampaignID, h.UserID, len(h.Positions))
-	u := f.usages[userOf{h.CampaignID, h.UserID}]
+	u := f.usages[inventory.User{CampaignID: h.CampaignID, ID: h.UserID}]
 	if u == nil {
 		return
 	}

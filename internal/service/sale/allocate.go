@@ -31,7 +31,7 @@ type allocation struct {
 	*inputs
 	payers *payers
 	stock  *inventory.Stock
-	bought map[buyer]int           // positions, by the orders so far
+	bought map[inventory.User]int  // positions, by the orders so far
 	used   map[uuid.UUID]uuid.UUID // holds, by the purchases of the orders so far
 }
 
@@ -42,7 +42,7 @@ func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, paye
 	if err != nil {
 		return nil, err
 	}
-	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[buyer]int), used: make(map[uuid.UUID]uuid.UUID)}
+	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
 	decided := make([]decision, len(orders))
 	for i, o := range orders {
 		if decided[i], err = a.decide(o); err != nil {

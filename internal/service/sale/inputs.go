@@ -3,6 +3,7 @@ package sale
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -22,22 +23,16 @@ type inputs struct {
 	campaigns map[uuid.UUID]*campaign.Status
 	orders    []*order                     // in the order of arrival
 	busy      []job.Ref                    // jobs whose campaign another transaction has locked
-	has       map[buyer]int                // positions of users, in campaigns with a purchase limit
+	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
 	over      []inventory.Over             // holds that are over; has does not count them after endHolds
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 
-	unpaid     map[buyer]int // positions that wait for cards of users who order by card, read by endHolds
+	unpaid     map[inventory.User]int // positions that wait for cards of users who order by card, read by endHolds
 	takes      func(money.Currency) bool
 	mostUnpaid int // of one user in a campaign; 0: no limit
 }
 
-// buyer is a user in a campaign.
-type buyer struct {
-	campaignID uuid.UUID
-	userID     string
-}
-
-func (o *order) buyer() buyer { return buyer{o.campaignID, o.UserID} }
+func (o *order) buyer() inventory.User { return inventory.User{CampaignID: o.campaignID, ID: o.UserID} }
 
 // users returns the user of each order.
 func (in *inputs) users() []string {
@@ -52,7 +47,7 @@ func (in *inputs) users() []string {
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
 func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
-	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[buyer]int), holds: make(map[uuid.UUID]inventory.Hold)}
+	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
@@ -60,7 +55,7 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs).Query(in.scanOrders)
-	b.Queue(hasSQL, jobs).Query(in.scanHas)
+	b.Queue(hasSQL, jobs).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockCampaigns: %w", err)
 	}
@@ -97,15 +92,14 @@ const queuedSQL = `
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
 // hasSQL counts the positions of the users of jobs $1 uuid[], in campaigns that have a
-// limit. It makes one index look-up per user; "user_id = ANY" would filter the whole
-// campaign.
+// limit.
 const hasSQL = `
 	SELECT u.campaign_id, u.user_id, p.n
 	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
 	      CROSS JOIN LATERAL (SELECT campaign_id, user_id, state FROM jobs WHERE id = i.id) j
 	      JOIN campaigns c ON c.id = j.campaign_id
 	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL) u
-	CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions p WHERE p.campaign_id = u.campaign_id AND p.user_id = u.user_id) p`
+	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p`
 
 func (in *inputs) scanOrders(rows pgx.Rows) error {
 	var jobID, campaignID uuid.UUID
@@ -115,16 +109,6 @@ func (in *inputs) scanOrders(rows pgx.Rows) error {
 		o, err := parseOrder(jobID, campaignID, client, payload)
 		in.orders = append(in.orders, o)
 		return err
-	})
-	return err
-}
-
-func (in *inputs) scanHas(rows pgx.Rows) error {
-	var who buyer
-	var n int
-	_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &n}, func() error {
-		in.has[who] = n
-		return nil
 	})
 	return err
 }
@@ -153,7 +137,7 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	if len(in.over) > 0 {
 		inventory.QueueExpire(&b, in.over)
 		for _, h := range in.over {
-			if who := (buyer{h.CampaignID, h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
+			if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
 				in.has[who] -= h.Size
 			}
 		}
@@ -180,31 +164,15 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 // queueUnpaid counts the positions that wait for cards of users who order by card, if
 // there is a limit.
 func (in *inputs) queueUnpaid(b *pgx.Batch) {
-	var campaigns []uuid.UUID
-	var users []string
-	in.unpaid = make(map[buyer]int)
+	in.unpaid = make(map[inventory.User]int)
 	for _, o := range in.orders {
-		if _, known := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && in.mostUnpaid > 0 && !known {
+		if o.Payment.Method == purchase.Card && in.mostUnpaid > 0 {
 			in.unpaid[o.buyer()] = 0
-			campaigns, users = append(campaigns, o.campaignID), append(users, o.UserID)
 		}
 	}
-	if len(users) == 0 {
-		return
+	if len(in.unpaid) > 0 {
+		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.unpaid)), in.unpaid)
 	}
-	b.Queue(`
-		SELECT u.campaign_id, u.user_id, p.n FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
-		CROSS JOIN LATERAL (SELECT count(*) AS n FROM positions p
-		                    WHERE p.campaign_id = u.campaign_id AND p.user_id = u.user_id AND p.state = 'reserved') p`, campaigns, users).
-		Query(func(rows pgx.Rows) error {
-			var who buyer
-			var n int
-			_, err := pgx.ForEachRow(rows, []any{&who.campaignID, &who.userID, &n}, func() error {
-				in.unpaid[who] = n
-				return nil
-			})
-			return err
-		})
 }
 
 // checkUnpaid refuses an order by card of n positions when too many of its user wait for
