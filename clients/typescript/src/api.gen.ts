@@ -1907,6 +1907,11 @@ export interface components {
             detail?: string;
         };
         /**
+         * @description `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+         * @enum {string}
+         */
+        RefundReason: "cancelled" | "campaign-cancelled" | "late-payment";
+        /**
          * @description Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
          * @enum {string}
          */
@@ -1926,11 +1931,7 @@ export interface components {
             method: "wallet" | "card" | "external";
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
-            /**
-             * @description `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
-             * @enum {string}
-             */
-            reason: "cancelled" | "campaign-cancelled" | "late-payment";
+            reason: components["schemas"]["RefundReason"];
             state: components["schemas"]["RefundState"];
             /** @description The id of a card refund at the provider, `re_…`. */
             reference: string | null;
@@ -3256,6 +3257,7 @@ export type Payment = components['schemas']['Payment'];
 export type Decline = components['schemas']['Decline'];
 export type Dispute = components['schemas']['Dispute'];
 export type TimelineEntry = components['schemas']['TimelineEntry'];
+export type RefundReason = components['schemas']['RefundReason'];
 export type RefundState = components['schemas']['RefundState'];
 export type RefundWaitingFor = components['schemas']['RefundWaitingFor'];
 export type Refund = components['schemas']['Refund'];

@@ -4,8 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -13,6 +15,7 @@ import (
 	"triprize/api"
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/job"
+	"triprize/migrations"
 )
 
 // enumOf returns the values that a schema of the contract has, sorted.
@@ -41,32 +44,59 @@ func TestTheCodesOfTheContractAreThoseOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {
-	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../store/job/job.go", nil, parser.SkipObjectResolution)
+// constantsOf returns the values of the constants of a type, as a file of Go has them, sorted.
+func constantsOf(t *testing.T, path, kind string) (values []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || spec.Type == nil {
 			return true
 		}
-		if named, ok := spec.Type.(*ast.Ident); ok && named.Name == "Kind" {
-			kind, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if named, ok := spec.Type.(*ast.Ident); ok && named.Name == kind {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			kinds = append(kinds, kind)
+			values = append(values, value)
 		}
 		return true
 	})
-	kinds = slices.DeleteFunc(kinds, func(kind string) bool { // tasks, of which there are no jobs
+	slices.Sort(values)
+	return values
+}
+
+func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {
+	t.Parallel()
+	kinds := slices.DeleteFunc(constantsOf(t, "../../store/job/job.go", "Kind"), func(kind string) bool { // tasks, of which there are no jobs
 		return slices.Contains([]job.Kind{job.KindPayment, job.KindRefund, job.KindEvent}, job.Kind(kind))
 	})
-	slices.Sort(kinds)
 	if promised := enumOf(t, "JobKind"); !slices.Equal(kinds, promised) {
 		t.Errorf("the program has %v, the contract %v", kinds, promised)
+	}
+}
+
+// A reason of a refund that the program has and the schema refuses would stop every refund with it.
+func TestTheReasonsOfRefundsAreThoseOfTheContractAndTheSchema(t *testing.T) {
+	t.Parallel()
+	reasons := constantsOf(t, "../../store/refund/refund.go", "Reason")
+	if promised := enumOf(t, "RefundReason"); !slices.Equal(reasons, promised) {
+		t.Errorf("the program has %v, the contract %v", reasons, promised)
+	}
+	schema, err := migrations.Files.ReadFile("00105_payments.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := regexp.MustCompile(`reason\s+text\s+NOT NULL CHECK \(reason IN \('(.*)'\)\)`).FindSubmatch(schema)
+	if allowed == nil {
+		t.Fatal("the schema does not say which reasons a refund may have")
+	}
+	stored := strings.Split(string(allowed[1]), "', '")
+	slices.Sort(stored)
+	if !slices.Equal(reasons, stored) {
+		t.Errorf("the program has %v, the schema %v", reasons, stored)
 	}
 }

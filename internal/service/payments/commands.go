@@ -38,15 +38,15 @@ func NewService(db postgres.Beginner, cards bool, dispatch func([]agenda.Item), 
 // not wait is a state-conflict Error, as is one that waits for a key while there is none; an
 // unknown one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
-	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
+	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
 		if known.WaitsFor() == "" {
 			return fault.New(fault.StateConflict, "the payment waits neither for the provider nor for an operator: it is in phase %s", known.Phase)
 		}
 		if known.WaitsFor() == payment.Key && !s.cards {
 			return fault.New(fault.StateConflict, "cards are switched off: nobody can ask the provider until payments.stripe.key is set")
 		}
-		_, err := payment.Wake(ctx, tx, []uuid.UUID{purchaseID})
-		return err
+		payment.QueueWake(b, purchaseID)
+		return nil
 	})
 }
 
@@ -55,15 +55,14 @@ func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID
 // and reason go into the timeline of the purchase. A payment that a worker could still lead
 // on is a state-conflict Error.
 func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
-	return s.once(ctx, r, purchaseID, func(ctx context.Context, tx pgx.Tx, known payment.Payment) error {
+	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
 		if err := mayResolve(&known, time.Now()); err != nil {
 			return err
 		}
-		var b pgx.Batch
-		payment.QueueResolve(&b, &known, found, by, reason)
+		payment.QueueResolve(b, &known, found, by, reason)
 		detail := fmt.Sprintf("%s, says %s: %s", found, by, reason)
-		payment.QueueSteps(&b, payment.Step{PurchaseID: purchaseID, Event: payment.StepResolved, Detail: &detail})
-		return tx.SendBatch(ctx, &b).Close()
+		payment.QueueSteps(b, payment.Step{PurchaseID: purchaseID, Event: payment.StepResolved, Detail: &detail})
+		return nil
 	})
 }
 
@@ -84,32 +83,13 @@ func mayResolve(p *payment.Payment, now time.Time) error {
 	return nil
 }
 
-// once runs a command once. do refuses it, or writes; it sees the payment under its lock.
-func (s *Service) once(ctx context.Context, r job.Request, purchaseID uuid.UUID,
-	do func(ctx context.Context, tx pgx.Tx, known payment.Payment) error,
-) (job.Accepted, error) {
-	var due []agenda.Item
-	accepted, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		due = nil
-		known, err := payment.Lock(ctx, tx, purchaseID)
-		if err != nil {
-			return nil, err
-		}
-		if err := do(ctx, tx, known); err != nil {
-			return nil, err
-		}
-		now, _, err := payment.Get(ctx, tx, purchaseID)
-		if err != nil {
-			return nil, err
-		}
-		due = []agenda.Item{now.Ref().Item()}
-		return s.render(now), nil
-	})
-	if err != nil {
-		return job.Accepted{}, err
+func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID, decide func(b *pgx.Batch, known payment.Payment) error) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (payment.Payment, error) {
+		return payment.Lock(ctx, tx, purchaseID)
 	}
-	if !accepted.Replayed {
-		s.dispatch(due)
+	edited, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
+	if edited != nil {
+		s.dispatch([]agenda.Item{edited.Ref().Item()})
 	}
-	return accepted, nil
+	return accepted, err
 }

@@ -2,7 +2,6 @@ package refunds
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +31,7 @@ func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
 // looked at now: what waits for an operator. Any other is a state-conflict Error, and an unknown one a not-found Error.
 // by goes into the timeline of the purchase when it is opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
-	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
+	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
 		if known.Method != refund.Card {
 			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
 		}
@@ -55,7 +54,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 // refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a
 // refund in another state is a state-conflict Error.
 func (s *Service) Resolve(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
-	return s.once(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
+	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
 		if err := mayResolve(known, asApp); err != nil {
 			return err
 		}
@@ -86,29 +85,8 @@ func mayResolve(known refund.Refund, asApp bool) error {
 	return nil
 }
 
-// once runs a command once. decide refuses it, or queues its statements; it sees the
-// refund under its lock.
-func (s *Service) once(ctx context.Context, r job.Request, id uuid.UUID, decide func(b *pgx.Batch, known refund.Refund) error) (job.Accepted, error) {
-	accepted, err := job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		known, err := refund.Lock(ctx, tx, id)
-		if err != nil {
-			return nil, err
-		}
-		var b pgx.Batch
-		if err := decide(&b, known); err != nil {
-			return nil, err
-		}
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return nil, fmt.Errorf("refunds: %w", err)
-		}
-		now, err := refund.Get(ctx, tx, id)
-		if err != nil {
-			return nil, err
-		}
-		return s.render(now), nil
-	})
-	if err != nil {
-		return job.Accepted{}, err
-	}
-	return accepted, nil
+func (s *Service) edit(ctx context.Context, r job.Request, id uuid.UUID, decide func(b *pgx.Batch, known refund.Refund) error) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (refund.Refund, error) { return refund.Lock(ctx, tx, id) }
+	_, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
+	return accepted, err
 }

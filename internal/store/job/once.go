@@ -49,6 +49,38 @@ func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.T
 	return done[0].Accepted, done[0].Err
 }
 
+// Edit does a command about one row exactly once per idempotency key, as [Once] does: lock
+// locks the row and reads it, decide refuses the command or queues its statements, and render
+// makes the answer's body of the row as it is then. It returns that row, too; nil when nothing
+// was done: the command was refused, or the key has an answer already.
+func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func(ctx context.Context, tx pgx.Tx) (T, error),
+	decide func(b *pgx.Batch, known T) error, render func(T) any,
+) (edited *T, accepted Accepted, err error) {
+	accepted, err = Once(ctx, db, r, func(tx pgx.Tx) (any, error) {
+		known, err := lock(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		var b pgx.Batch
+		if err := decide(&b, known); err != nil {
+			return nil, err
+		}
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return nil, fmt.Errorf("job.Edit: %w", err)
+		}
+		now, err := lock(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		edited = &now
+		return render(now), nil
+	})
+	if err != nil || accepted.Replayed {
+		edited = nil
+	}
+	return edited, accepted, err
+}
+
 // OnceEach does commands that share a transaction, each exactly once per
 // idempotency key: a command's job row, already final, is written in the
 // transaction of its effect.

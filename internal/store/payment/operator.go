@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 )
 
 // Wait is what a payment waits for, where more than its buyer, its method or a time is
@@ -104,6 +105,11 @@ func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, e
 		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
 	}
 	return counts, nil
+}
+
+// QueueWake makes a payment that waits due at once.
+func QueueWake(b *pgx.Batch, purchaseID uuid.UUID) {
+	b.Queue(`UPDATE payments SET `+agenda.Woken+` WHERE purchase_id = $1 AND waiting_for IS NOT NULL`, purchaseID)
 }
 
 // Lock locks a payment and reads it, in a later statement. It returns a not-found Error

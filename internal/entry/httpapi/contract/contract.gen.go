@@ -1571,9 +1571,6 @@ type Refund struct {
 // RefundMethod defines model for Refund.Method.
 type RefundMethod string
 
-// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
-type RefundReason string
-
 // RefundPage defines model for RefundPage.
 type RefundPage struct {
 	Refunds    []Refund            `json:"refunds"`
@@ -1590,6 +1587,9 @@ type RefundProgress struct {
 	// Waiting Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them.
 	Waiting int `json:"waiting"`
 }
+
+// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+type RefundReason string
 
 // RefundResolution What somebody says about a refund that was made by hand.
 type RefundResolution struct {
