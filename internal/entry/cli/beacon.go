@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,17 +32,10 @@ func (e *environment) startBeacon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	addresses := make([]string, relays)
-	for i := range addresses {
-		addresses[i] = "127.0.0.1:0"
-	}
-	network, err := drandsim.Start(ctx, drandsim.Settings{Chain: chain}, addresses...)
-	if err != nil {
+	if e.beacon, err = drandsim.Start(ctx, drandsim.Settings{Chain: chain}, slices.Repeat([]string{"127.0.0.1:0"}, relays)...); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.beacon = network
+	e.fleet.Beside = append(e.fleet.Beside, e.beacon)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/devstack"
 )
 
 func TestAFolderKeepsItsChainOfTestRounds(t *testing.T) {
@@ -52,7 +53,7 @@ func TestTheSettingsOfADevelopmentSystemHaveItsRelaysOrNone(t *testing.T) {
 		}
 		return settings.Beacon
 	}
-	e := &environment{dir: t.TempDir()}
+	e := &environment{dir: t.TempDir(), fleet: &devstack.Fleet{}}
 	if b := load(e); b.Enabled() || b.Default || e.aboutBeacon() != nil || e.introduceBeacon() != "" {
 		t.Errorf("without --beacon: %+v", b)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -29,18 +28,16 @@ import (
 // environment is the whole system on one machine: private servers and the real
 // binaries as child processes.
 type environment struct {
-	dir    string
-	listen string
-	stack  *devstack.Stack
-	fleet  *devstack.Fleet
-	db     *pgxpool.Pool
-	keys   keys
-	cards  *cards            // the sandbox beside the fleet
-	beacon *drandsim.Network // relays beside the fleet; nil: none
-	scrape []string          // where api, workers and scheduler show their metrics
+	dir     string
+	listen  string
+	fleet   *devstack.Fleet
+	db      *pgxpool.Pool
+	keys    keys
+	sandbox sandbox           // beside the fleet
+	beacon  *drandsim.Network // relays beside the fleet; nil: none
 
 	mu      sync.Mutex
-	stopped bool
+	running bool // dev.json is kept current
 }
 
 // keys authenticate against the environment.
@@ -76,10 +73,11 @@ const (
 	restartAfter = time.Second
 )
 
-// startEnvironment starts everything, in order: servers, schema, keys, fleet.
-// dir empty means a throw-away folder. With beacon, relays of test rounds are beside it. If another program listens on the address,
-// it fails before it starts anything. If the folder has a dev.json, that program
-// may be the api of a killed run, so leftovers are stopped before this check.
+// startEnvironment starts everything, in order: servers, simulators, schema, keys, fleet.
+// dir empty means a throw-away folder. With beacon, relays of test rounds are beside it. If
+// another program listens on the address, it fails before it starts anything. If the folder
+// has a dev.json, that program may be the api of a killed run, so leftovers are stopped
+// before this check.
 func startEnvironment(ctx context.Context, dir, listen string, workers int, beacon bool, progress io.Writer) (*environment, error) {
 	e := &environment{listen: listen}
 	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
@@ -92,28 +90,36 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, beac
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	e.stack, e.dir = stack, stack.Dir
-	e.mu.Unlock()
-	for _, step := range []func() error{
-		e.stopLeftovers,
-		func() error { return e.checkListen(ctx) },
-		func() error { return e.startCards(ctx, logger) },
-		func() error {
-			if beacon {
-				return e.startBeacon(ctx)
-			}
-			return nil
-		},
-		func() error { return e.prepare(ctx) },
-		func() error { return e.startFleet(ctx, workers, logger) },
-	} {
-		if err := step(); err != nil {
-			return nil, errors.Join(err, e.stop()) //nolint:contextcheck // the end has a time of its own
-		}
+	e.dir = stack.Dir
+	e.fleet = &devstack.Fleet{LogDir: filepath.Join(e.dir, "log"), Restart: restartAfter, Scraped: true, Changed: e.describe, Logger: logger,
+		Beside: []io.Closer{leftover(filepath.Join(e.dir, aboutFile))}, Stack: stack}
+	if err := e.start(ctx, workers, beacon); err != nil {
+		return nil, errors.Join(err, e.stop()) //nolint:contextcheck // the end has a time of its own
 	}
 	e.describe()
 	return e, nil
+}
+
+// start starts what needs the servers.
+func (e *environment) start(ctx context.Context, workers int, beacon bool) error {
+	if err := e.stopLeftovers(); err != nil {
+		return err
+	}
+	if err := e.checkListen(ctx); err != nil {
+		return err
+	}
+	if err := e.startSandbox(ctx); err != nil {
+		return err
+	}
+	if beacon {
+		if err := e.startBeacon(ctx); err != nil {
+			return err
+		}
+	}
+	if err := e.prepare(ctx); err != nil {
+		return err
+	}
+	return e.startFleet(ctx, workers)
 }
 
 // checkListen fails when another program listens on the address. It replaces port
@@ -152,7 +158,7 @@ func (e *environment) stopLeftovers() error {
 
 // prepare migrates the database and loads or creates the API keys.
 func (e *environment) prepare(ctx context.Context) error {
-	if err := e.stack.Postgres.CreateDatabase(ctx, databaseName); err != nil {
+	if err := e.fleet.Stack.Postgres.CreateDatabase(ctx, databaseName); err != nil {
 		return err
 	}
 	settings, err := config.Load(e.settingsFile())
@@ -163,12 +169,7 @@ func (e *environment) prepare(ctx context.Context) error {
 	if e.db, err = postgres.Open(ctx, settings.Postgres, "triprize-dev"); err != nil {
 		return err
 	}
-	m, err := schema.New(e.db)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = m.Close() }()
-	if _, err := m.Up(ctx); err != nil {
+	if err := schema.Migrate(ctx, e.db); err != nil {
 		return err
 	}
 	return e.loadKeys(ctx)
@@ -185,11 +186,11 @@ func (e *environment) settingsFile() string {
 	key, _ := os.ReadFile(secret)
 	text := "# Written by triprize dev at every start.\n" +
 		"log: {format: text}\n" +
-		"postgres: {url: '" + e.stack.Postgres.URL(databaseName) + "'}\n" +
-		"redis: {url: '" + e.stack.Redis.URL() + "'}\n" +
+		"postgres: {url: '" + e.fleet.Stack.Postgres.URL(databaseName) + "'}\n" +
+		"redis: {url: '" + e.fleet.Stack.Redis.URL() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
 		"webhooks: {allow_networks: '127.0.0.0/8,::1/128'}\n" + // receivers on this machine
-		e.beaconSettings() + e.cards.settings()
+		e.beaconSettings() + e.sandbox.settings()
 	_ = os.WriteFile(file, []byte(text), 0o600) // config.Load says what is wrong with it
 	return file
 }
@@ -216,101 +217,34 @@ func (e *environment) loadKeys(ctx context.Context) error {
 	return writeJSON(file, e.keys)
 }
 
-func (e *environment) startFleet(ctx context.Context, workers int, logger *slog.Logger) error {
+func (e *environment) startFleet(ctx context.Context, workers int) error {
 	bin := filepath.Join(e.dir, "bin")
-	logs := filepath.Join(e.dir, "log")
-	for _, dir := range []string{bin, logs} {
+	for _, dir := range []string{bin, e.fleet.LogDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	bin, err := devstack.Binaries(ctx, bin)
-	if err != nil {
+	var err error
+	if e.fleet.BinDir, err = devstack.Binaries(ctx, bin); err != nil {
 		return err
 	}
-	fleet := &devstack.Fleet{BinDir: bin, LogDir: logs, Env: []string{config.FileVariable + "=" + e.settingsFile()},
-		Restart: restartAfter, Changed: e.describe, Logger: logger}
+	e.fleet.Env = []string{config.FileVariable + "=" + e.settingsFile()}
 	e.mu.Lock()
-	e.fleet = fleet
+	e.running = true
 	e.mu.Unlock()
-	metrics, err := e.scraped()
-	if err != nil {
-		return err
-	}
-	api, err := fleet.StartAPI(e.listen, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
-	if err != nil {
-		return err
-	}
-	first := api.Exited()
+	_, err = e.fleet.StartAPI(e.listen)
 	for range workers {
-		if err := e.startBeside(fleet.StartWorker, "TRIPRIZE_WORKER_LISTEN="); err != nil {
-			return err
+		if err == nil {
+			_, err = e.fleet.StartWorker()
 		}
 	}
-	if err := e.startBeside(fleet.StartScheduler, "TRIPRIZE_SCHEDULER_LISTEN="); err != nil {
-		return err
+	if err == nil {
+		_, err = e.fleet.StartScheduler()
 	}
-	if err := awaitReady(ctx, api, first, e.url()); err != nil {
-		return fmt.Errorf("%w; the logs are in %s:\n%s", err, logs, lastLines(filepath.Join(logs, api.Name+".log")))
-	}
-	return nil
-}
-
-var errEnded = errors.New("the api ended instead of getting ready")
-
-// awaitReady waits until the api is ready. It fails when the api's first process
-// exits by itself, because the next ones would fail for the same reason. A killed
-// process is started again, so waiting goes on.
-func awaitReady(ctx context.Context, api *devstack.Child, first <-chan struct{}, url string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-first:
-			if !api.Killed() {
-				cancel(errEnded)
-			}
-		case <-ctx.Done():
-		}
-	}()
-	err := devstack.AwaitHTTP(ctx, url+"/readyz")
-	select {
-	case <-first:
-		if !api.Killed() { // then another program has answered
-			return errEnded
-		}
-	default:
-	}
-	return err
-}
-
-// lastLines returns the end of a log, which says why a process has ended; empty if
-// it cannot be read.
-func lastLines(file string) string {
-	const most = 2000
-	data, _ := os.ReadFile(file)
-	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
-}
-
-// startBeside starts a worker or a scheduler, with an address for its metrics.
-func (e *environment) startBeside(start func(env ...string) (*devstack.Child, error), variable string) error {
-	address, err := e.scraped()
 	if err != nil {
 		return err
 	}
-	_, err = start(variable + address)
-	return err
-}
-
-// scraped returns an address for the metrics of a process, and notes it for dev.json.
-func (e *environment) scraped() (address string, err error) {
-	if address, err = devstack.FreeAddress(); err != nil {
-		return "", err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.scrape = append(e.scrape, "http://"+address+"/metrics")
-	return address, nil
+	return e.fleet.AwaitReady(ctx)
 }
 
 func (e *environment) url() string { return "http://" + e.listen }
@@ -319,46 +253,36 @@ func (e *environment) url() string { return "http://" + e.listen }
 func (e *environment) describe() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.fleet == nil || e.stopped {
+	if !e.running {
 		return
 	}
-	of := func(children []*devstack.Child) []int {
-		running := []int{}
-		for _, c := range children {
-			if pid := c.PID(); pid != 0 {
-				running = append(running, pid)
-			}
-		}
-		return running
-	}
 	_ = writeJSON(filepath.Join(e.dir, aboutFile), about{
-		APIURL: e.url(), PostgresURL: e.stack.Postgres.URL(databaseName), RedisURL: e.stack.Redis.URL(), keys: e.keys,
-		SandboxURL: e.cards.url, SandboxKey: e.cards.key, Beacon: e.aboutBeacon(),
-		PIDs:        pids{of(e.fleet.APIs), of(e.fleet.Workers), of(e.fleet.Schedulers), e.stack.Postgres.PID(), e.stack.Redis.PID()},
-		MetricsURLs: e.scrape,
+		APIURL: e.url(), PostgresURL: e.fleet.Stack.Postgres.URL(databaseName), RedisURL: e.fleet.Stack.Redis.URL(), keys: e.keys,
+		SandboxURL: e.sandbox.URL, SandboxKey: e.sandbox.key, Beacon: e.aboutBeacon(),
+		PIDs:        pids{devstack.PIDs(e.fleet.APIs), devstack.PIDs(e.fleet.Workers), devstack.PIDs(e.fleet.Schedulers), e.fleet.Stack.Postgres.PID(), e.fleet.Stack.Redis.PID()},
+		MetricsURLs: e.fleet.MetricsURLs,
 	}) // it can hardly fail; if the disk is full, the servers report it
 }
 
-// stop stops everything, the fleet first.
+// stop stops everything.
 func (e *environment) stop() error {
 	e.mu.Lock()
-	e.stopped = true
+	e.running = false
 	e.mu.Unlock()
-	var failed []error
-	if e.fleet != nil {
-		failed = append(failed, e.fleet.Stop())
-	}
-	if e.cards != nil {
-		failed = append(failed, e.cards.stop())
-	}
-	if e.beacon != nil {
-		failed = append(failed, e.beacon.Close())
-	}
 	if e.db != nil {
 		e.db.Close()
 	}
-	_ = os.Remove(filepath.Join(e.dir, aboutFile))
-	return errors.Join(append(failed, e.stack.Stop())...)
+	return e.fleet.Stop()
+}
+
+// leftover is a file for the next run, in case that this one is killed: it is removed when
+// the processes have ended.
+type leftover string
+
+// Close removes the file.
+func (l leftover) Close() error {
+	_ = os.Remove(string(l))
+	return nil
 }
 
 // writeJSON replaces a file in one step; only its owner can read it.

@@ -6,13 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"triprize/internal/platform/devstack"
-	"triprize/internal/testkit/servers"
 )
 
 // occupied returns an address on which somebody answers every request with 200.
@@ -76,54 +72,5 @@ func TestAnAddressThatIsFreeIsLeftFree(t *testing.T) {
 	e.listen = "192.0.2.1:8080" // nobody's
 	if err := e.checkListen(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// Whether nobody answers there or somebody else does.
-func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
-	t.Parallel()
-	nobody, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, address := range map[string]string{"nobody": nobody, "somebody else": occupied(t)} {
-		child := &devstack.Child{Name: "api-1", Logger: servers.Logger(t), Command: func() *exec.Cmd { return exec.Command("false") }}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := child.Exited()
-		if name == "somebody else" {
-			<-ended
-		}
-		if err := awaitReady(t.Context(), child, ended, "http://"+address); !errors.Is(err, errEnded) {
-			t.Errorf("%s answers: got %v", name, err)
-		}
-	}
-	child := &devstack.Child{Name: "api-1", Logger: servers.Logger(t), Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(child.Kill)
-	if err := awaitReady(t.Context(), child, child.Exited(), "http://"+occupied(t)); err != nil {
-		t.Errorf("it runs and answers: %v", err)
-	}
-	first := child.Exited()
-	child.Kill()
-	if err := awaitReady(t.Context(), child, first, "http://"+occupied(t)); err != nil {
-		t.Errorf("it was killed before it was seen ready, and is started again: %v", err)
-	}
-}
-
-func TestTheEndOfALogIsShown(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "api-1.log")
-	if got := lastLines(file); got != "" {
-		t.Errorf("without a log: %q", got)
-	}
-	if err := os.WriteFile(file, []byte(strings.Repeat("before\n", 1000)+"the reason\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := lastLines(file); !strings.HasSuffix(got, "before\nthe reason") || len(got) > 2000 {
-		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }

@@ -75,6 +75,38 @@ The sandbox is running. Ctrl-C stops it.
 	return stripesim.Serve(cmd.Context(), listener, server)
 }
 
+// sandbox is a simulator of Stripe beside a fleet.
+type sandbox struct {
+	*stripesim.Running
+	key, secret string
+}
+
+// startSandbox starts the sandbox with its state in the environment's folder. Its webhooks
+// go to the api, and are sent again until the api is there. They are of the types that an
+// endpoint at Stripe should have enabled.
+func (e *environment) startSandbox(ctx context.Context) error {
+	dir := filepath.Join(e.dir, "sandbox")
+	key, keyErr := keptSecret(dir, "key", "sk_test_")
+	secret, secretErr := keptSecret(dir, "webhook.secret", "whsec_")
+	if err := errors.Join(keyErr, secretErr); err != nil {
+		return err
+	}
+	running, err := stripesim.Start(ctx, "127.0.0.1:0", stripesim.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe",
+		WebhookSecret: secret, WebhookEvents: eventTypes(), Logger: e.fleet.Logger})
+	if err != nil {
+		return err
+	}
+	e.sandbox, e.fleet.Beside = sandbox{running, key, secret}, append(e.fleet.Beside, running)
+	return nil
+}
+
+// settings are the lines of the settings file that send cards to the sandbox. Buyers
+// return to a page of the sandbox when a request names no other.
+func (s sandbox) settings() string {
+	return "payments:\n  return_url: '" + s.URL + "/returned'\n" +
+		"  stripe: {key: '" + s.key + "', url: '" + s.URL + "', webhook_secret: '" + s.secret + "'}\n"
+}
+
 // listenOn says what to do when the address is in use.
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

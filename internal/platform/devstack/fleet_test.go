@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -168,5 +169,64 @@ func TestAFreeAddressCanBeListenedOn(t *testing.T) {
 	}
 	if _, port, _ := net.SplitHostPort(address); port == "0" {
 		t.Error("the port is not chosen")
+	}
+}
+
+// occupied returns an address on which somebody answers every request with 200.
+func occupied(t *testing.T) (address string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// Whether nobody answers there or somebody else does.
+func TestNobodyWaitsForAnAPIThatHasEnded(t *testing.T) {
+	t.Parallel()
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	nobody, err := FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, address := range map[string]string{"nobody": nobody, "somebody else": occupied(t)} {
+		child := &Child{Name: "api-1", Logger: logger, Command: func() *exec.Cmd { return exec.Command("false") }}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := child.Exited()
+		if name == "somebody else" {
+			<-ended
+		}
+		if err := awaitAPI(t.Context(), child, ended, "http://"+address); !errors.Is(err, errEnded) {
+			t.Errorf("%s answers: got %v", name, err)
+		}
+	}
+	child := &Child{Name: "api-1", Logger: logger, Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(child.Kill)
+	if err := awaitAPI(t.Context(), child, child.Exited(), "http://"+occupied(t)); err != nil {
+		t.Errorf("it runs and answers: %v", err)
+	}
+	first := child.Exited()
+	child.Kill()
+	if err := awaitAPI(t.Context(), child, first, "http://"+occupied(t)); err != nil {
+		t.Errorf("it was killed before it was seen ready, and is started again: %v", err)
+	}
+}
+
+func TestTheEndOfALogIsShown(t *testing.T) {
+	t.Parallel()
+	f := &Fleet{LogDir: t.TempDir()}
+	file := filepath.Join(f.LogDir, "api-1.log")
+	if got := f.LogTail("api-1"); got != "" {
+		t.Errorf("without a log: %q", got)
+	}
+	if err := os.WriteFile(file, []byte(strings.Repeat("before\n", 1000)+"the reason\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.LogTail("api-1"); !strings.HasSuffix(got, "before\nthe reason") || len(got) > 2000 {
+		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }

@@ -38,6 +38,17 @@ func New(pool *pgxpool.Pool) (*Migrator, error) {
 	return NewOn(stdlib.OpenDBFromPool(pool), migrations.Files)
 }
 
+// Migrate brings a database up to the newest version.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	m, err := New(pool)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Close() }()
+	_, err = m.Up(ctx)
+	return err
+}
+
 // NewOn is New for a database/sql handle, which Close closes, and the migrations in files.
 func NewOn(db *sql.DB, files fs.FS) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker()

@@ -39,3 +39,45 @@ func Serve(ctx context.Context, listener net.Listener, s *Server) error {
 	}
 	return errors.Join(failed, s.Close())
 }
+
+// Running is a sandbox that answers in this process.
+type Running struct {
+	*Server
+	URL string
+
+	settings Settings
+	end      context.CancelFunc
+	ended    chan error
+}
+
+// Start starts a sandbox on an address, host:port; port 0 is a free one. It answers until
+// Close.
+func Start(ctx context.Context, address string, settings Settings) (*Running, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server, err := New(settings)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	running, end := context.WithCancel(context.WithoutCancel(ctx)) // processes that pay with it end first
+	r := &Running{Server: server, URL: "http://" + listener.Addr().String(), settings: settings, end: end, ended: make(chan error, 1)}
+	go func() { r.ended <- Serve(running, listener, server) }()
+	return r, nil
+}
+
+// Close ends the sandbox and waits for it.
+func (r *Running) Close() error {
+	r.end()
+	return <-r.ended
+}
+
+// Env are the settings by which processes pay at the sandbox. Buyers return to a page of
+// the sandbox when a request names no other.
+func (r *Running) Env() []string {
+	return []string{
+		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + r.settings.Key, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + r.URL,
+		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + r.settings.WebhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=" + r.URL + "/returned",
+	}
+}

@@ -2,8 +2,8 @@ package fleet
 
 import (
 	"context"
-	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"triprize/internal/platform/devstack"
@@ -19,15 +19,13 @@ const (
 // Sandbox is a simulator of Stripe inside the test. Its Server looks at the provider's
 // side and decides what happens there.
 type Sandbox struct {
-	*stripesim.Server
+	*stripesim.Running
 	T       *testing.T
 	URL     string // also after a restart
 	Account string
 
 	settings stripesim.Settings
-	address  string
-	end      context.CancelFunc // nil: it does not run
-	ended    chan error
+	stopped  bool
 }
 
 // NewSandbox starts a sandbox, and stops it at the end of the test. Its key, its webhook
@@ -39,11 +37,11 @@ func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 		t.Fatal(err)
 	}
 	settings.Key, settings.WebhookSecret = SandboxKey, WebhookSecret
-	s := &Sandbox{T: t, URL: "http://" + address, settings: settings, address: address}
+	s := &Sandbox{T: t, URL: "http://" + address, settings: settings}
 	s.Start()
 	s.Account = s.Server.Account()
 	t.Cleanup(func() {
-		if s.end != nil {
+		if !s.stopped {
 			s.Stop()
 		}
 	})
@@ -54,26 +52,20 @@ func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 // finds what was before.
 func (s *Sandbox) Start() {
 	s.T.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(s.T.Context(), "tcp", s.address)
-	if err != nil {
+	var err error
+	if s.Running, err = stripesim.Start(context.Background(), strings.TrimPrefix(s.URL, "http://"), s.settings); err != nil {
 		s.T.Fatal(err)
 	}
-	if s.Server, err = stripesim.New(s.settings); err != nil {
-		s.T.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	s.end, s.ended = end, make(chan error, 1)
-	go func() { s.ended <- stripesim.Serve(ctx, listener, s.Server) }()
+	s.stopped = false
 }
 
 // Stop stops the sandbox. Connections are refused until it is started again.
 func (s *Sandbox) Stop() {
 	s.T.Helper()
-	s.end()
-	s.end = nil
-	if err := <-s.ended; err != nil {
+	if err := s.Close(); err != nil {
 		s.T.Error(err)
 	}
+	s.stopped = true
 }
 
 // Restart stops the sandbox and starts it again with what is in its folder. Faults that
@@ -126,12 +118,4 @@ func (s *Sandbox) RefundsOf(intentID string) []stripesim.Returned {
 func (s *Sandbox) Kept(currency string) int64 {
 	totals := s.Totals()
 	return totals.Captured[currency] - totals.Refunded[currency]
-}
-
-// env are the settings by which processes pay at the sandbox.
-func (s *Sandbox) env() []string {
-	return []string{
-		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + SandboxKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + s.URL,
-		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + WebhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=" + s.URL + "/returned",
-	}
 }

@@ -133,7 +133,7 @@ func (s *System) startSandbox(settings *stripesim.Settings) (env []string) {
 	s.Sandbox = NewSandbox(s.T, *settings)
 	p := &s.Settings.Payments
 	p.Stripe.Key, p.Stripe.URL, p.Stripe.WebhookSecret, p.ReturnURL = SandboxKey, s.Sandbox.URL, WebhookSecret, s.Sandbox.URL+"/returned"
-	return s.Sandbox.env()
+	return s.Sandbox.Env()
 }
 
 // count reads an option whose zero value means one.
@@ -160,12 +160,7 @@ func (s *System) startServers() {
 		s.T.Fatal(err)
 	}
 	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
-	m, err := schema.New(servers.Pool(s.T, s.Settings))
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	defer func() { _ = m.Close() }()
-	if _, err := m.Up(ctx); err != nil {
+	if err := schema.Migrate(ctx, servers.Pool(s.T, s.Settings)); err != nil {
 		s.T.Fatal(err)
 	}
 }
@@ -202,10 +197,11 @@ func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	env = append(env, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
 	if s.Fleet == nil {
 		s.runInside("api", boot.API(httpapi.New), append(env, "TRIPRIZE_API_LISTEN="+address)...)
-	} else if c, err = s.StartAPI(address, env...); err != nil {
-		s.T.Fatal(err)
+		err = devstack.AwaitHTTP(s.T.Context(), "http://"+address+"/readyz")
+	} else if c, err = s.StartAPI(address, env...); err == nil {
+		err = s.AwaitReady(s.T.Context())
 	}
-	if err := devstack.AwaitHTTP(s.T.Context(), "http://"+address+"/readyz"); err != nil {
+	if err != nil {
 		s.T.Fatal(err)
 	}
 	return c

@@ -187,12 +187,7 @@ func (d *databases) migrate(ctx context.Context, name string) error {
 		return err
 	}
 	defer pool.Close()
-	m, err := schema.New(pool)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = m.Close() }()
-	if _, err := m.Up(ctx); err != nil {
+	if err := schema.Migrate(ctx, pool); err != nil {
 		return err
 	}
 	_, err = pool.Exec(ctx, forTests)
