@@ -2,73 +2,40 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/simulator/stripesim"
 )
 
-// cardProvider is a simulator of Stripe in this process. It takes as many calls as come:
-// the processes keep their own rates, which are the defaults. It sends the events that an
-// endpoint at Stripe should have enabled.
-type cardProvider struct {
-	server  *stripesim.Server
-	address string
-	end     context.CancelFunc
-	ended   chan error
-}
-
-// The secrets of the simulator. Its money is none.
+// The secrets of the simulator of Stripe. Its money is none.
 const (
 	providerKey    = "sk_test_of_the_bench"
 	providerSecret = "whsec_of_the_bench"
 )
 
-// startProvider starts a simulator whose every answer takes latency. It returns the
-// settings by which processes find it. The processes are started next, and then
-// sendWebhooks is called. The system's close stops it.
-func (sys *system) startProvider(ctx context.Context, latency time.Duration) (env []string, err error) {
-	p := &cardProvider{ended: make(chan error, 1)}
-	if p.address, err = devstack.FreeAddress(); err != nil {
-		return nil, err
-	}
-	if p.server, err = stripesim.New(stripesim.Settings{Key: providerKey, Rate: -1, EndpointRate: -1, WebhookEvents: payprovider.EventTypes(stripe.NewReader(false))}); err != nil {
-		return nil, err
-	}
-	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the clean-up ends it
-	p.end = end
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.address)
-	if err == nil {
-		err = p.server.SetFaults(stripesim.Faults{LatencyMS: latency.Milliseconds()})
-	}
+// serveCards is serve with a simulator of Stripe in this process, whose every answer takes
+// latency. It takes as many calls as come: the processes keep their own rates, which are the
+// defaults. It sends the events that an endpoint at Stripe should have enabled.
+func (sys *system) serveCards(ctx context.Context, latency time.Duration, env ...string) (err error) {
+	sys.provider, err = stripesim.Start(ctx, "127.0.0.1:0", stripesim.Settings{Key: providerKey, WebhookSecret: providerSecret, Rate: -1, EndpointRate: -1,
+		WebhookEvents: payprovider.EventTypes(stripe.NewReader(false))})
 	if err != nil {
-		end()
-		return nil, errors.Join(err, p.server.Close())
+		return err
 	}
-	go func() { p.ended <- stripesim.Serve(serving, listener, p.server) }()
-	sys.provider = p
-	return []string{
-		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + providerKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=http://" + p.address,
-		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + providerSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=https://shop.example/paid",
-	}, nil
-}
-
-// sendWebhooks lets the simulator send its webhooks to the api.
-func (sys *system) sendWebhooks() error {
-	return sys.provider.server.SetWebhook("http://"+sys.address+"/webhooks/stripe", providerSecret)
-}
-
-func (p *cardProvider) close() error {
-	p.end()
-	return <-p.ended
+	if err := sys.provider.SetFaults(stripesim.Faults{LatencyMS: latency.Milliseconds()}); err != nil {
+		return err
+	}
+	if err := sys.serve(ctx, 1, append(env, sys.provider.Env()...)...); err != nil {
+		return err
+	}
+	return sys.provider.SetWebhook(sys.url()+"/webhooks/stripe", providerSecret)
 }
 
 // longestDrain bounds the time until what was begun by card has ended.
@@ -78,7 +45,7 @@ const longestDrain = 2 * time.Minute
 // webhook was taken, and notes what the provider has seen. It returns what is wrong
 // between its books and ours.
 func (sys *system) finalizeCards(ctx context.Context, r *result) (wrong []string, err error) {
-	p := sys.provider.server
+	p := sys.provider
 	if err := p.SetFaults(stripesim.Faults{}); err != nil {
 		return nil, err
 	}
@@ -129,7 +96,7 @@ func (sys *system) compareCards(ctx context.Context, r *result) (wrong []string,
 		return nil, fmt.Errorf("compare cards: %w", err)
 	}
 	r.note("sold by card, whole run", float64(len(sold)))
-	for _, payment := range sys.provider.server.Payments() {
+	for _, payment := range sys.provider.Payments() {
 		left := int64(payment.Captured - payment.Refunded)
 		kept += left
 		purchase := payment.Metadata["purchase_id"]
@@ -148,4 +115,73 @@ func (sys *system) compareCards(ctx context.Context, r *result) (wrong []string,
 		wrong = append(wrong, fmt.Sprintf("the provider has kept %d, and purchases by card come to %d", kept, ours))
 	}
 	return wrong, nil
+}
+
+// besideCards measures purchases by wallet in one campaign, while others buy by card in
+// another, or what either does alone. The system is the same, with the same provider.
+type besideCards struct {
+	walletBuyers int
+	cardBuyers   int // each waits for the end of its purchase
+}
+
+// enoughCardBuyers are more than the default rates let through: there are always some
+// who wait for the provider.
+const enoughCardBuyers = 60
+
+const (
+	walletPayers    = 5000
+	providerLatency = 200 * time.Millisecond // of each call
+	cardRunUp       = 2 * time.Second        // until purchases by card end as fast as they begin
+	cardCampaign    = 1
+	cardBase        = 100 // 5,050 positions, more than are bought by card in a minute
+
+	cardsPerSecond = "sold by card/s"
+)
+
+func (b besideCards) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	o := byWallet(measured, walletPayers)
+	o.name, o.baseLengths = "template_wallets_and_cards", append(o.baseLengths, cardBase)
+	return s.onSale(ctx, o, func(sys *system) (r result, err error) {
+		if err := sys.serveCards(ctx, providerLatency); err != nil {
+			return r, err
+		}
+		w := newWindow(sys.meter())
+		byWallet, byCard, err := b.sell(ctx, sys, w, measured)
+		if err != nil {
+			return r, err
+		}
+		counted := byWallet
+		if b.walletBuyers == 0 {
+			counted = byCard
+		}
+		r = w.result(counted)
+		r.note("refused/s", perSecond(byWallet.measured[refused], w.elapsed))
+		cards := newResult(byCard.measured[succeeded], w.elapsed, byCard.took[succeeded])
+		r.note(cardsPerSecond, cards.PerSecond)
+		r.note("by card: p50 ms", cards.P50)
+		r.note("by card: p95 ms", cards.P95)
+		r.note("by card: refused/s", perSecond(byCard.measured[refused], w.elapsed))
+		r.noteUsage(w, counted.measured[succeeded])
+		wrong, err := sys.finalizeCards(ctx, &r)
+		if err != nil {
+			return r, err
+		}
+		byWallet.add(byCard)
+		r.wrong, err = sys.finish(ctx, byWallet)
+		r.wrong = append(r.wrong, wrong...)
+		return r, err
+	})
+}
+
+// sell lets both crowds buy for one window. Those who pay by card begin earlier.
+func (b besideCards) sell(ctx context.Context, sys *system, w *window, measured time.Duration) (byWallet, byCard *observed, err error) {
+	wallets, cards := sys.crowd(b.walletBuyers), sys.crowd(b.cardBuyers)
+	wallets.campaigns, wallets.payers = sys.campaigns[:cardCampaign], walletPayers
+	cards.campaigns, cards.card = sys.campaigns[cardCampaign:], true
+	var group sync.WaitGroup
+	group.Go(func() { byCard = cards.run(ctx, w) })
+	wait(ctx, cardRunUp, nil)
+	err = w.measure(ctx, measured, func() { byWallet = wallets.run(ctx, w) })
+	group.Wait()
+	return byWallet, byCard, err
 }

@@ -54,62 +54,51 @@ func dial(ctx context.Context, address, key string) (*connection, error) {
 			"\r\nContent-Type: application/json\r\nPrefer: wait=30\r\nIdempotency-Key: ")}, nil
 }
 
-// The bodies of purchases. The zeros are replaced by the user's id.
+// closeWith closes the connection when ctx ends, or when closed is called. Then nothing is
+// on its way.
+func (c *connection) closeWith(ctx context.Context) (closed func()) {
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
+	return func() {
+		stop()
+		_ = c.conn.Close()
+	}
+}
+
+// How purchases are paid: the bodies, after the user.
 const (
-	paidExternally = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"external"}}`
-	paidByWallet   = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"wallet"}}`
-	paidByCard     = `{"user_id":"user-00000000000000000000000000000000","selection":{"quantity":1},"payment":{"method":"card","payment_method":"pm_card_visa"}}`
+	paidExternally = `,"selection":{"quantity":1},"payment":{"method":"external"}}`
+	paidByWallet   = `,"selection":{"quantity":1},"payment":{"method":"wallet"}}`
+	paidByCard     = `,"selection":{"quantity":1},"payment":{"method":"card","payment_method":"pm_card_visa"}}`
 )
 
-// purchase buys one position with a fresh key and waits for the final answer. It buys
-// for a new user, or, when owner is not empty, for that owner of a wallet.
-func (c *connection) purchase(campaign uuid.UUID, owner string) (answer, error) {
-	if owner != "" {
-		return c.buy(campaign, paidByWallet, owner)
-	}
-	return c.buy(campaign, paidExternally, "")
-}
-
-// purchaseByCard is purchase with a good card, for a new user.
-func (c *connection) purchaseByCard(campaign uuid.UUID) (answer, error) {
-	return c.buy(campaign, paidByCard, "")
-}
-
-// buy sends a purchase with one of the bodies. An empty owner is a new user.
-func (c *connection) buy(campaign uuid.UUID, body, owner string) (answer, error) {
-	const user = len(`{"user_id":"user-`)
-	c.begin(campaign, "/purchases", len(body))
-	c.out = append(c.out, body[:user]...)
-	if owner == "" {
-		c.out = c.appendID(c.out)
-	} else {
-		c.out = append(c.out, owner[len("user-"):]...)
-	}
-	c.out = append(c.out, body[user+32:]...)
-	return c.send()
+// buy buys one position with a fresh key and waits for the final answer.
+func (c *connection) buy(campaign uuid.UUID, paid, owner string) (answer, error) {
+	return c.post(campaign, "/purchases", owner, paid)
 }
 
 // hold requests a hold of a position for a new user, with a fresh key.
 func (c *connection) hold(campaign uuid.UUID, at shape.Position) (answer, error) {
-	const user, size = `{"user_id":"user-`, 32
-	rest := `","positions":[{"layer":` + strconv.Itoa(at.Layer) + `,"column":` + strconv.Itoa(at.Column) + `}]}`
-	c.begin(campaign, "/holds", len(user)+size+len(rest))
-	c.out = append(c.out, user...)
-	c.out = c.appendID(c.out)
-	c.out = append(c.out, rest...)
-	return c.send()
+	return c.post(campaign, "/holds", "", `,"positions":[{"layer":`+strconv.Itoa(at.Layer)+`,"column":`+strconv.Itoa(at.Column)+`}]}`)
 }
 
-// begin writes the head of a request whose body has length bytes.
-func (c *connection) begin(campaign uuid.UUID, path string, length int) {
+// post sends a request for a user; empty: a new one. rest is the body after the user.
+func (c *connection) post(campaign uuid.UUID, path, user, rest string) (answer, error) {
+	const begin, length = `{"user_id":"`, len("user-00000000000000000000000000000000")
 	c.out = append(c.out[:0], "POST /v1/campaigns/"...)
 	c.out = append(c.out, campaign.String()...)
 	c.out = append(c.out, path...)
 	c.out = append(c.out, c.head...)
 	c.out = c.appendID(c.out)
 	c.out = append(c.out, "\r\nContent-Length: "...)
-	c.out = strconv.AppendInt(c.out, int64(length), 10)
-	c.out = append(c.out, "\r\n\r\n"...)
+	c.out = strconv.AppendInt(c.out, int64(len(begin)+length+len(`"`)+len(rest)), 10)
+	c.out = append(c.out, "\r\n\r\n"+begin...)
+	if user == "" {
+		c.out = c.appendID(append(c.out, "user-"...))
+	} else {
+		c.out = append(c.out, user...)
+	}
+	c.out = append(append(c.out, '"'), rest...)
+	return c.send()
 }
 
 // send sends the request in out and reads the answer.

@@ -24,6 +24,11 @@ type crowd struct {
 	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
 }
 
+// crowd returns buyers from all campaigns of the system, who pay externally.
+func (sys *system) crowd(size int) *crowd {
+	return &crowd{address: sys.address, key: sys.setup.appKey, campaigns: sys.campaigns, size: size}
+}
+
 // outcome is how a request ended.
 type outcome int
 
@@ -52,17 +57,16 @@ type buyer struct {
 	crowd   *crowd
 	window  *window
 	tickets *atomic.Int64
-	soldOut func()
 }
 
 // run lets the crowd buy until the window is over or all requests are made, and
-// returns what it has seen. It calls onSoldOut at every final refusal.
-func (c *crowd) run(ctx context.Context, w *window, onSoldOut func()) *observed {
+// returns what it has seen. The window ends at the first final refusal.
+func (c *crowd) run(ctx context.Context, w *window) *observed {
 	var tickets atomic.Int64
 	buyers := make([]*buyer, c.size)
 	var group sync.WaitGroup
 	for i := range buyers {
-		b := &buyer{crowd: c, window: w, tickets: &tickets, soldOut: onSoldOut}
+		b := &buyer{crowd: c, window: w, tickets: &tickets}
 		buyers[i] = b
 		group.Go(func() {
 			if err := b.buy(ctx); err != nil && ctx.Err() == nil {
@@ -84,9 +88,7 @@ func (b *buyer) buy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.conn.Close() }() // nothing is on its way
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
-	defer stop()
+	defer c.closeWith(ctx)()
 	for !b.window.isOver() {
 		ticket := b.tickets.Add(1)
 		if b.crowd.requests > 0 && ticket > b.crowd.requests {
@@ -108,11 +110,11 @@ func (b *buyer) purchase(c *connection, ticket int) (answer, error) {
 	campaign := b.crowd.campaigns[ticket%len(b.crowd.campaigns)]
 	switch {
 	case b.crowd.card:
-		return c.purchaseByCard(campaign)
+		return c.buy(campaign, paidByCard, "")
 	case b.crowd.payers > 0:
-		return c.purchase(campaign, ownerName(ticket%b.crowd.payers))
+		return c.buy(campaign, paidByWallet, ownerName(ticket%b.crowd.payers))
 	default:
-		return c.purchase(campaign, "")
+		return c.buy(campaign, paidExternally, "")
 	}
 }
 
@@ -131,7 +133,7 @@ func (b *buyer) note(a answer, took time.Duration) {
 		if b.refusal.IsZero() {
 			b.refusal = time.Now()
 		}
-		b.soldOut()
+		b.window.end()
 	case unexpected:
 		if len(b.samples) < 3 {
 			b.samples = append(b.samples, fmt.Sprintf("%d %s", a.status, a.body))

@@ -15,18 +15,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// disturber is the stranger at work: connections to one api, and what came back.
+// disturber is the other caller at work: connections to one api, and what came back.
 type disturber struct {
 	sys   *system
 	group sync.WaitGroup // what goes on until the end of the scenario
 
-	purchase uuid.UUID   // see buyOne
+	purchase uuid.UUID   // see buyAnother
 	holds    []uuid.UUID // see holdAll
 
 	answers [6]atomic.Int64 // by the first digit of the status; 0: there was none
 	cut     atomic.Int64    // connections that ended without an answer
 
-	odd []string // answers that nobody should get; see buyByCard
+	odd   []string  // answers that nobody should get; see buyByCard
+	began time.Time // see deleteExpired
 
 	refusedToOthers atomic.Int64 // streams that another client asked for
 }
@@ -36,7 +37,7 @@ func (d *disturber) note(r *result, measured time.Duration) {
 	r.note("streams refused to others", float64(d.refusedToOthers.Load()))
 	for digit := range d.answers {
 		if count := d.answers[digit].Load(); count > 0 {
-			r.note(fmt.Sprintf("stranger's %dxx/s", digit), float64(count)/(runUp+measured).Seconds())
+			r.note(fmt.Sprintf(answersOf, digit), float64(count)/(runUp+measured).Seconds())
 		}
 	}
 	r.note("stranger's connections cut", float64(d.cut.Load()))
@@ -56,7 +57,7 @@ func (d *disturber) request(method, path, authorization, body string) []byte {
 
 func (d *disturber) app() string { return "Bearer " + d.sys.setup.appKey }
 
-// noisy is the path of the stranger's campaign.
+// noisy is the path of the other caller's campaign.
 func (d *disturber) noisy() string { return "/v1/campaigns/" + d.sys.campaigns[noisyCampaign].String() }
 
 // hammer sends requests on n connections until ctx ends: on each one after the other, one
@@ -77,12 +78,11 @@ func (d *disturber) hammer(ctx context.Context, n int, every time.Duration, next
 
 // converse sends requests on one connection until it is closed or ctx ends.
 func (d *disturber) converse(ctx context.Context, every time.Duration, next func() []byte) {
-	conn, ok := d.connect(ctx)
-	if !ok {
+	conn, closed := d.connect(ctx)
+	if conn == nil {
 		return
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer closed()
 	in := bufio.NewReaderSize(conn, 16<<10)
 	for ctx.Err() == nil {
 		start := time.Now()
@@ -96,15 +96,20 @@ func (d *disturber) converse(ctx context.Context, every time.Duration, next func
 	}
 }
 
-func (d *disturber) connect(ctx context.Context) (net.Conn, bool) {
+// connect opens a connection that ends with ctx; nil: there is none. closed closes it.
+func (d *disturber) connect(ctx context.Context) (conn net.Conn, closed func()) {
 	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", d.sys.address)
 	if err != nil {
 		if ctx.Err() == nil {
 			d.cut.Add(1)
 		}
-		return nil, false
+		return nil, nil
 	}
-	return conn, true
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return conn, func() {
+		stop()
+		_ = conn.Close()
+	}
 }
 
 // answer reads and counts an answer. It reports whether another request may follow.
@@ -136,12 +141,11 @@ func readMost(r io.ReadCloser) ([]byte, error) {
 // ask sends one request on a connection of its own and decodes the answer into v, if
 // there is one.
 func (d *disturber) ask(ctx context.Context, request []byte, v any) error {
-	conn, ok := d.connect(ctx)
-	if !ok {
+	conn, closed := d.connect(ctx)
+	if conn == nil {
 		return fmt.Errorf("no connection to %s", d.sys.address)
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer closed()
 	if _, err := conn.Write(request); err != nil {
 		return err
 	}

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"triprize/internal/platform/postgres"
 )
 
 //go:embed documents.sql
@@ -52,49 +50,51 @@ func (s *setup) makeDocuments(ctx context.Context, measured time.Duration) error
 	})
 }
 
-// client is one of the concurrent buyers, with the outcomes of its attempts.
+// client is one of the concurrent buyers.
 type client struct {
 	pool      *pgxpool.Pool
 	isolation string
 	campaign  uuid.UUID
 	users     []uuid.UUID
-
-	committed, inWindow, aborted, timedOut, empty int
-	took                                          []time.Duration
-	unexpected                                    error
 }
 
-func (d documents) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
+// attempts are the outcomes of the purchases of all clients.
+type attempts struct {
+	committed                atomic.Int64 // in the whole run
+	aborted, timedOut, empty atomic.Int64 // while the window was open
+}
+
+func (d documents) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
 	if err := s.makeDocuments(ctx, measured); err != nil {
-		return r, err
+		return result{}, err
 	}
-	sys, err := s.openSystem(ctx, documentsTemplate)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	settings := sys.settings.Postgres
-	settings.MaxConnections = documentsConnections
-	pool, err := postgres.Open(ctx, settings, "documents")
-	if err != nil {
-		return r, err
-	}
-	defer pool.Close()
-	clients, err := d.clients(ctx, pool)
-	if err != nil {
-		return r, err
-	}
-	w := &window{meter: sys.meter()}
-	var group sync.WaitGroup
-	for _, c := range clients {
-		group.Go(func() { c.buyUntilOver(ctx, w) })
-	}
-	err = w.pass(ctx, measured, nil)
-	group.Wait()
-	if err != nil {
-		return r, err
-	}
-	return d.sum(ctx, sys, w, clients)
+	return s.on(ctx, documentsTemplate, func(sys *system) (result, error) {
+		sys.settings.Postgres.MaxConnections = documentsConnections
+		return sys.withPool(ctx, func(pool *pgxpool.Pool) (r result, err error) {
+			clients, err := d.clients(ctx, pool)
+			if err != nil {
+				return r, err
+			}
+			w := newWindow(sys.meter())
+			var seen attempts
+			took, failures, err := w.repeat(ctx, measured, len(clients), func(i int) caller { return clients[i].buyer(ctx, w, &seen) })
+			if err != nil {
+				return r, err
+			}
+			r = newResult(len(took), w.elapsed, took)
+			r.note("aborted/s", perSecond(int(seen.aborted.Load()), w.elapsed))
+			r.note("lock timeouts/s", perSecond(int(seen.timedOut.Load()), w.elapsed))
+			r.note("layer empty/s", perSecond(int(seen.empty.Load()), w.elapsed))
+			r.noteUsage(w, len(took))
+			r.wrong = failures
+			var completed int64
+			err = sys.db.QueryRow(ctx, `SELECT count(*) FROM purchases WHERE status = 'completed'`).Scan(&completed)
+			if err == nil && completed != seen.committed.Load() {
+				r.wrong = append(r.wrong, fmt.Sprintf("%d purchases are completed, %d were answered", completed, seen.committed.Load()))
+			}
+			return r, err
+		})
+	})
 }
 
 func (d documents) clients(ctx context.Context, pool *pgxpool.Pool) ([]*client, error) {
@@ -118,59 +118,31 @@ func (d documents) clients(ctx context.Context, pool *pgxpool.Pool) ([]*client, 
 	return clients, nil
 }
 
-// sum adds up what the clients have seen and compares it with the database.
-func (d documents) sum(ctx context.Context, sys *system, w *window, clients []*client) (r result, err error) {
-	var all client
-	for _, c := range clients {
-		all.committed += c.committed
-		all.inWindow += c.inWindow
-		all.aborted += c.aborted
-		all.timedOut += c.timedOut
-		all.empty += c.empty
-		all.took = append(all.took, c.took...)
-		all.unexpected = errors.Join(all.unexpected, c.unexpected)
-	}
-	r = newResult(all.inWindow, w.elapsed, all.took)
-	r.note("aborted/s", perSecond(all.aborted, w.elapsed))
-	r.note("lock timeouts/s", perSecond(all.timedOut, w.elapsed))
-	r.note("layer empty/s", perSecond(all.empty, w.elapsed))
-	r.noteUsage(w, all.inWindow)
-	if all.unexpected != nil {
-		r.wrong = append(r.wrong, "unexpected error: "+all.unexpected.Error())
-	}
-	var completed int
-	err = sys.db.QueryRow(ctx, `SELECT count(*) FROM purchases WHERE status = 'completed'`).Scan(&completed)
-	if err == nil && completed != all.committed {
-		r.wrong = append(r.wrong, fmt.Sprintf("%d purchases are completed, %d were answered", completed, all.committed))
-	}
-	return r, err
-}
-
-// buyUntilOver makes one attempt after the other, each for another user.
-func (c *client) buyUntilOver(ctx context.Context, w *window) {
-	for i := 0; !w.isOver() && ctx.Err() == nil; i++ {
-		start := time.Now()
-		err := c.purchase(ctx, c.users[i%len(c.users)], 1+rand.N(documentsLayers), uuid.NewString())
-		one := 0
-		if w.isOpen() {
-			one = 1
-		}
+// buyer makes attempts, each for another user. The committed ones count.
+func (c *client) buyer(ctx context.Context, w *window, seen *attempts) caller {
+	next := 0
+	return func() (committed bool, err error) {
+		user := c.users[next%len(c.users)]
+		next++
+		err = c.purchase(ctx, user, 1+rand.N(documentsLayers), uuid.NewString())
+		outcome := &seen.committed
 		switch {
 		case err == nil:
-			c.committed++
-			if c.inWindow += one; one > 0 {
-				c.took = append(c.took, time.Since(start))
-			}
-		case ctx.Err() != nil:
+			outcome.Add(1)
+			return true, nil
 		case sqlState(err) == "40001":
-			c.aborted += one
+			outcome = &seen.aborted
 		case sqlState(err) == "55P03":
-			c.timedOut += one
+			outcome = &seen.timedOut
 		case errors.Is(err, errLayerEmpty):
-			c.empty += one
+			outcome = &seen.empty
 		default:
-			c.unexpected = err
+			return false, err
 		}
+		if w.isOpen() {
+			outcome.Add(1)
+		}
+		return false, nil
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,13 +31,11 @@ var drawScenarios = []scenario{
 }
 
 // drawClaims are the targets of drawScenarios.
-func drawClaims() []claim {
-	return []claim{
-		{"draw-1275: from the last payment to the result, p95, ms", "below 100", "draw-1275", "", drawnP95},
-		{"draw-500500: publication, ms", "below 10,000", "draw-500500", "", publicationTook},
-		{"draw-500500: freeze and draw, ms", "below 10,000", "draw-500500", "", drawnP95},
-		{"draw-500500: the proof is read, ms", "below 10,000", "draw-500500", "", proofTook},
-	}
+var drawClaims = []claim{
+	{"draw-1275: from the last payment to the result, p95, ms", "below 100", "draw-1275", "", drawnP95},
+	{"draw-500500: publication, ms", "below 10,000", "draw-500500", "", publicationTook},
+	{"draw-500500: freeze and draw, ms", "below 10,000", "draw-500500", "", drawnP95},
+	{"draw-500500: the proof is read, ms", "below 10,000", "draw-500500", "", proofTook},
 }
 
 // The figures of these scenarios.
@@ -46,54 +45,44 @@ const (
 	proofTook       = "proof ms"
 )
 
-func (d draws) run(ctx context.Context, s *setup, _ time.Duration) (r result, err error) {
-	sys, err := s.openSystem(ctx, migrated)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	began := time.Now()
-	bases := make([]int, d.campaigns)
-	for i := range bases {
-		bases[i] = d.baseLength
-	}
-	if err := s.publish(ctx, sys.db, bases); err != nil {
-		return r, err
-	}
-	published := time.Since(began) / time.Duration(d.campaigns)
-	if err := sellAllButOne(ctx, sys.db); err != nil {
-		return r, err
-	}
-	if err := sys.serve(ctx, 1); err != nil {
-		return r, err
-	}
-	took, proofs, err := d.finishAll(ctx, sys)
-	if err != nil {
-		return r, err
-	}
-	r = newResult(len(took), published, took)
-	r.PerSecond = 0
-	r.Figures = append(r.Figures, figure{publicationTook, milliseconds(published)}, figure{drawnP95, milliseconds(quantile(took, 95))}, figure{proofTook, milliseconds(proofs)})
-	r.wrong = append(sys.stop(), sys.violations(ctx)...)
-	return r, nil
+func (d draws) run(ctx context.Context, s *setup, _ time.Duration) (result, error) {
+	return s.on(ctx, migrated, func(sys *system) (r result, err error) {
+		began := time.Now()
+		if err := s.publish(ctx, sys.db, slices.Repeat([]int{d.baseLength}, d.campaigns)); err != nil {
+			return r, err
+		}
+		published := time.Since(began) / time.Duration(d.campaigns)
+		if err := sellAllButOne(ctx, sys.db); err != nil {
+			return r, err
+		}
+		if err := sys.serve(ctx, 1); err != nil {
+			return r, err
+		}
+		took, proofs, err := d.finishAll(ctx, sys)
+		if err != nil {
+			return r, err
+		}
+		r = newResult(len(took), published, took)
+		r.PerSecond = 0
+		r.note(publicationTook, milliseconds(published))
+		r.note(drawnP95, milliseconds(quantile(took, 95)))
+		r.note(proofTook, milliseconds(proofs))
+		r.wrong = append(sys.stop(), sys.violations(ctx)...)
+		return r, nil
+	})
 }
 
 // finishAll buys the last position of each campaign and waits for its draw. It returns the
 // time of each draw, and the longest time of a proof.
 func (d draws) finishAll(ctx context.Context, sys *system) (took []time.Duration, proofs time.Duration, err error) {
-	c, err := api.New("http://"+sys.address, sys.setup.appKey)
+	c, err := api.New(sys.url(), sys.setup.appKey)
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := sys.db.Query(ctx, `SELECT id FROM campaigns ORDER BY id`)
-	if err != nil {
+	if err := sys.findCampaigns(ctx); err != nil {
 		return nil, 0, err
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, id := range ids {
+	for _, id := range sys.campaigns {
 		job, err := c.Buy(ctx, id, api.PurchaseRequest{UserID: "the last", Selection: api.Selection{Quantity: 1},
 			Payment: api.PaymentDraft{Method: api.PaymentDraftMethodExternal}})
 		if err != nil {

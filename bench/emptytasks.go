@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +32,7 @@ func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r res
 	defer func() {
 		err = errors.Join(err, s.redis.FlushAll(context.WithoutCancel(ctx)).Err(), forServer.Close(), forClient.Close())
 	}()
-	w := &window{meter: &meter{groups: s.groups()}}
+	w := newWindow(&meter{groups: s.groups()})
 	var processed atomic.Int64
 	ahead := make(chan struct{}, backlog) // one token for each task in the queue
 	server := asynq.NewServerFromRedisClient(forServer, asynq.Config{Concurrency: taskConcurrency, TaskCheckInterval: taskPoll, LogLevel: asynq.ErrorLevel})
@@ -49,45 +47,24 @@ func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r res
 	if err := server.Start(mux); err != nil {
 		return r, err
 	}
-	asynqClient := asynq.NewClientFromRedisClient(forClient)
-	failures := make(chan error, enqueuers)
-	var group sync.WaitGroup
-	for range enqueuers {
-		group.Go(func() {
-			if err := enqueueUntilOver(ctx, asynqClient, w, ahead); err != nil {
-				failures <- err
+	queue := asynq.NewClientFromRedisClient(forClient)
+	_, failures, err := w.repeat(ctx, measured, enqueuers, func(int) caller {
+		return func() (bool, error) {
+			select {
+			case ahead <- struct{}{}:
+				_, err := queue.EnqueueContext(ctx, asynq.NewTask(emptyTask, nil))
+				return true, err
+			case <-time.After(taskPoll): // the window may be over
+				return false, nil
 			}
-		})
-	}
-	err = w.pass(ctx, measured, nil)
-	group.Wait()
+		}
+	})
 	server.Shutdown()
 	if err != nil {
 		return r, err
 	}
 	r = newResult(int(processed.Load()), w.elapsed, nil)
 	r.noteUsage(w, int(processed.Load()))
-	select {
-	case failure := <-failures:
-		r.wrong = append(r.wrong, fmt.Sprintf("enqueue: %v", failure))
-	default:
-	}
+	r.wrong = failures
 	return r, nil
-}
-
-// enqueueUntilOver enqueues as long as the window lasts and the queue has room.
-func enqueueUntilOver(ctx context.Context, c *asynq.Client, w *window, ahead chan<- struct{}) error {
-	room := time.NewTicker(taskPoll) // wakes the loop to see the end of the window
-	defer room.Stop()
-	for !w.isOver() && ctx.Err() == nil {
-		select {
-		case ahead <- struct{}{}:
-		case <-room.C:
-			continue
-		}
-		if _, err := c.EnqueueContext(ctx, asynq.NewTask(emptyTask, nil)); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
 }

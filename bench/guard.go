@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/api"
 	"triprize/internal/platform/openapi"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/store/apikey"
 )
@@ -30,66 +27,35 @@ const guarded = 500
 // API key, check path, headers and body against the contract, and apply the rate limit
 // of the user. Each request has another user. The rate shows which share of the cost of
 // a purchase this is.
-func runGuard(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, hot(measured))
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-guard")
-	if err != nil {
-		return r, err
-	}
-	defer pool.Close()
-	opts, err := redis.ParseURL(s.stack.Redis.URL())
-	if err != nil {
-		return r, err
-	}
-	rdb := redis.NewClient(opts)
-	defer func() { err = errors.Join(err, rdb.Close()) }()
-	limiter := ratelimit.New(rdb, sys.settings.Redis.Namespace, sys.settings.Limits, nil)
-	defer limiter.Close()
-	key, err := apikey.Create(ctx, pool, apikey.App, "guarded")
-	if err != nil {
-		return r, err
-	}
-	operation, err := purchaseOperation()
-	if err != nil {
-		return r, err
-	}
-	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL) //nolint:contextcheck // uses are written when no request waits
-	defer keys.Close()
-	w := &window{meter: &meter{groups: s.groups()}}
-	var checked atomic.Int64
-	failures := make(chan error, guarded)
-	var group sync.WaitGroup
-	for range guarded {
-		group.Go(func() {
-			for !w.isOver() && ctx.Err() == nil {
-				if err := pass(ctx, keys, key, operation, limiter, sys.campaigns[0]); err != nil {
-					failures <- err
-					return
-				}
-				if w.isOpen() {
-					checked.Add(1)
-				}
+func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.onSale(ctx, hot(measured), func(sys *system) (result, error) {
+		return sys.withPool(ctx, func(pool *pgxpool.Pool) (r result, err error) {
+			limiter := ratelimit.New(s.redis, sys.settings.Redis.Namespace, sys.settings.Limits, nil)
+			defer limiter.Close()
+			key, err := apikey.Create(ctx, pool, apikey.App, "guarded")
+			if err != nil {
+				return r, err
 			}
+			operation, err := purchaseOperation()
+			if err != nil {
+				return r, err
+			}
+			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+			keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL) //nolint:contextcheck // uses are written when no request waits
+			defer keys.Close()
+			w := newWindow(&meter{groups: s.groups()})
+			took, failures, err := w.repeat(ctx, measured, guarded, func(int) caller {
+				return func() (bool, error) { return true, pass(ctx, keys, key, operation, limiter, sys.campaigns[0]) }
+			})
+			if err != nil {
+				return r, err
+			}
+			r = newResult(len(took), w.elapsed, nil)
+			r.noteUsage(w, len(took))
+			r.wrong = failures
+			return r, nil
 		})
-	}
-	err = w.pass(ctx, measured, nil)
-	group.Wait()
-	if err != nil {
-		return r, err
-	}
-	r = newResult(int(checked.Load()), w.elapsed, nil)
-	r.noteUsage(w, int(checked.Load()))
-	select {
-	case failure := <-failures:
-		r.wrong = append(r.wrong, fmt.Sprintf("guard: %v", failure))
-	default:
-	}
-	return r, nil
+	})
 }
 
 // pass runs all checks on one request.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,8 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 )
 
 // holdCrowd measures 500 concurrent requests to hold the same position, again and again,
@@ -33,26 +29,27 @@ const (
 // measurement needs.
 const crowds = 400
 
-func wanted() offer { return offer{"template_wanted", slices.Repeat([]int{4}, crowds)} }
+func wanted() offer {
+	return offer{name: "template_wanted", baseLengths: slices.Repeat([]int{4}, crowds)}
+}
 
-func (h holdCrowd) run(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, wanted())
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+func (h holdCrowd) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.onSale(ctx, wanted(), func(sys *system) (result, error) { return h.measure(ctx, sys, measured) })
+}
+
+func (h holdCrowd) measure(ctx context.Context, sys *system, measured time.Duration) (r result, err error) {
 	before, err := sys.activity(ctx)
 	if err != nil {
 		return r, err
 	}
-	if err := sys.serveAPI(ctx, "TRIPRIZE_LOCKS_ENABLED="+strconv.FormatBool(h.locks)); err != nil {
+	if err := sys.serveUnswept(ctx, 0, "TRIPRIZE_LOCKS_ENABLED="+strconv.FormatBool(h.locks)); err != nil {
 		return r, err
 	}
-	clients, err := sys.dialAll(ctx)
+	clients, err := sys.dialAll(ctx, connections)
 	if err != nil {
 		return r, err
 	}
-	seen, w := &holdResults{}, &window{meter: sys.meter()}
+	seen, w := &holdResults{}, newWindow(sys.meter())
 	took, latencies, done := runCrowds(ctx, clients, sys.campaigns, w, measured, seen)
 	for _, c := range clients {
 		_ = c.conn.Close() // nothing is on its way
@@ -86,22 +83,9 @@ func (h holdCrowd) run(ctx context.Context, s *setup, measured time.Duration) (r
 	return r, err
 }
 
-// serveAPI starts an api and nothing else.
-func (sys *system) serveAPI(ctx context.Context, env ...string) (err error) {
-	if sys.address, err = devstack.FreeAddress(); err != nil {
-		return err
-	}
-	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(env, config.FileVariable+"="+sys.settingsFile()),
-		Logger: slog.New(slog.DiscardHandler)}
-	if _, err := sys.fleet.StartAPI(sys.address); err != nil {
-		return err
-	}
-	return devstack.AwaitHTTP(ctx, "http://"+sys.address+"/readyz")
-}
-
-// dialAll opens the connections of all clients.
-func (sys *system) dialAll(ctx context.Context) (clients []*connection, err error) {
-	for range connections {
+// dialAll opens n connections.
+func (sys *system) dialAll(ctx context.Context, n int) (clients []*connection, err error) {
+	for range n {
 		c, err := dial(ctx, sys.address, sys.setup.appKey)
 		if err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -60,40 +59,34 @@ func (t *holdResults) unexpectedAnswers() []string {
 
 // runHolds measures how long the answer to a hold takes at a moderate load: users hold
 // chosen positions of a campaign while others buy from it.
-func runHolds(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, hot(measured))
-	if err != nil {
+func runHolds(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.onSale(ctx, hot(measured), func(sys *system) (r result, err error) {
+		if err := sys.serve(ctx, 1); err != nil {
+			return r, err
+		}
+		c := sys.crowd(shoppers)
+		c.every = shopEvery
+		w := newWindow(sys.meter())
+		seen, holds := &observed{}, &holdResults{}
+		loads := []func(){func() { seen = c.run(ctx, w) }}
+		for range holders {
+			loads = append(loads, func() {
+				if err := sys.holdUntilOver(ctx, w, holds, hot(measured).baseLengths[0]); err != nil && ctx.Err() == nil {
+					holds.note(answer{body: []byte(err.Error())}, 0, false)
+				}
+			})
+		}
+		if err := w.measure(ctx, measured, loads...); err != nil {
+			return r, err
+		}
+		r = newResult(len(holds.took), w.elapsed, holds.took)
+		r.note("purchases/s", perSecond(seen.measured[succeeded], w.elapsed))
+		r.note("taken", float64(holds.taken))
+		r.noteUsage(w, len(holds.took)+seen.measured[succeeded])
+		found, err := sys.finish(ctx, seen)
+		r.wrong = append(holds.unexpectedAnswers(), found...)
 		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	if err := sys.serve(ctx, 1); err != nil {
-		return r, err
-	}
-	c := &crowd{address: sys.address, key: s.appKey, campaigns: sys.campaigns, size: shoppers, every: shopEvery}
-	w := &window{meter: sys.meter()}
-	var seen *observed
-	holds := &holdResults{}
-	var group sync.WaitGroup
-	group.Go(func() { seen = c.run(ctx, w, func() {}) })
-	for range holders {
-		group.Go(func() {
-			if err := sys.holdUntilOver(ctx, w, holds, hot(measured).baseLengths[0]); err != nil && ctx.Err() == nil {
-				holds.note(answer{body: []byte(err.Error())}, 0, false)
-			}
-		})
-	}
-	err = w.pass(ctx, measured, nil)
-	group.Wait()
-	if err != nil {
-		return r, err
-	}
-	r = newResult(len(holds.took), w.elapsed, holds.took)
-	r.note("purchases/s", perSecond(seen.measured[succeeded], w.elapsed))
-	r.note("taken", float64(holds.taken))
-	r.noteUsage(w, len(holds.took)+seen.measured[succeeded])
-	found, err := sys.finish(ctx, seen)
-	r.wrong = append(holds.unexpectedAnswers(), found...)
-	return r, err
+	})
 }
 
 // holdUntilOver holds one random position after the other, each for another user, until
@@ -103,9 +96,7 @@ func (sys *system) holdUntilOver(ctx context.Context, w *window, holds *holdResu
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.conn.Close() }() // nothing is on its way
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
-	defer stop()
+	defer c.closeWith(ctx)()
 	for !w.isOver() {
 		start := time.Now()
 		a, err := c.hold(sys.campaigns[0], randomPosition(base))

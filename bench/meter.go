@@ -1,12 +1,11 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // meter reads how much CPU time groups of processes have used. It reads /proc of Linux;
@@ -19,39 +18,68 @@ type group struct {
 	pids []int
 }
 
-// tick is the unit of times in /proc, the same on every Linux that Go runs on.
+// tick is the unit of the times of a process in /proc, the same on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
 func (m *meter) read() map[string]time.Duration {
 	if m == nil {
 		return nil
 	}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil
+	}
+	whole, err := proc.Stat()
+	if err != nil {
+		return nil
+	}
+	all, _ := proc.AllProcs() // a process that is gone has used nothing more
 	used := make(map[string]time.Duration)
-	children := m.children()
-	for _, g := range m.groups {
-		for _, pid := range g.pids {
-			one, _ := processorTime(pid) // a process that is gone has used nothing more
-			used[g.name] += one
-			for _, child := range children[pid] {
-				one, _ := processorTime(child)
-				used[g.name] += one
+	for _, one := range all {
+		if stat, err := one.Stat(); err == nil {
+			if name, ours := m.groupOf(stat.PID, stat.PPID); ours {
+				used[name] += processorTime(stat)
 			}
 		}
 	}
-	used[machine], used[stolen] = wholeMachine()
+	busy := whole.CPUTotal
+	used[machine] = seconds(busy.User + busy.Nice + busy.System + busy.IRQ + busy.SoftIRQ)
+	used[stolen] = seconds(busy.Steal)
 	return used
 }
 
+// groupOf returns the group of a process or of its parent: the sessions of Postgres are
+// children of its first process. The children of this program are groups of their own.
+func (m *meter) groupOf(pid, parent int) (name string, ours bool) {
+	for _, g := range m.groups {
+		for _, member := range g.pids {
+			if member == pid || member == parent && parent != os.Getpid() {
+				return g.name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// processorTime returns the user and system time of a process and its ended children; of
+// this program without children, which are groups of their own.
+func processorTime(stat procfs.ProcStat) time.Duration {
+	ticks := int(stat.UTime + stat.STime)
+	if stat.PID != os.Getpid() {
+		ticks += stat.CUTime + stat.CSTime
+	}
+	return time.Duration(ticks) * tick
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 // since returns how many cores each group has used on average since before.
 func (m *meter) since(before map[string]time.Duration, elapsed time.Duration) []figure {
-	if m == nil || elapsed <= 0 {
-		return nil
-	}
 	after := m.read()
-	cores := func(name string) float64 { return (after[name] - before[name]).Seconds() / elapsed.Seconds() }
-	if after[machine] == 0 {
+	if after[machine] == 0 || elapsed <= 0 {
 		return nil
 	}
+	cores := func(name string) float64 { return (after[name] - before[name]).Seconds() / elapsed.Seconds() }
 	var figures []figure
 	others := cores(machine)
 	for _, g := range m.groups {
@@ -75,83 +103,46 @@ const (
 	stolen  = "stolen"
 )
 
-// wholeMachine returns the busy time of all cores, and what was stolen.
-func wholeMachine() (busy, stolen time.Duration) {
-	data, err := os.ReadFile("/proc/stat")
+// memory watches how much memory a process has, on Linux.
+type memory struct {
+	first, peak float64 // MiB
+	stop        context.CancelFunc
+	stopped     chan struct{}
+}
+
+// memoryEvery is how often it is read.
+const memoryEvery = 50 * time.Millisecond
+
+// watchMemory watches a process until end is called or ctx ends.
+func watchMemory(ctx context.Context, pid int) *memory {
+	m := &memory{first: residentMiB(pid), stopped: make(chan struct{})}
+	ctx, m.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(m.stopped)
+		for ctx.Err() == nil {
+			m.peak = max(m.peak, residentMiB(pid))
+			wait(ctx, memoryEvery, nil)
+		}
+	}()
+	return m
+}
+
+// end returns what the process had first, and the most that it had.
+func (m *memory) end() (first, peak float64) {
+	m.stop()
+	<-m.stopped
+	return m.first, m.peak
+}
+
+// residentMiB returns 0 for a process that is gone.
+func residentMiB(pid int) float64 {
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, 0
+		return 0
 	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal …
-	if len(fields) < 9 {
-		return 0, 0
-	}
-	var ticks [9]time.Duration
-	for i, field := range fields[1:9] {
-		n, _ := strconv.Atoi(field) // the kernel writes nothing but numbers
-		ticks[i+1] = time.Duration(n) * tick
-	}
-	return ticks[1] + ticks[2] + ticks[3] + ticks[6] + ticks[7], ticks[8]
-}
-
-// children returns the children of every process of the groups except this program,
-// whose children are groups of their own. The sessions of Postgres are children of its
-// first process.
-func (m *meter) children() map[int][]int {
-	of := make(map[int][]int)
-	for _, g := range m.groups {
-		for _, pid := range g.pids {
-			of[pid] = nil
-		}
-	}
-	delete(of, os.Getpid())
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		fields := stat(file)
-		if fields == nil {
-			continue
-		}
-		parent, _ := strconv.Atoi(fields[1])
-		if _, wanted := of[parent]; wanted {
-			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			of[parent] = append(of[parent], child)
-		}
-	}
-	return of
-}
-
-// processorTime returns the user and system time of a process and its ended children.
-func processorTime(pid int) (time.Duration, error) {
-	fields := stat(fmt.Sprintf("/proc/%d/stat", pid))
-	if fields == nil {
-		return 0, os.ErrProcessDone
-	}
-	first, last := 11, 15 // utime and stime, then those of ended children
-	if pid == os.Getpid() {
-		last = 13 // the children of this program are groups of their own
-	}
-	var total time.Duration
-	for _, field := range fields[first:last] {
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			return 0, err
-		}
-		total += time.Duration(n) * tick
-	}
-	return total, nil
-}
-
-// stat returns the fields of a stat file after the second, or nil. The second field is a
-// name in parentheses, which can contain spaces.
-func stat(file string) []string {
-	data, err := os.ReadFile(file)
+	status, err := process.NewStatus()
 	if err != nil {
-		return nil
+		return 0
 	}
-	_, rest, ok := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 15 {
-		return nil
-	}
-	return fields
+	return float64(status.VmRSS) / (1 << 20)
 }

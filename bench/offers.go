@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ import (
 type offer struct {
 	name        string
 	baseLengths []int
+	fill        func(ctx context.Context, db *pgxpool.Pool) error // what else is in the tables; nil: nothing
 }
 
 // mostPerSecond is more positions than any scenario sells. On a faster machine the
@@ -34,17 +36,27 @@ func needed(measured time.Duration) int {
 
 // hot is one campaign that all buyers buy from.
 func hot(measured time.Duration) offer {
-	return offer{"template_hot", []int{baseLengthFor(needed(measured), shape.MaxBaseLength)}}
+	return offer{name: "template_hot", baseLengths: []int{baseLengthFor(needed(measured), shape.MaxBaseLength)}}
+}
+
+// byWallet is hot, with users who have wallets.
+func byWallet(measured time.Duration, payers int) offer {
+	o := hot(measured)
+	o.name = fmt.Sprintf("template_hot_%d_wallets", payers)
+	o.fill = func(ctx context.Context, db *pgxpool.Pool) error { return fund(ctx, db, owners(payers)) }
+	return o
 }
 
 // hundred is a hundred campaigns of ordinary size, base length 20 to 40.
 func hundred(measured time.Duration) offer {
 	const campaigns, smallest, largest = 100, 20, 40
-	o := offer{"template_hundred", make([]int, campaigns)}
-	for i := range o.baseLengths {
-		o.baseLengths[i] = max(smallest, baseLengthFor(needed(measured)/campaigns, largest))
-	}
-	return o
+	base := max(smallest, baseLengthFor(needed(measured)/campaigns, largest))
+	return offer{name: "template_hundred", baseLengths: slices.Repeat([]int{base}, campaigns)}
+}
+
+// thousand is a thousand campaigns of 210 positions.
+func thousand(time.Duration) offer {
+	return offer{name: "template_thousand", baseLengths: slices.Repeat([]int{20}, 1000)}
 }
 
 // baseLengthFor returns the shortest base of a triangle with at least positions

@@ -14,7 +14,7 @@ type scenario struct {
 }
 
 // scenarios are in the order of a round. Those that are compared follow each other.
-var scenarios = slices.Concat(throughput, growth, drawScenarios, strangerScenarios())
+var scenarios = slices.Concat(throughput, growth, drawScenarios, disturbanceScenarios())
 
 // throughput are the scenarios that measure how much the system does, and how soon.
 var throughput = []scenario{
@@ -23,23 +23,23 @@ var throughput = []scenario{
 	{"asynq-empty", runEmptyTasks},
 	{"set-based", runSetBased},
 	{"guard", runGuard},
-	{"triprize-http", crowdedSale{offer: hot, workers: 1}.run},
-	{"webhooks", toldSale},
-	{"triprize-http-wallet", crowdedSale{offer: hot, workers: 1, payers: 5000}.run},
+	{"triprize-http", crowdedSale{offer: hot}.run},
+	{"webhooks", eventSale},
+	{"triprize-http-wallet", crowdedSale{offer: func(measured time.Duration) offer { return byWallet(measured, walletPayers) }, payers: walletPayers}.run},
 	{"cards-alone", besideCards{cardBuyers: enoughCardBuyers}.run},
 	{"wallet-beside-nothing", besideCards{walletBuyers: connections}.run},
 	{"wallet-beside-cards", besideCards{walletBuyers: connections, cardBuyers: enoughCardBuyers}.run},
 	{"triprize-http-2workers", crowdedSale{offer: hot, workers: 2}.run},
-	{"triprize-http-100campaigns", crowdedSale{offer: hundred, workers: 1}.run},
+	{"triprize-http-100campaigns", crowdedSale{offer: hundred}.run},
 	{"sold-out-storm", runStorm},
-	{"idle-latency", runIdle},
+	{"idle-latency", crowdedSale{offer: hot, buyers: 1}.run},
 	{"transfers-alone", walletCommands{wallets: 1000, alone: true}.run},
 	{"transfers", walletCommands{wallets: 1000}.run},
 	{"hot-wallet-alone", walletCommands{wallets: 1, alone: true}.run},
 	{"hot-wallet", walletCommands{wallets: 1}.run},
 	{"hot-wallet-2batchers", walletCommands{wallets: 1, batchers: 2}.run},
-	{"wallet-10-events", agedWallet{events: 10}.run},
-	{"wallet-1M-events", agedWallet{events: 1_000_000}.run},
+	{"wallet-10-events", walletCommands{wallets: 1, alone: true, callers: 1, events: 10}.run},
+	{"wallet-1M-events", walletCommands{wallets: 1, alone: true, callers: 1, events: 1_000_000}.run},
 	{"hold-latency", runHolds},
 	{"hold-crowd", holdCrowd{locks: true}.run},
 	{"hold-crowd-unlocked", holdCrowd{}.run},

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
@@ -25,17 +25,13 @@ const (
 // runSetBased measures sale.Seller.Sell alone, on one hot campaign: one goroutine, full
 // batches, of jobs whose making is not measured. It is what the whole system could do if
 // everything around the sale cost nothing.
-func runSetBased(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, hot(measured))
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-sale")
-	if err != nil {
-		return r, err
-	}
-	defer pool.Close()
+func runSetBased(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.onSale(ctx, hot(measured), func(sys *system) (result, error) {
+		return sys.withPool(ctx, func(pool *pgxpool.Pool) (result, error) { return sys.sellBatches(ctx, pool, measured) })
+	})
+}
+
+func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured time.Duration) (r result, err error) {
 	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs, sale.Reservations{})
 
 	var jobs []job.Ref

@@ -64,12 +64,7 @@ func (s *setup) prepare(ctx context.Context) error {
 		return err
 	}
 	return s.makeTemplate(ctx, migrated, func(db *pgxpool.Pool) error {
-		m, err := schema.New(db)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Close() }()
-		if _, err := m.Up(ctx); err != nil {
+		if err := schema.Migrate(ctx, db); err != nil {
 			return err
 		}
 		s.appKey, err = apikey.Create(ctx, db, apikey.App, "bench")

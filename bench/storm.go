@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +17,7 @@ const (
 	// storm last about as long as the other scenarios.
 	stormPerSecond = 9_000
 	drawTimeout    = 30 * time.Second
-	// stormWarmUp is half a warm-up, because runCrowd adds a warm-up as long.
+	// stormWarmUp is half a warm-up, because the window adds a warm-up as long.
 	stormWarmUp = longestWarmUp / 2
 )
 
@@ -26,49 +25,45 @@ const (
 func storm(measured time.Duration) offer {
 	positions := int(measured.Seconds() * stormPerSecond / buyersPerPosition)
 	warming := baseLengthFor(needed(stormWarmUp), shape.MaxBaseLength)
-	return offer{"template_storm", []int{warming, baseLengthFor(positions, shape.MaxBaseLength)}}
+	return offer{name: "template_storm", baseLengths: []int{warming, baseLengthFor(positions, shape.MaxBaseLength)}}
 }
 
 // runStorm makes ten requests for each position of a campaign. It measures how fast the
 // requests after the sell-out are refused: refusals per second from the first one on.
 // All positions must be sold exactly once, and then be drawn.
-func runStorm(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, storm(measured))
-	if err != nil {
+func runStorm(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	o := storm(measured)
+	return s.onSale(ctx, o, func(sys *system) (r result, err error) {
+		if err := sys.serve(ctx, 1); err != nil {
+			return r, err
+		}
+		warm, c, positions := sys.crowd(connections), sys.crowd(connections), shape.TriangleCount(o.baseLengths[1])
+		warm.campaigns, c.campaigns, c.requests = sys.campaigns[:1], sys.campaigns[1:], int64(buyersPerPosition*positions)
+		before, err := warm.sell(ctx, newWindow(nil), stormWarmUp)
+		if err != nil {
+			return r, err
+		}
+		w := newWindow(sys.meter())
+		start, closed := time.Now(), w.open()
+		seen := c.run(ctx, w)
+		end := time.Now()
+		closed()
+		if ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+		r = newResult(seen.whole[soldOut], end.Sub(seen.refusal), seen.took[soldOut])
+		r.note("sold/s", perSecond(seen.whole[succeeded], seen.refusal.Sub(start)))
+		r.note("refused/s", perSecond(seen.whole[refused], w.elapsed))
+		r.noteUsage(w, seen.whole[soldOut]+seen.whole[succeeded])
+		r.wrong, err = sys.afterStorm(ctx, sys.campaigns[1], positions, seen)
+		if err != nil {
+			return r, err
+		}
+		seen.add(before)
+		found, err := sys.finish(ctx, seen)
+		r.wrong = append(r.wrong, found...)
 		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	if err := sys.serve(ctx, 1); err != nil {
-		return r, err
-	}
-	warm, target := sys.campaigns[0], sys.campaigns[1]
-	sys.campaigns = []uuid.UUID{warm}
-	before, err := sys.runCrowd(ctx, &window{}, stormWarmUp)
-	if err != nil {
-		return r, err
-	}
-	positions := shape.TriangleCount(storm(measured).baseLengths[1])
-	c := &crowd{address: sys.address, key: s.appKey, campaigns: []uuid.UUID{target}, size: connections, requests: int64(buyersPerPosition * positions)}
-	w := &window{meter: sys.meter()}
-	start, closed := time.Now(), w.open()
-	seen := c.run(ctx, w, func() {})
-	end := time.Now()
-	closed()
-	if ctx.Err() != nil {
-		return r, ctx.Err()
-	}
-	r = newResult(seen.whole[soldOut], end.Sub(seen.refusal), seen.took[soldOut])
-	r.note("sold/s", perSecond(seen.whole[succeeded], seen.refusal.Sub(start)))
-	r.note("refused/s", perSecond(seen.whole[refused], w.elapsed))
-	r.noteUsage(w, seen.whole[soldOut]+seen.whole[succeeded])
-	r.wrong, err = sys.afterStorm(ctx, target, positions, seen)
-	if err != nil {
-		return r, err
-	}
-	seen.add(before)
-	found, err := sys.finish(ctx, seen)
-	r.wrong = append(r.wrong, found...)
-	return r, err
+	})
 }
 
 // afterStorm checks the number of buyers who were told that they have a position, and

@@ -16,6 +16,8 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/simulator/stripesim"
 )
 
 // system is what one measurement runs on: a fresh database with campaigns on sale, a
@@ -28,9 +30,8 @@ type system struct {
 	db        *pgxpool.Pool // for the bench
 	campaigns []uuid.UUID   // on sale, in the order they were made
 	fleet     *devstack.Fleet
-	provider  *cardProvider // see startProvider; nil: there is none, and no cards
+	provider  *stripesim.Running // see serveCards; nil: there is none, and no cards
 	address   string
-	payers    int // see crowd
 }
 
 // openSystem makes a system with a copy of a template.
@@ -53,23 +54,51 @@ func (s *setup) openSystem(ctx context.Context, template string) (sys *system, e
 	return sys, nil
 }
 
-// openSale is openSystem for a template with campaigns.
-func (s *setup) openSale(ctx context.Context, o offer) (*system, error) {
-	if err := s.makeTemplate(ctx, o.name, func(db *pgxpool.Pool) error { return s.publish(ctx, db, o.baseLengths) }); err != nil {
-		return nil, err
-	}
-	sys, err := s.openSystem(ctx, o.name)
+// on measures on a system with a copy of a template, and closes the system.
+func (s *setup) on(ctx context.Context, template string, measure func(*system) (result, error)) (r result, err error) {
+	sys, err := s.openSystem(ctx, template)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
+	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	return measure(sys)
+}
+
+// onSale is on for a template with the campaigns of an offer.
+func (s *setup) onSale(ctx context.Context, o offer, measure func(*system) (result, error)) (result, error) {
+	err := s.makeTemplate(ctx, o.name, func(db *pgxpool.Pool) error {
+		if err := s.publish(ctx, db, o.baseLengths); err != nil || o.fill == nil {
+			return err
+		}
+		return o.fill(ctx, db)
+	})
+	if err != nil {
+		return result{}, err
+	}
+	return s.on(ctx, o.name, func(sys *system) (r result, err error) {
+		if err := sys.findCampaigns(ctx); err != nil {
+			return r, err
+		}
+		return measure(sys)
+	})
+}
+
+func (sys *system) findCampaigns(ctx context.Context) error {
 	rows, err := sys.db.Query(ctx, `SELECT id FROM campaigns ORDER BY id`)
 	if err == nil {
 		sys.campaigns, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	}
+	return err
+}
+
+// withPool calls do with a pool that has the settings of a process.
+func (sys *system) withPool(ctx context.Context, do func(*pgxpool.Pool) (result, error)) (r result, err error) {
+	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-measured")
 	if err != nil {
-		return nil, errors.Join(err, sys.close(ctx))
+		return r, err
 	}
-	return sys, nil
+	defer pool.Close()
+	return do(pool)
 }
 
 func (sys *system) settingsFile() string { return filepath.Join(sys.dir, "triprize.yaml") }
@@ -85,39 +114,31 @@ func (sys *system) serve(ctx context.Context, workers int, env ...string) error 
 }
 
 // serveUnswept is serve without a scheduler.
-func (sys *system) serveUnswept(ctx context.Context, workers int, env ...string) (err error) {
-	if sys.address, err = devstack.FreeAddress(); err != nil {
-		return err
-	}
+func (sys *system) serveUnswept(ctx context.Context, workers int, env ...string) error {
 	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(env, config.FileVariable+"="+sys.settingsFile()),
 		Logger: slog.New(slog.DiscardHandler)}
-	if _, err := sys.fleet.StartAPI(sys.address); err != nil {
+	if _, err := sys.fleet.StartAPI(""); err != nil {
 		return err
 	}
+	sys.address = strings.TrimPrefix(sys.url(), "http://")
 	for range workers {
 		if _, err := sys.fleet.StartWorker(); err != nil {
 			return err
 		}
 	}
-	return devstack.AwaitHTTP(ctx, "http://"+sys.address+"/readyz")
+	return sys.fleet.AwaitReady(ctx)
 }
+
+func (sys *system) url() string { return sys.fleet.URLs[0] }
 
 // meter returns a meter of the processes of this system and those that all share.
 func (sys *system) meter() *meter {
 	m := &meter{}
 	if sys.fleet != nil {
-		m.groups = append(m.groups, group{"api", pids(sys.fleet.APIs)}, group{"worker", pids(sys.fleet.Workers)})
+		m.groups = append(m.groups, group{"api", devstack.PIDs(sys.fleet.APIs)}, group{"worker", devstack.PIDs(sys.fleet.Workers)})
 	}
 	m.groups = append(m.groups, sys.setup.groups()...)
 	return m
-}
-
-func pids(children []*devstack.Child) []int {
-	list := make([]int, len(children))
-	for i, c := range children {
-		list[i] = c.PID()
-	}
-	return list
 }
 
 // stop stops the processes. It returns those that ended too early or with an error.
@@ -128,7 +149,7 @@ func (sys *system) stop() (wrong []string) {
 	for _, kind := range [][]*devstack.Child{sys.fleet.APIs, sys.fleet.Workers, sys.fleet.Schedulers} {
 		for _, c := range kind {
 			if c.PID() == 0 {
-				wrong = append(wrong, c.Name+" has ended too early: "+sys.logTail(c.Name))
+				wrong = append(wrong, c.Name+" has ended too early: "+sys.fleet.LogTail(c.Name))
 			}
 		}
 	}
@@ -137,16 +158,6 @@ func (sys *system) stop() (wrong []string) {
 	}
 	sys.fleet = nil
 	return wrong
-}
-
-// logTail returns the end of a process's log.
-func (sys *system) logTail(child string) string {
-	const most = 2000
-	data, err := os.ReadFile(filepath.Join(sys.dir, child+".log"))
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
 }
 
 // closeTimeout bounds the clean-up, which also runs after an interruption.
@@ -161,7 +172,7 @@ func (sys *system) close(ctx context.Context) error {
 		failed = append(failed, errors.New(w))
 	}
 	if sys.provider != nil {
-		failed = append(failed, sys.provider.close())
+		failed = append(failed, sys.provider.Close())
 	}
 	sys.db.Close()
 	failed = append(failed, sys.setup.dropDatabase(ctx, sys.name), sys.setup.redis.FlushAll(ctx).Err())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,60 +19,57 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-// The figures of toldSale.
+// The figures of eventSale.
 const (
 	toldMeanwhile  = "told/s meanwhile"
 	toldAfterwards = "told/s afterwards"
 )
 
-// longestTelling bounds the wait for what was not told when the sale was over.
-const longestTelling = 5 * time.Minute
+// longestDelivery bounds the wait for what was not delivered when the sale was over.
+const longestDelivery = 5 * time.Minute
 
-// toldSale is a crowdedSale of an app that is told of every purchase: how much it sells a
+// eventSale is a crowdedSale of an app that is told of every purchase: how much it sells a
 // second, how many events its one healthy receiver gets meanwhile, and how many when the
 // crowd has gone.
-func toldSale(ctx context.Context, s *setup, measured time.Duration) (r result, err error) {
-	sys, err := s.openSale(ctx, hot(measured))
-	if err != nil {
+func eventSale(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.onSale(ctx, hot(measured), func(sys *system) (r result, err error) {
+		var arrived atomic.Int64
+		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+			_, _ = io.Copy(io.Discard, request.Body)
+			arrived.Add(1)
+		}))
+		defer receiver.Close()
+		if err := sys.listen(ctx, receiver.URL); err != nil {
+			return r, err
+		}
+		if err := sys.serve(ctx, 1, "TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"); err != nil {
+			return r, err
+		}
+		w := newWindow(sys.meter())
+		began := time.Now()
+		seen, err := sys.crowd(connections).sell(ctx, w, measured)
+		if err != nil {
+			return r, err
+		}
+		meanwhile, took := arrived.Load(), time.Since(began)
+		r = w.result(seen)
+		r.note(toldMeanwhile, perSecond(int(meanwhile), took))
+		began = time.Now()
+		left, err := sys.awaitDelivered(ctx)
+		if err != nil {
+			return r, err
+		}
+		if after := arrived.Load() - meanwhile; after > 0 {
+			r.note(toldAfterwards, perSecond(int(after), time.Since(began)))
+		}
+		if left > 0 {
+			r.wrong = append(r.wrong, fmt.Sprintf("%d events were not delivered", left))
+		}
+		r.noteUsage(w, seen.measured[succeeded])
+		wrong, err := sys.finish(ctx, seen)
+		r.wrong = append(r.wrong, wrong...)
 		return r, err
-	}
-	defer func() { err = errors.Join(err, sys.close(ctx)) }()
-	var arrived atomic.Int64
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
-		_, _ = io.Copy(io.Discard, request.Body)
-		arrived.Add(1)
-	}))
-	defer receiver.Close()
-	if err := sys.listen(ctx, receiver.URL); err != nil {
-		return r, err
-	}
-	if err := sys.serve(ctx, 1, "TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"); err != nil {
-		return r, err
-	}
-	w := &window{meter: sys.meter()}
-	began := time.Now()
-	seen, err := sys.runCrowd(ctx, w, measured)
-	if err != nil {
-		return r, err
-	}
-	meanwhile, took := arrived.Load(), time.Since(began)
-	r = newResult(seen.measured[succeeded], w.elapsed, seen.took[succeeded])
-	r.note(toldMeanwhile, perSecond(int(meanwhile), took))
-	began = time.Now()
-	left, err := sys.awaitTold(ctx)
-	if err != nil {
-		return r, err
-	}
-	if after := arrived.Load() - meanwhile; after > 0 {
-		r.note(toldAfterwards, perSecond(int(after), time.Since(began)))
-	}
-	if left > 0 {
-		r.wrong = append(r.wrong, fmt.Sprintf("%d events were not told", left))
-	}
-	r.noteUsage(w, seen.measured[succeeded])
-	wrong, err := sys.finish(ctx, seen)
-	r.wrong = append(r.wrong, wrong...)
-	return r, err
+	})
 }
 
 // listen makes an endpoint of the bench's app.
@@ -90,9 +86,9 @@ func (sys *system) listen(ctx context.Context, url string) error {
 	})
 }
 
-// awaitTold waits until nothing is pending, and returns what still is after a long time.
-func (sys *system) awaitTold(ctx context.Context) (left int, err error) {
-	for end := time.Now().Add(longestTelling); ; {
+// awaitDelivered waits until nothing is pending, and returns what still is after a long time.
+func (sys *system) awaitDelivered(ctx context.Context) (left int, err error) {
+	for end := time.Now().Add(longestDelivery); ; {
 		err = sys.db.QueryRow(ctx, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending'`).Scan(&left)
 		if err != nil || left == 0 || time.Now().After(end) {
 			return left, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,9 +16,12 @@ func warmUp(measured time.Duration) time.Duration { return min(measured, longest
 // window is open, and stop when it is over.
 type window struct {
 	phase   atomic.Int32
+	soldOut chan struct{}
 	elapsed time.Duration // how long it was open; read it when it is over
 	cpu     []figure      // cores that each group of processes used while it was open
 	meter   *meter        // nil: none
+
+	once sync.Once
 }
 
 const (
@@ -26,17 +30,27 @@ const (
 	over
 )
 
+func newWindow(m *meter) *window { return &window{meter: m, soldOut: make(chan struct{})} }
+
 func (w *window) isOpen() bool { return w.phase.Load() == opened }
 func (w *window) isOver() bool { return w.phase.Load() == over }
 
-// pass waits for the warm-up, opens the window, and closes it after the measured time.
-// It closes earlier when enough is closed, because there is nothing left to measure, or
-// when ctx ends; then it returns the error of ctx.
-func (w *window) pass(ctx context.Context, measured time.Duration, enough <-chan struct{}) error {
-	wait(ctx, warmUp(measured), enough)
+// end ends the window early: there is nothing left to measure.
+func (w *window) end() { w.once.Do(func() { close(w.soldOut) }) }
+
+// measure runs loads until they return. It waits for the warm-up, opens the window, and
+// closes it after the measured time, or earlier by end or when ctx ends; then it returns
+// the error of ctx.
+func (w *window) measure(ctx context.Context, measured time.Duration, loads ...func()) error {
+	var group sync.WaitGroup
+	for _, load := range loads {
+		group.Go(load)
+	}
+	wait(ctx, warmUp(measured), w.soldOut)
 	closed := w.open()
-	wait(ctx, measured, enough)
+	wait(ctx, measured, w.soldOut)
 	closed()
+	group.Wait()
 	return ctx.Err()
 }
 
@@ -72,4 +86,36 @@ func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
 	case <-enough:
 	case <-ctx.Done():
 	}
+}
+
+// caller does one thing. It tells whether that counts. A failure ends the caller.
+type caller func() (counts bool, err error)
+
+// repeat lets callers do one thing after the other until the window is over. It returns how
+// long each took that counts and ended while the window was open, and some of the failures.
+// A failure ends its caller.
+func (w *window) repeat(ctx context.Context, measured time.Duration, callers int, begin func(number int) caller) (took []time.Duration, failures []string, err error) {
+	var mu sync.Mutex
+	loads := make([]func(), callers)
+	for i := range loads {
+		loads[i] = func() {
+			var mine []time.Duration
+			var err error
+			for once := begin(i); err == nil && !w.isOver() && ctx.Err() == nil; {
+				start := time.Now()
+				var counts bool
+				if counts, err = once(); err == nil && counts && w.isOpen() {
+					mine = append(mine, time.Since(start))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, mine...)
+			if err != nil && ctx.Err() == nil && len(failures) < violationsShown {
+				failures = append(failures, "a caller failed: "+err.Error())
+			}
+		}
+	}
+	err = w.measure(ctx, measured, loads...)
+	return took, failures, err
 }

@@ -80,7 +80,7 @@ func (y yardstick) buy(ctx context.Context, first, end time.Time) (seen observed
 			}
 		}
 		if err == nil {
-			a, err = c.purchase(y.campaign, "")
+			a, err = c.buy(y.campaign, paidExternally, "")
 		}
 		took := time.Since(due)
 		switch {

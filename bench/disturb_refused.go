@@ -3,6 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +17,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// These strangers need no key.
+// These callers are anonymous, or have one user's token. What they send changes nothing.
 
 // docsScript is the largest file that the api serves.
 const docsScript = "/docs/swagger-ui-bundle.js"
@@ -48,12 +51,11 @@ func (d *disturber) keepOpen(ctx context.Context, n int, request []byte, read fu
 }
 
 func (d *disturber) open(ctx context.Context, request []byte, read func(net.Conn)) {
-	conn, ok := d.connect(ctx)
-	if !ok {
+	conn, closed := d.connect(ctx)
+	if conn == nil {
 		return
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer closed()
 	if tcp, ok := conn.(*net.TCPConn); ok && read == nil {
 		_ = tcp.SetReadBuffer(4 << 10) // so that little is on its way
 	}
@@ -94,4 +96,74 @@ func viewSale(ctx context.Context, d *disturber) {
 		d.answers[min(a.StatusCode/100, 5)].Add(1)
 		_, _ = io.Copy(io.Discard, a.Body) // until the stream ends
 	})
+}
+
+// The login service whose tokens the api trusts.
+const (
+	tokenIssuer   = "https://login.example"
+	tokenAudience = "triprize"
+	tokenSecret   = "a secret of the login service, not of ours"
+)
+
+// trustedTokens are settings of the api.
+func trustedTokens() []string {
+	return []string{"TRIPRIZE_TOKENS_ISSUER=" + tokenIssuer, "TRIPRIZE_TOKENS_AUDIENCE=" + tokenAudience, "TRIPRIZE_TOKENS_HS256_SECRET=" + tokenSecret}
+}
+
+// token is one user's token.
+func token() string {
+	now := time.Now().Unix()
+	claims := fmt.Sprintf(`{"iss":"%s","aud":"%s","sub":"somebody","iat":%d,"exp":%d}`, tokenIssuer, tokenAudience, now, now+3600)
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+	mac := hmac.New(sha256.New, []byte(tokenSecret))
+	mac.Write([]byte(text))
+	return "Bearer " + text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// posting sends purchases with a body and a user's token, on 8 connections.
+func posting(body string) func(ctx context.Context, d *disturber) {
+	return func(ctx context.Context, d *disturber) {
+		request := d.request(http.MethodPost, d.noisy()+"/purchases", token(), body)
+		d.hammer(ctx, 8, 0, func() []byte { return request })
+	}
+}
+
+// churnStreams opens streams and closes them again at once, 40 at a time.
+func churnStreams(ctx context.Context, d *disturber) {
+	stream := d.request(http.MethodGet, d.noisy()+"/events", token(), "")
+	others := d.request(http.MethodGet, d.noisy()+"/events", d.app(), "")
+	var group sync.WaitGroup
+	for range 40 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				d.answers[d.touch(ctx, stream)/100].Add(1)
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		if d.touch(ctx, others) != http.StatusOK && ctx.Err() == nil {
+			d.refusedToOthers.Add(1)
+		}
+		wait(ctx, time.Second/10, nil)
+	}
+	group.Wait()
+}
+
+// touch sends a request, reads the head of the answer, and closes the connection. It
+// returns the status, 0 when there is none.
+func (d *disturber) touch(ctx context.Context, request []byte) (status int) {
+	conn, closed := d.connect(ctx)
+	if conn == nil {
+		wait(ctx, 10*time.Millisecond, nil)
+		return 0
+	}
+	defer closed()
+	if _, err := conn.Write(request); err != nil {
+		return 0
+	}
+	a, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with its connection
+	if err != nil || a.StatusCode >= 600 {
+		return 0
+	}
+	return a.StatusCode
 }
