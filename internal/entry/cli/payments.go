@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,78 +18,53 @@ import (
 
 func paymentsCommand() *cobra.Command {
 	parent := group("payments", "List the payments by card that wait, look at one again, or end one by hand")
-	parent.AddCommand(listPaymentsCommand(), retryPaymentCommand(), resolvePaymentCommand())
+	retry := action{use: "retry PURCHASE", short: "Have the provider asked again now about the payment of a purchase", what: "purchase", kind: job.KindPaymentRetry,
+		do: func(ctx context.Context, t target) (job.Accepted, error) {
+			return paymentsOn(t.db, t.settings).Retry(ctx, t.request, t.id)
+		}}
+	parent.AddCommand(listPaymentsCommand(), retry.command(), resolvePaymentCommand())
 	return parent
 }
 
 func listPaymentsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "list", Short: "List the payments that wait, and what for", Args: cobra.NoArgs}
-	flags := listingFlags(c, "payments")
 	waiter := c.Flags().String("waiting-for", "", "only those that wait for: operator, key or provider")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
+	c.PreRunE = func(*cobra.Command, []string) error {
 		switch payment.Waiter(*waiter) {
 		case "", payment.Operator, payment.Key, payment.Provider:
-		default:
-			return fmt.Errorf("--waiting-for must be operator, key or provider")
+			return nil
 		}
-		if err := flags.check(); err != nil {
-			return err
-		}
-		return withDatabase(cmd.Context(), *flags.file, func(db *pgxpool.Pool) error {
-			list, err := payment.Waiting(cmd.Context(), db, payment.Waiter(*waiter), uuid.Nil, flags.more())
-			if err != nil {
-				return err
-			}
-			return printPaymentList(cmd.OutOrStdout(), cut(list, *flags.limit, cmd.ErrOrStderr()), *flags.asJSON)
-		})
+		return errors.New("--waiting-for must be operator, key or provider")
 	}
-	return c
-}
-
-func retryPaymentCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "retry PURCHASE",
-		Short: "Have the provider asked again now about the payment of a purchase",
-		Args:  cobra.ExactArgs(1),
-	}
-	file := configFlag(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return command(cmd, *file, args[0], "purchase", job.KindPaymentRetry, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return paymentsOn(db, settings).Retry(ctx, r, id)
-		})
-	}
-	return c
+	return lister(c, paymentTable, func(ctx context.Context, db *pgxpool.Pool, _ []string, most int) ([]paymentLine, error) {
+		list, err := payment.Waiting(ctx, db, payment.Waiter(*waiter), uuid.Nil, most)
+		return lines(list, paymentLineOf), err
+	})
 }
 
 func resolvePaymentCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "resolve PURCHASE",
-		Short: "End a payment that waits for an operator, with what you have found at the provider",
-		Long: `End the payment of a purchase that waits for an operator, with what you have found
+	var found payment.Finding
+	c := action{
+		use:   "resolve PURCHASE",
+		short: "End a payment that waits for an operator, with what you have found at the provider",
+		long: `End the payment of a purchase that waits for an operator, with what you have found
 at the provider. unpaid: nothing was paid, or what was is given back already; the
 positions are free and the job fails. paid: all of it was; the positions are sold, or
 the money is refunded if the purchase cannot keep them. Who and why is in the timeline
 of the purchase. A payment that can still end by itself is refused.`,
-		Args: cobra.ExactArgs(1),
-	}
-	file := configFlag(c)
+		what: "purchase", kind: job.KindPaymentResolve, by: true, reason: "what you have found, for the records",
+		do: func(ctx context.Context, t target) (job.Accepted, error) {
+			return paymentsOn(t.db, t.settings).Resolve(ctx, t.request, t.id, found, t.by, t.reason)
+		},
+	}.command()
 	outcome := c.Flags().String("outcome", "", "paid or unpaid")
-	reason := c.Flags().String("reason", "", "what you have found, for the records")
-	by := c.Flags().String("by", "", "who you are, for the records")
-	for _, name := range []string{"outcome", "reason", "by"} {
-		_ = c.MarkFlagRequired(name)
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		found := payment.Finding(*outcome)
+	_ = c.MarkFlagRequired("outcome")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		found = payment.Finding(*outcome)
 		if found != payment.FoundPaid && found != payment.FoundUnpaid {
 			return errors.New("--outcome must be paid or unpaid")
 		}
-		if err := checkRecord(*reason, *by); err != nil {
-			return err
-		}
-		return command(cmd, *file, args[0], "purchase", job.KindPaymentResolve, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return paymentsOn(db, settings).Resolve(ctx, r, id, found, operatorBy(*by), *reason)
-		})
+		return nil
 	}
 	return c
 }
@@ -134,19 +105,6 @@ func paymentLineOf(p payment.Payment) paymentLine {
 	return l
 }
 
-func printPaymentList(out io.Writer, list []payment.Payment, asJSON bool) error {
-	lines := make([]paymentLine, len(list))
-	for i, p := range list {
-		lines[i] = paymentLineOf(p)
-	}
-	if asJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"payments": lines})
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PURCHASE\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tCREATED\tREASON")
-	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.PurchaseID, cell(l.IntentID), l.Currency.Format(l.Amount), l.Phase, cell(l.Status), l.WaitingFor,
-			l.CreatedAt.Format(time.DateTime), cell(l.Reason))
-	}
-	return table.Flush()
-}
+var paymentTable = table[paymentLine]{"payments", "PURCHASE\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tCREATED\tREASON", func(l paymentLine) string {
+	return cells(l.PurchaseID, l.IntentID, l.Currency.Format(l.Amount), l.Phase, l.Status, l.WaitingFor, l.CreatedAt, l.Reason)
+}}

@@ -2,10 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/platform/config"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
@@ -21,72 +16,30 @@ import (
 
 func refundsCommand() *cobra.Command {
 	parent := group("refunds", "List the card refunds that wait for an operator, try one again, or say that one was made by hand")
-	parent.AddCommand(listRefundsCommand(), retryRefundCommand(), resolveRefundCommand())
-	return parent
-}
-
-func listRefundsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List the card refunds that wait for an operator, and why", Args: cobra.NoArgs}
-	flags := listingFlags(c, "refunds")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := flags.check(); err != nil {
-			return err
-		}
-		return withDatabase(cmd.Context(), *flags.file, func(db *pgxpool.Pool) error {
-			list, err := refund.WaitingForOperator(cmd.Context(), db, uuid.Nil, flags.more())
-			if err != nil {
-				return err
-			}
-			return printRefundList(cmd.OutOrStdout(), cut(list, *flags.limit, cmd.ErrOrStderr()), *flags.asJSON)
-		})
+	list := &cobra.Command{Use: "list", Short: "List the card refunds that wait for an operator, and why", Args: cobra.NoArgs}
+	lister(list, refundTable, func(ctx context.Context, db *pgxpool.Pool, _ []string, most int) ([]refundLine, error) {
+		list, err := refund.WaitingForOperator(ctx, db, uuid.Nil, most)
+		return lines(list, refundLineOf), err
+	})
+	retry := action{
+		use: "retry REFUND", short: "Have a refund made again that the provider has refused, or one that is stuck looked at now",
+		what: "refund", kind: job.KindRefundRetry, by: true,
+		do: func(ctx context.Context, t target) (job.Accepted, error) {
+			return refundsOn(t.db).Retry(ctx, t.request, t.id, t.by)
+		},
 	}
-	return c
-}
-
-func retryRefundCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "retry REFUND",
-		Short: "Have a refund made again that the provider has refused, or one that is stuck looked at now",
-		Args:  cobra.ExactArgs(1),
-	}
-	file := configFlag(c)
-	by := c.Flags().String("by", "", "who you are, for the records")
-	_ = c.MarkFlagRequired("by")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkText("--by", *by, maxName); err != nil {
-			return err
-		}
-		return command(cmd, *file, args[0], "refund", job.KindRefundRetry, func(ctx context.Context, db *pgxpool.Pool, _ config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return refundsOn(db).Retry(ctx, r, id, operatorBy(*by))
-		})
-	}
-	return c
-}
-
-func resolveRefundCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "resolve REFUND",
-		Short: "Say that a card refund that waits for an operator was made by hand",
-		Long: `Say that the money of a card refund that waits for an operator was given back in another
+	resolve := action{
+		use: "resolve REFUND", short: "Say that a card refund that waits for an operator was made by hand",
+		long: `Say that the money of a card refund that waits for an operator was given back in another
 way, and how. The refund is resolved, for ever: nobody looks at it again. The buyer can
 read the reason. One that can still end by itself is refused.`,
-		Args: cobra.ExactArgs(1),
+		what: "refund", kind: job.KindRefundResolve, by: true, reason: "how the money was given back, for the records",
+		do: func(ctx context.Context, t target) (job.Accepted, error) {
+			return refundsOn(t.db).Resolve(ctx, t.request, t.id, t.by, t.reason, false)
+		},
 	}
-	file := configFlag(c)
-	reason := c.Flags().String("reason", "", "how the money was given back, for the records")
-	by := c.Flags().String("by", "", "who you are, for the records")
-	for _, name := range []string{"reason", "by"} {
-		_ = c.MarkFlagRequired(name)
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkRecord(*reason, *by); err != nil {
-			return err
-		}
-		return command(cmd, *file, args[0], "refund", job.KindRefundResolve, func(ctx context.Context, db *pgxpool.Pool, _ config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return refundsOn(db).Resolve(ctx, r, id, operatorBy(*by), *reason, false)
-		})
-	}
-	return c
+	parent.AddCommand(list, retry.command(), resolve.command())
+	return parent
 }
 
 func refundsOn(db *pgxpool.Pool) *refunds.Service {
@@ -126,19 +79,6 @@ func refundLineOf(r refund.Refund) refundLine {
 	return l
 }
 
-func printRefundList(out io.Writer, list []refund.Refund, asJSON bool) error {
-	lines := make([]refundLine, len(list))
-	for i, r := range list {
-		lines[i] = refundLineOf(r)
-	}
-	if asJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"refunds": lines})
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REFUND\tPURCHASE\tREFERENCE\tAMOUNT\tSTATE\tCREATED\tREASON")
-	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, l.PurchaseID, cell(l.Reference), l.Currency.Format(l.Amount), l.State,
-			l.CreatedAt.Format(time.DateTime), cell(l.Failure))
-	}
-	return table.Flush()
-}
+var refundTable = table[refundLine]{"refunds", "REFUND\tPURCHASE\tREFERENCE\tAMOUNT\tSTATE\tCREATED\tREASON", func(l refundLine) string {
+	return cells(l.ID, l.PurchaseID, l.Reference, l.Currency.Format(l.Amount), l.State, l.CreatedAt, l.Failure)
+}}

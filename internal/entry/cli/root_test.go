@@ -130,7 +130,7 @@ func TestTheListOfKeysIsATable(t *testing.T) {
 		{Prefix: "0123456789ab", Role: apikey.Operator, Client: "ops", CreatedAt: made, LastUsedAt: &revoked},
 		{Prefix: "ba9876543210", Role: apikey.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
 	}
-	if err := printKeys(&out, keys, false); err != nil {
+	if err := keyTable.print(&out, keys, false); err != nil {
 		t.Fatal(err)
 	}
 	want := `PREFIX        ROLE      CLIENT                 CREATED              LAST USED            REVOKED

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/webhooks"
 )
@@ -24,40 +25,33 @@ func rotateCommand() *cobra.Command {
 			"status 1 when a secret is opened by no key: do not take a key away from the settings then."}
 	file := configFlag(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		settings, err := config.Load(*file)
-		if err != nil {
+		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, settings config.Settings) error {
+			if settings.Draw.SecretKey == "" {
+				return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
+			}
+			keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+			if err != nil {
+				return err
+			}
+			draws, err := draw.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+			sayRotated(cmd, "secrets", "campaign", draws.Checked, draws.Resealed, draws.Unopened)
+			if err != nil {
+				return err
+			}
+			hooks, err := webhooks.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+			sayRotated(cmd, "secrets of webhook endpoints", "webhook endpoint", hooks.Checked, hooks.Resealed, hooks.Unopened)
+			if unopened := len(draws.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
+				err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)
+			}
 			return err
-		}
-		if settings.Draw.SecretKey == "" {
-			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
-		}
-		keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
-		if err != nil {
-			return err
-		}
-		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-cli")
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		done, err := draw.RotateSecrets(cmd.Context(), pool, keys, rotateBatch)
-		say(cmd.OutOrStdout(), "%d secrets: %d sealed anew, %d opened by no key",
-			done.Checked, done.Resealed, len(done.Unopened))
-		for _, id := range done.Unopened {
-			say(cmd.ErrOrStderr(), "campaign %s: its secret is opened by no key of the settings", id)
-		}
-		if err != nil {
-			return err
-		}
-		hooks, err := webhooks.RotateSecrets(cmd.Context(), pool, keys, rotateBatch)
-		say(cmd.OutOrStdout(), "%d secrets of webhook endpoints: %d sealed anew, %d opened by no key", hooks.Checked, hooks.Resealed, len(hooks.Unopened))
-		for _, id := range hooks.Unopened {
-			say(cmd.ErrOrStderr(), "webhook endpoint %s: its secret is opened by no key of the settings", id)
-		}
-		if unopened := len(done.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
-			err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)
-		}
-		return err
+		})
 	}
 	return c
+}
+
+func sayRotated(cmd *cobra.Command, secrets, owner string, checked, resealed int, unopened []uuid.UUID) {
+	say(cmd.OutOrStdout(), "%d %s: %d sealed anew, %d opened by no key", checked, secrets, resealed, len(unopened))
+	for _, id := range unopened {
+		say(cmd.ErrOrStderr(), "%s %s: its secret is opened by no key of the settings", owner, id)
+	}
 }

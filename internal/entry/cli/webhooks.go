@@ -2,19 +2,15 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/webhookhttp"
@@ -28,12 +24,12 @@ func webhooksCommand() *cobra.Command {
 	parent := group("webhooks", "List the endpoints of apps, make one, disable, enable or replay it")
 	parent.AddCommand(listEndpointsCommand(), createEndpointCommand(),
 		endpointCommand("enable ENDPOINT", "Have events sent to an endpoint again", job.KindEndpointEnable,
-			func(ctx context.Context, s *endpoints.Service, r job.Request, id uuid.UUID) (job.Accepted, error) {
-				return s.Enable(ctx, r, "", id)
+			func(ctx context.Context, s *endpoints.Service, t target) (job.Accepted, error) {
+				return s.Enable(ctx, t.request, "", t.id)
 			}),
 		endpointCommand("disable ENDPOINT", "Send nothing to an endpoint any more; what is pending fails", job.KindEndpointDisable,
-			func(ctx context.Context, s *endpoints.Service, r job.Request, id uuid.UUID) (job.Accepted, error) {
-				return s.Disable(ctx, r, "", id)
+			func(ctx context.Context, s *endpoints.Service, t target) (job.Accepted, error) {
+				return s.Disable(ctx, t.request, "", t.id)
 			}),
 		listDeliveriesCommand(), replayCommand())
 	return parent
@@ -41,21 +37,11 @@ func webhooksCommand() *cobra.Command {
 
 func listEndpointsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "list", Short: "List the endpoints", Args: cobra.NoArgs}
-	flags := listingFlags(c, "endpoints")
 	client := c.Flags().String("client", "", "only those of a client")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := flags.check(); err != nil {
-			return err
-		}
-		return withDatabase(cmd.Context(), *flags.file, func(db *pgxpool.Pool) error {
-			list, err := webhook.List(cmd.Context(), db, *client, uuid.Nil, flags.more())
-			if err != nil {
-				return err
-			}
-			return printEndpoints(cmd.OutOrStdout(), cut(list, *flags.limit, cmd.ErrOrStderr()), *flags.asJSON)
-		})
-	}
-	return c
+	return lister(c, endpointTable, func(ctx context.Context, db *pgxpool.Pool, _ []string, most int) ([]endpointLine, error) {
+		list, err := webhook.List(ctx, db, *client, uuid.Nil, most)
+		return lines(list, endpointLineOf), err
+	})
 }
 
 func createEndpointCommand() *cobra.Command {
@@ -76,107 +62,76 @@ func createEndpointCommand() *cobra.Command {
 				return fmt.Errorf("--events: there are no events %q; such as purchase.completed, purchase.* or *", one)
 			}
 		}
-		return withEndpoints(cmd.Context(), *file, job.KindEndpointCreate, func(s *endpoints.Service, r job.Request) error {
-			done, secret, err := s.Create(cmd.Context(), r, endpoints.Draft{Client: *client, URL: *url, Events: *events})
-			if err == nil && done.Job.Problem != nil {
-				err = done.Job.Problem.Err()
-			}
+		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, settings config.Settings) error {
+			s, err := endpointsOn(db, settings)
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), "%s\n%s", done.Job.Result, secret)
+			done, secret, err := s.Create(cmd.Context(), requestOf(job.KindEndpointCreate, settings), endpoints.Draft{Client: *client, URL: *url, Events: *events})
+			if err := sayDone(cmd.OutOrStdout(), done, err); err != nil {
+				return err
+			}
+			say(cmd.OutOrStdout(), "%s", secret)
 			return nil
 		})
 	}
 	return c
 }
 
-// maxClient is the longest name of a client, in characters.
-const maxClient = 255
-
-func endpointCommand(use, short string, kind job.Kind, do func(context.Context, *endpoints.Service, job.Request, uuid.UUID) (job.Accepted, error)) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
-	file := configFlag(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return command(cmd, *file, args[0], "endpoint", kind, func(ctx context.Context, db *pgxpool.Pool, settings config.Settings, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			s, err := endpointsOn(db, settings)
-			if err != nil {
-				return job.Accepted{}, err
-			}
-			return do(ctx, s, r, id)
-		})
-	}
-	return c
+func endpointCommand(use, short string, kind job.Kind, do func(context.Context, *endpoints.Service, target) (job.Accepted, error)) *cobra.Command {
+	return action{use: use, short: short, what: "endpoint", kind: kind, do: func(ctx context.Context, t target) (job.Accepted, error) {
+		s, err := endpointsOn(t.db, t.settings)
+		if err != nil {
+			return job.Accepted{}, err
+		}
+		return do(ctx, s, t)
+	}}.command()
 }
 
 func listDeliveriesCommand() *cobra.Command {
 	c := &cobra.Command{Use: "deliveries ENDPOINT", Short: "List what is sent to an endpoint, the newest first", Args: cobra.ExactArgs(1)}
-	flags := listingFlags(c, "deliveries")
 	state := c.Flags().String("state", "", "only those that are: pending, delivered or failed")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := uuid.Parse(args[0])
-		if err != nil {
-			return fmt.Errorf("%q is not the id of an endpoint", args[0])
+	var id uuid.UUID
+	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if id, err = idOf("endpoint", args[0]); err != nil {
+			return err
 		}
 		switch webhook.State(*state) {
 		case "", webhook.Pending, webhook.Delivered, webhook.Failed:
-		default:
-			return errors.New("--state must be pending, delivered or failed")
+			return nil
 		}
-		if err := flags.check(); err != nil {
-			return err
-		}
-		return withDatabase(cmd.Context(), *flags.file, func(db *pgxpool.Pool) error {
-			if _, err := endpoints.Find(cmd.Context(), db, "", id); err != nil {
-				return err
-			}
-			list, err := webhook.Deliveries(cmd.Context(), db, id, webhook.Filter{State: webhook.State(*state)}, uuid.Nil, flags.more())
-			if err != nil {
-				return err
-			}
-			return printDeliveries(cmd.OutOrStdout(), cut(list, *flags.limit, cmd.ErrOrStderr()), *flags.asJSON)
-		})
+		return errors.New("--state must be pending, delivered or failed")
 	}
-	return c
+	return lister(c, deliveryTable, func(ctx context.Context, db *pgxpool.Pool, _ []string, most int) ([]deliveryLine, error) {
+		if _, err := endpoints.Find(ctx, db, "", id); err != nil {
+			return nil, err
+		}
+		list, err := webhook.Deliveries(ctx, db, id, webhook.Filter{State: webhook.State(*state)}, uuid.Nil, most)
+		return lines(list, deliveryLineOf), err
+	})
 }
 
 func replayCommand() *cobra.Command {
 	var span endpoints.Span
 	c := endpointCommand("replay ENDPOINT", fmt.Sprintf("Send the events of a span of time again, the oldest %d at most", endpoints.MostReplayed), job.KindDeliveriesReplay,
-		func(ctx context.Context, s *endpoints.Service, r job.Request, id uuid.UUID) (job.Accepted, error) {
-			return s.ReplaySpan(ctx, r, "", id, span)
+		func(ctx context.Context, s *endpoints.Service, t target) (job.Accepted, error) {
+			return s.ReplaySpan(ctx, t.request, "", t.id, span)
 		})
 	from := c.Flags().String("from", "", "events from this time on, such as 2026-07-01T00:00:00Z")
 	to := c.Flags().String("to", "", "events before this time")
 	for _, name := range []string{"from", "to"} {
 		_ = c.MarkFlagRequired(name)
 	}
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
+	c.PreRunE = func(*cobra.Command, []string) (err error) {
 		if span.From, err = time.Parse(time.RFC3339, *from); err == nil {
 			span.To, err = time.Parse(time.RFC3339, *to)
 		}
 		if err != nil {
 			return errors.New("--from and --to must be times such as 2026-07-01T00:00:00Z")
 		}
-		return run(cmd, args)
+		return nil
 	}
 	return c
-}
-
-// withEndpoints calls do with a service, and the request of one command.
-func withEndpoints(ctx context.Context, file string, kind job.Kind, do func(*endpoints.Service, job.Request) error) error {
-	settings, err := config.Load(file)
-	if err != nil {
-		return err
-	}
-	return withDatabase(ctx, file, func(db *pgxpool.Pool) error {
-		s, err := endpointsOn(db, settings)
-		if err != nil {
-			return err
-		}
-		return do(s, job.Request{ID: uuidv7.New(), Client: cliClient, Key: uuid.NewString(), Kind: kind, Keep: settings.Retention.Jobs})
-	})
 }
 
 func endpointsOn(db *pgxpool.Pool, settings config.Settings) (*endpoints.Service, error) {
@@ -228,21 +183,9 @@ func (l endpointLine) state() string {
 	return "enabled"
 }
 
-func printEndpoints(out io.Writer, list []webhook.Endpoint, asJSON bool) error {
-	lines := make([]endpointLine, len(list))
-	for i, e := range list {
-		lines[i] = endpointLineOf(e)
-	}
-	if asJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"endpoints": lines})
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ENDPOINT\tCLIENT\tSTATE\tCREATED\tEVENTS\tURL")
-	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, cell(&l.Client), l.state(), l.CreatedAt.Format(time.DateTime), strings.Join(l.Events, ","), cell(l.URL))
-	}
-	return table.Flush()
-}
+var endpointTable = table[endpointLine]{"endpoints", "ENDPOINT\tCLIENT\tSTATE\tCREATED\tEVENTS\tURL", func(l endpointLine) string {
+	return cells(l.ID, &l.Client, l.state(), l.CreatedAt, strings.Join(l.Events, ","), l.URL)
+}}
 
 // deliveryLine is a delivery as this tool prints it.
 type deliveryLine struct {
@@ -260,22 +203,10 @@ func deliveryLineOf(d webhook.Delivery) deliveryLine {
 	return deliveryLine{EventID: d.EventID, Type: d.Type, Subject: d.Subject, State: d.State, Attempts: d.Attempts, NextAt: d.NextAt, At: d.At, FinishedAt: d.FinishedAt}
 }
 
-func printDeliveries(out io.Writer, list []webhook.Delivery, asJSON bool) error {
-	lines := make([]deliveryLine, len(list))
-	for i, d := range list {
-		lines[i] = deliveryLineOf(d)
+var deliveryTable = table[deliveryLine]{"deliveries", "EVENT\tTYPE\tSUBJECT\tSTATE\tATTEMPTS\tAT\tNEXT", func(l deliveryLine) string {
+	next := "-"
+	if l.NextAt != nil {
+		next = l.NextAt.Format(time.DateTime)
 	}
-	if asJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"deliveries": lines})
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "EVENT\tTYPE\tSUBJECT\tSTATE\tATTEMPTS\tAT\tNEXT")
-	for _, l := range lines {
-		next := "-"
-		if l.NextAt != nil {
-			next = l.NextAt.Format(time.DateTime)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.EventID, l.Type, l.Subject, l.State, l.Attempts, l.At.Format(time.DateTime), next)
-	}
-	return table.Flush()
-}
+	return cells(l.EventID, l.Type, l.Subject, l.State, l.Attempts, l.At, next)
+}}
