@@ -23,7 +23,7 @@ func auditPaymentsCommand() *cobra.Command {
 		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
 		Long: `Compare our payments and refunds with what the provider has on its books: all
 intents and refunds that were made from --from until before --to. What is captured
-there must be settled or returned here, what is refunded there must be refunded
+there must be settled here, or due for a refund, what is refunded there must be refunded
 here, and the other way round, to the smallest unit. What is still under way is
 listed apart. It changes nothing. Its calls are paced together with those of the
 workers. Status 1 when something differs, 2 when the books could not be compared: the

@@ -20,7 +20,7 @@ const concludedAtOnce = 50
 
 // withoutProvider is what becomes of due payments where cards are switched off, since no
 // worker takes their tasks. Those whose end is known without a provider get it here: what
-// was given up before anything was sent, what an operator has settled, what was captured
+// was given up before anything was sent, what an operator has resolved, what was captured
 // before. The others wait for a key, and say so.
 func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ agenda.Table, due []agenda.Item) error {
 	var known, waiting []payment.Ref

@@ -35,7 +35,7 @@ func (s *Sweeper) expiredJobs() prune {
 }
 
 // refusedJobs deletes jobs of purchases and cancellations that were refused longer ago
-// than refused jobs are kept. A list in refused_jobs is of one transaction that settled
+// than refused jobs are kept. A list in refused_jobs is of one transaction that finalized
 // jobs; a batch is as many lists as have limit jobs together. A job that is not deleted
 // now is kept as long as others.
 func (s *Sweeper) refusedJobs() prune {

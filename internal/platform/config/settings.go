@@ -165,7 +165,7 @@ type Worker struct {
 	Shards            int           `mapstructure:"shards"             validate:"min=1,max=64"`
 	BatchSize         int           `mapstructure:"batch_size" constant:"256"`        // most jobs in one transaction
 	BatchLinger       time.Duration `mapstructure:"batch_linger" constant:"1ms"`      // under load, how long a batch waits for more jobs
-	MaxDeliveries     int           `mapstructure:"max_deliveries" constant:"5"`      // a job that killed its worker this often is settled as failed
+	MaxDeliveries     int           `mapstructure:"max_deliveries" constant:"5"`      // a job that killed its worker this often is finalized as failed
 	HeartbeatInterval time.Duration `mapstructure:"heartbeat_interval" constant:"2s"` // how often a worker reports that it is alive
 	HeartbeatTTL      time.Duration `mapstructure:"heartbeat_ttl" constant:"5s"`      // a worker that is silent for this long counts as dead, and its tasks are enqueued again
 	Listen            string        `mapstructure:"listen"             validate:"omitempty,hostname_port"`
@@ -223,7 +223,7 @@ type Draw struct {
 }
 
 // Webhooks tell apps what has happened. AllowNetworks are CIDRs, separated by commas: private
-// networks that requests may go to, although strangers name the addresses.
+// networks that requests may go to, although apps choose the addresses.
 type Webhooks struct {
 	AllowNetworks          string        `mapstructure:"allow_networks"            validate:"networks"`
 	MaxEndpoints           int           `mapstructure:"max_endpoints"             validate:"min=1,max=1000"`

@@ -17,15 +17,15 @@ const breakerOpen = time.Second
 // server is one of the servers, as redsync sees it. redsync waits for the answer
 // of each of them: without the breaker, one that hangs would delay every lock.
 type server struct {
-	pool    redsyncredis.Pool
-	breaker *gobreaker.CircuitBreaker[bool]
-	brief   time.Duration // timeout of an Eval while the breaker is open
+	pool     redsyncredis.Pool
+	breaker  *gobreaker.CircuitBreaker[bool]
+	whenOpen time.Duration // timeout of an Eval while the breaker is open
 }
 
-func newServer(client redis.UniversalClient, patience time.Duration) *server {
+func newServer(client redis.UniversalClient, timeout time.Duration) *server {
 	return &server{
-		pool:  goredis.NewPool(client),
-		brief: patience / 10,
+		pool:     goredis.NewPool(client),
+		whenOpen: timeout / 10,
 		breaker: gobreaker.NewCircuitBreaker[bool](gobreaker.Settings{
 			Name:        "locks",
 			Timeout:     breakerOpen, // after it one lock tries again
@@ -54,17 +54,17 @@ func (c *conn) SetNX(name, value string, expiry time.Duration) (bool, error) {
 	return c.server.breaker.Execute(func() (bool, error) { return c.Conn.SetNX(name, value, expiry) })
 }
 
-// Eval is always tried, because the server may still have the lock; but only
-// briefly while the breaker is open.
+// Eval is always tried, because the server may still have the lock; but for
+// a short time while the breaker is open.
 func (c *conn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.server.breaker.State() != gobreaker.StateOpen {
 		return c.Conn.Eval(script, keysAndArgs...)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.server.brief)
+	ctx, cancel := context.WithTimeout(c.ctx, c.server.whenOpen)
 	defer cancel()
-	briefly, err := c.server.pool.Get(ctx)
+	commands, err := c.server.pool.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return briefly.Eval(script, keysAndArgs...)
+	return commands.Eval(script, keysAndArgs...)
 }

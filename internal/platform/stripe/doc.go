@@ -13,7 +13,7 @@
 //	   │
 //	again? ─── at most twice more, with backoff: reads, and writes whose idempotency key
 //	   │       makes it safe; never after a decline, a refusal or a stored 500
-//	checks ─── livemode, id, amount, currency, metadata: else a mismatch, said loudly
+//	checks ─── livemode, id, amount, currency, metadata: else a mismatch, logged as an error
 //
 // Rules that callers rely on:
 //

@@ -15,8 +15,9 @@ import (
 const MaxEventBytes = 1 << 20
 
 // ParseEvent reads a webhook: payload is the body, byte for byte, signature the header
-// Stripe-Signature. An event of another release of the API is read as far as it goes. An event of another mode than the key's, or of a connected
-// account, is KindMismatch; it is returned too, to be said loudly.
+// Stripe-Signature. An event of another release of the API is read as far as it goes. An
+// event of another mode than the key's, or of a connected account, is KindMismatch; it is
+// returned too, to be logged.
 func (c *Client) ParseEvent(payload []byte, signature string) (payprovider.Event, error) {
 	if len(payload) > MaxEventBytes {
 		return payprovider.Event{}, fmt.Errorf("%w: it has more than %d bytes", payprovider.ErrEvent, MaxEventBytes)
@@ -49,7 +50,7 @@ func (c *Client) verify(payload []byte, signature string) error {
 	return result
 }
 
-// wrongEvent compares what must be so for every event, and says loudly what is not.
+// wrongEvent compares what must be so for every event, and logs a difference as an error.
 func (c *Client) wrongEvent(event payprovider.Event) *callError {
 	var e *callError
 	switch {

@@ -79,8 +79,8 @@ func (c *Client) refunds(ctx context.Context, what string, params func() *stripe
 }
 
 // ListEvents is ListIntents for events of the given types, at most 20 (nil: all). Stripe
-// forgets events after 30 days. An event that is not for us, or cannot be read, is said
-// loudly and left out: it must not keep the others from being found.
+// forgets events after 30 days. An event that is not for us, or cannot be read, is logged
+// as an error and left out: it must not keep the others from being found.
 func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
 	return each(ctx, c, "events", func(ctx context.Context, after *string) (page[*stripego.Event], error) {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}

@@ -24,8 +24,8 @@ const (
 	end           move = "end"           // store ended
 	conclude      move = "conclude"      // a transaction of the sale decides
 	wait          move = "wait"          // give it back, and look again later
-	rest          move = "rest"          // give it back: there is nothing to do until an event comes
-	unexpected    move = "unexpected"    // what the provider says cannot be: say so loudly, and look again slowly
+	release       move = "release"       // give it back: there is nothing to do until an event comes
+	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and look again slowly
 )
 
 // facts is what the next move depends on.
@@ -64,13 +64,13 @@ func next(f facts) (move, payment.Ending) {
 		return unwanted(f, end), ""
 	case payment.Cancelled:
 		if !f.intent {
-			return rest, ""
+			return release, ""
 		}
-		return unwanted(f, rest), ""
+		return unwanted(f, release), ""
 	case payment.Captured, payment.Ended:
 		return conclude, ""
 	case payment.Settled, payment.RefundDue:
-		return rest, ""
+		return release, ""
 	}
 	return unexpected, ""
 }

@@ -39,9 +39,9 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		payment.Expiring:  {"cancel", "cancel", "cancel", "cancel", "cancel", "cancel", "end", "captured", "cancel"},
 		payment.Late:      {"fetch", "cancel", "cancel", "cancel", "wait", "cancel", "end", "captured", "cancel"},
 		payment.Ended:     all("conclude"),
-		payment.Settled:   all("rest"),
-		payment.RefundDue: all("rest"),
-		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "rest", "captured", "cancel"},
+		payment.Settled:   all("release"),
+		payment.RefundDue: all("release"),
+		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "release", "captured", "cancel"},
 	}
 	for phase, row := range table {
 		for i, status := range allStatuses {
@@ -86,7 +86,7 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresPaymentMethod, uncancellable: true}, "cancel"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
 		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
-		{facts{phase: payment.Cancelled}, "rest"},
+		{facts{phase: payment.Cancelled}, "release"},
 		{facts{phase: payment.Cancelled, intent: true, status: payprovider.Processing, refused: callCancel}, "wait"},
 		{facts{phase: "of tomorrow"}, "unexpected"},
 	} {
@@ -157,9 +157,9 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "only what was given up is cancelled"
 	case m == keepMoney && f.status != payprovider.Succeeded:
 		return "the provider does not have the money"
-	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != rest:
+	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != release:
 		return "money is always taken notice of"
-	case m == rest && f.phase == payment.Cancelled && f.intent && f.status != payprovider.Canceled:
+	case m == release && f.phase == payment.Cancelled && f.intent && f.status != payprovider.Canceled:
 		return "money could still come"
 	case m == end && f.intent && f.status != payprovider.Canceled:
 		return "only the provider ends an intent"

@@ -120,7 +120,7 @@ func (e *Events) newEvent(event payment.Event) payment.NewEvent {
 	return fresh
 }
 
-// check refuses events that are not for us, and says loudly when one was made for
+// check refuses events that are not for us, and logs an error when one was made for
 // another release of the API.
 func (e *Events) check(event payprovider.Event) error {
 	switch {

@@ -153,7 +153,7 @@ func backoff(faults int) time.Duration {
 func (r *run) giveBack(ctx context.Context, pause time.Duration) (Outcome, error) {
 	changed := r.p
 	if r.intent.Status != "" {
-		r.calm(&changed)
+		r.answered(&changed)
 	}
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
 }

@@ -91,7 +91,7 @@ func (r *run) renew(ctx context.Context) error {
 func (r *run) created(ctx context.Context, in payprovider.Intent) (Outcome, error) {
 	changed := r.p
 	changed.Phase, changed.IntentID = payment.Confirming, &in.ID
-	r.calm(&changed)
+	r.answered(&changed)
 	return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, payment.StepPaymentStarted))
 }
 
@@ -99,7 +99,7 @@ func (r *run) created(ctx context.Context, in payprovider.Intent) (Outcome, erro
 func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 	changed := r.p
 	changed.NextAction = nil
-	r.calm(&changed)
+	r.answered(&changed)
 	switch m {
 	case show:
 		changed.Phase, changed.NextAction = payment.Action, &r.intent.ActionURL
@@ -152,7 +152,7 @@ func (r *run) end(ctx context.Context, ending payment.Ending) (Outcome, error) {
 func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []string) {
 	changed = r.p
 	changed.NextAction = nil
-	r.calm(&changed)
+	r.answered(&changed)
 	if changed.Ending != nil {
 		return changed, nil
 	}
@@ -182,7 +182,7 @@ func (r *run) whyDeclined() *payment.Decline {
 	return &payment.Decline{Code: "card_declined", Message: "The payment was declined."}
 }
 
-// calm notes that the provider has answered.
-func (r *run) calm(p *payment.Payment) { p.Faults, p.WaitingFor, p.LastError = 0, nil, nil }
+// answered notes that the provider has answered: no fault is left.
+func (r *run) answered(p *payment.Payment) { p.Faults, p.WaitingFor, p.LastError = 0, nil, nil }
 
 func (r *run) waits(err error) (Outcome, error) { return Waits, err }

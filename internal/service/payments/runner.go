@@ -166,7 +166,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		return Conclude, nil // the claim makes it due again, in case that nobody concludes
 	case wait:
 		return r.giveBack(ctx, r.pauseOf())
-	case rest:
+	case release:
 		return Nothing, r.sleep(ctx)
 	}
 	return r.unexpectedState(ctx, fmt.Sprintf("intent %s in status %q", text0(r.p.IntentID), r.intent.Status))

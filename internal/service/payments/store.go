@@ -27,7 +27,7 @@ func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.
 // sleep gives the payment back. It is due when an event comes, and not before.
 func (r *run) sleep(ctx context.Context) error {
 	changed := r.p
-	r.calm(&changed)
+	r.answered(&changed)
 	return r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
 }
 

@@ -55,7 +55,7 @@ func verdict(failures int, sent []sent) (r webhook.Round) {
 			r.Pause = max(r.Pause, asked(s.answer))
 		}
 	}
-	r.Failed = !r.Arrived && len(sent) > 0 && (unwell || len(sent) > 1 || failures > 0) // one event alone may be the receiver's trouble with that event
+	r.Failed = !r.Arrived && len(sent) > 0 && (unwell || len(sent) > 1 || failures > 0) // one event alone may be one that the receiver cannot take
 	if r.Failed {
 		r.Slow = true
 		r.Pause = max(r.Pause, pause(failures))
