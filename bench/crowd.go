@@ -21,6 +21,7 @@ type crowd struct {
 	requests  int64         // of all buyers together; 0: no limit until the window is over
 	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is for a new user
 	card      bool          // all pay by card, and every purchase is for a new user
+	holdsOf   int           // they hold positions of the triangle with this base instead of buying; 0: they buy
 	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
 }
 
@@ -35,6 +36,7 @@ type outcome int
 const (
 	succeeded  outcome = iota
 	soldOut            // a final refusal
+	taken              // a hold was refused
 	late               // 202: not final within the wait
 	refused            // 503: overloaded, nothing promised
 	unexpected         // anything else
@@ -99,7 +101,7 @@ func (b *buyer) buy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.note(a, time.Since(start))
+		b.note(b.window, a, time.Since(start))
 		wait(ctx, b.crowd.every-time.Since(start), nil)
 	}
 	return nil
@@ -109,6 +111,8 @@ func (b *buyer) buy(ctx context.Context) error {
 func (b *buyer) purchase(c *connection, ticket int) (answer, error) {
 	campaign := b.crowd.campaigns[ticket%len(b.crowd.campaigns)]
 	switch {
+	case b.crowd.holdsOf > 0:
+		return c.hold(campaign, randomPosition(b.crowd.holdsOf))
 	case b.crowd.card:
 		return c.buy(campaign, paidByCard, "")
 	case b.crowd.payers > 0:
@@ -119,24 +123,26 @@ func (b *buyer) purchase(c *connection, ticket int) (answer, error) {
 }
 
 // note counts one answer. It is measured when it arrives while the window is open.
-func (b *buyer) note(a answer, took time.Duration) {
+func (t *observed) note(w *window, a answer, took time.Duration) {
 	o := a.outcome()
-	b.whole[o]++
-	if b.window.isOpen() {
-		b.measured[o]++
-		b.took[o] = append(b.took[o], took)
+	t.whole[o]++
+	if w.isOpen() {
+		t.measured[o]++
+		t.took[o] = append(t.took[o], took)
 	}
 	switch o {
 	case succeeded:
-		b.bought = append(b.bought, a.job)
-	case soldOut:
-		if b.refusal.IsZero() {
-			b.refusal = time.Now()
+		if a.job != uuid.Nil { // a hold has none
+			t.bought = append(t.bought, a.job)
 		}
-		b.window.end()
+	case soldOut:
+		if t.refusal.IsZero() {
+			t.refusal = time.Now()
+		}
+		w.end()
 	case unexpected:
-		if len(b.samples) < 3 {
-			b.samples = append(b.samples, fmt.Sprintf("%d %s", a.status, a.body))
+		if len(t.samples) < 3 {
+			t.samples = append(t.samples, fmt.Sprintf("%d %s", a.status, a.body))
 		}
 	}
 }
@@ -145,12 +151,17 @@ var (
 	stateSucceeded = []byte(`"state":"succeeded"`)
 	stateFailed    = []byte(`"state":"failed"`)
 	codeSoldOut    = []byte(`"code":"sold-out"`)
+	codeTaken      = []byte(`"code":"position-taken"`)
 )
 
 func (a answer) outcome() outcome {
 	switch {
 	case a.status == 200 && a.job != uuid.Nil && bytes.Contains(a.body, stateSucceeded):
 		return succeeded
+	case a.status == 201: // a hold
+		return succeeded
+	case a.status == 409 && bytes.Contains(a.body, codeTaken):
+		return taken
 	case a.status == 200 && bytes.Contains(a.body, stateFailed) && bytes.Contains(a.body, codeSoldOut):
 		return soldOut
 	case a.status == 202:

@@ -49,16 +49,18 @@ func (h holdCrowd) measure(ctx context.Context, sys *system, measured time.Durat
 	if err != nil {
 		return r, err
 	}
-	seen, w := &holdResults{}, newWindow(sys.meter())
+	seen, w := make([]observed, len(clients)), newWindow(sys.meter())
 	took, latencies, done := runCrowds(ctx, clients, sys.campaigns, w, measured, seen)
-	for _, c := range clients {
+	var all observed
+	for i, c := range clients {
+		all.add(&seen[i])
 		_ = c.conn.Close() // nothing is on its way
 	}
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	}
 	r = newResult(len(latencies), w.elapsed, latencies)
-	r.wrong = append(seen.unexpectedAnswers(), sys.stop()...) // the database counts when connections end
+	r.wrong = append(all.unexpectedAnswers(), sys.stop()...) // the database counts when connections end
 	after, err := sys.activity(ctx)
 	if err != nil {
 		return r, err
@@ -75,8 +77,8 @@ func (h holdCrowd) measure(ctx context.Context, sys *system, measured time.Durat
 	if err != nil {
 		return r, err
 	}
-	if seen.made != done {
-		odd = append(odd, fmt.Sprintf("%d of %d crowds' positions were given away", seen.made, done))
+	if made := all.whole[succeeded]; made != done {
+		odd = append(odd, fmt.Sprintf("%d of %d crowds' positions were given away", made, done))
 	}
 	found, err := sys.verify(ctx, expectation{})
 	r.wrong = append(append(r.wrong, odd...), found...)
@@ -98,7 +100,7 @@ func (sys *system) dialAll(ctx context.Context, n int) (clients []*connection, e
 // runCrowds lets all clients request the same position of a campaign, one campaign
 // after the other. It returns how long each crowd and each request took while the window
 // was open, and how many crowds there were in the whole run.
-func runCrowds(ctx context.Context, clients []*connection, campaigns []uuid.UUID, w *window, measured time.Duration, seen *holdResults) (took, latencies []time.Duration, done int) {
+func runCrowds(ctx context.Context, clients []*connection, campaigns []uuid.UUID, w *window, measured time.Duration, seen []observed) (took, latencies []time.Duration, done int) {
 	start, closed := time.Now(), func() {}
 	for _, id := range campaigns {
 		if !w.isOpen() && time.Since(start) >= warmUp(measured) {
@@ -113,10 +115,10 @@ func runCrowds(ctx context.Context, clients []*connection, campaigns []uuid.UUID
 			all.Go(func() {
 				a, err := c.hold(id, shape.Position{Layer: 3, Column: 2})
 				if err != nil {
-					a.body = []byte(err.Error())
+					a = answer{body: []byte(err.Error())}
 				}
 				of[i] = time.Since(begun)
-				seen.note(a, of[i], false)
+				seen[i].note(w, a, of[i])
 			})
 		}
 		all.Wait()

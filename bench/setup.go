@@ -109,21 +109,17 @@ func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 	return nil
 }
 
-// settings returns the defaults, for one database.
-func (s *setup) settings(database, file string) (config.Settings, error) {
-	text := "postgres: {url: '" + s.stack.Postgres.URL(database) + "'}\n" +
-		"redis: {url: '" + s.stack.Redis.URL() + "', namespace: '" + database + "'}\n" +
-		"draw: {secret_key: '" + s.drawKey + "'}\n" +
-		"beacon: {default: false, relays: ''}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return config.Settings{}, err
+// env are the settings of all processes with one database: the defaults.
+func (s *setup) env(database string) []string {
+	return []string{
+		"TRIPRIZE_POSTGRES_URL=" + s.stack.Postgres.URL(database), "TRIPRIZE_REDIS_URL=" + s.stack.Redis.URL(), "TRIPRIZE_REDIS_NAMESPACE=" + database,
+		"TRIPRIZE_DRAW_SECRET_KEY=" + s.drawKey, "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 	}
-	return config.Load(file)
 }
 
 // open opens a pool for long statements.
 func (s *setup) open(ctx context.Context, database string) (*pgxpool.Pool, error) {
-	settings, err := s.settings(database, filepath.Join(s.stack.Dir, "bench.yaml"))
+	settings, err := config.LoadFrom("", s.env(database))
 	if err != nil {
 		return nil, err
 	}

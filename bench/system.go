@@ -25,7 +25,7 @@ import (
 type system struct {
 	setup     *setup
 	name      string
-	dir       string // settings and logs
+	dir       string // logs
 	settings  config.Settings
 	db        *pgxpool.Pool // for the bench
 	campaigns []uuid.UUID   // on sale, in the order they were made
@@ -42,7 +42,7 @@ func (s *setup) openSystem(ctx context.Context, template string) (sys *system, e
 	if err := os.MkdirAll(sys.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if sys.settings, err = s.settings(sys.name, sys.settingsFile()); err != nil {
+	if sys.settings, err = config.LoadFrom("", s.env(sys.name)); err != nil {
 		return nil, err
 	}
 	if err := s.copyDatabase(ctx, template, sys.name); err != nil {
@@ -101,8 +101,6 @@ func (sys *system) withPool(ctx context.Context, do func(*pgxpool.Pool) (result,
 	return do(pool)
 }
 
-func (sys *system) settingsFile() string { return filepath.Join(sys.dir, "triprize.yaml") }
-
 // serve starts the real binaries, with the default settings and those of env, and waits
 // until they answer.
 func (sys *system) serve(ctx context.Context, workers int, env ...string) error {
@@ -115,8 +113,7 @@ func (sys *system) serve(ctx context.Context, workers int, env ...string) error 
 
 // serveUnswept is serve without a scheduler.
 func (sys *system) serveUnswept(ctx context.Context, workers int, env ...string) error {
-	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(env, config.FileVariable+"="+sys.settingsFile()),
-		Logger: slog.New(slog.DiscardHandler)}
+	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(sys.setup.env(sys.name), env...), Logger: slog.New(slog.DiscardHandler)}
 	if _, err := sys.fleet.StartAPI(""); err != nil {
 		return err
 	}
