@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 )
 
 func auditPaymentsCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := checks(&cobra.Command{
 		Use:   "payments",
 		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
 		Long: `Compare our payments and refunds with what the provider has on its books: all
@@ -28,9 +30,8 @@ here, and the other way round, to the smallest unit. What is still under way is
 listed apart. It changes nothing. Its calls are paced together with those of the
 workers. Status 1 when something differs, 2 when the books could not be compared: the
 provider is away, or refuses the key; Postgres or Redis is away; a setting is missing.`,
-		Args: func(cmd *cobra.Command, args []string) error { return notComparedIf(cobra.NoArgs(cmd, args)) },
-	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notComparedIf(err) })
+		Args: cobra.NoArgs,
+	})
 	file := configFlag(c)
 	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00")
 	to := c.Flags().String("to", "", "end of the span, which is not part of it")
@@ -38,37 +39,39 @@ provider is away, or refuses the key; Postgres or Redis is away; a setting is mi
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		report, err := compareBooks(cmd.Context(), *file, *from, *to)
 		if err != nil {
-			return notComparedIf(err)
+			return undecidedIf(err)
 		}
 		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
 	}
 	return c
 }
 
-// notCompared is the exit status when nothing can be said about the books; 1 says that they
-// differ.
-const notCompared = 2
-
-func notComparedIf(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &statusError{err, notCompared}
-}
-
-func compareBooks(ctx context.Context, file, from, to string) (audit.PaymentsReport, error) {
+func compareBooks(ctx context.Context, file, from, to string) (report audit.PaymentsReport, err error) {
 	begin, end, err := spanOf(from, to)
 	if err != nil {
-		return audit.PaymentsReport{}, err
+		return report, err
 	}
 	settings, err := config.Load(file)
 	if err != nil {
-		return audit.PaymentsReport{}, err
+		return report, err
 	}
 	if !settings.Payments.Stripe.Enabled() {
-		return audit.PaymentsReport{}, errors.New("payments.stripe.key is not set: there is no provider to compare with")
+		return report, errors.New("payments.stripe.key is not set: there is no provider to compare with")
 	}
-	return comparePayments(ctx, settings, begin, end)
+	settings.Postgres.StatementTimeout = auditTimeout // two statements read whole tables
+	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
+	if err != nil {
+		return report, err
+	}
+	defer pool.Close()
+	rdb, err := redisx.Open(settings.Redis, "triprize-audit")
+	if err != nil {
+		return report, err
+	}
+	defer func() { _ = rdb.Close() }()
+	provider := newProvider(settings, rdb)
+	defer provider.Close()
+	return audit.ComparePayments(ctx, pool, provider, begin, end)
 }
 
 // spanOf reads --from and --to.
@@ -100,23 +103,6 @@ func momentOf(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s %q is neither a date (2026-11-01) nor a time (2026-11-01T09:00:00Z)", flag, text)
 }
 
-func comparePayments(ctx context.Context, settings config.Settings, from, to time.Time) (audit.PaymentsReport, error) {
-	settings.Postgres.StatementTimeout = auditTimeout // two statements read whole tables
-	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
-	if err != nil {
-		return audit.PaymentsReport{}, err
-	}
-	defer pool.Close()
-	rdb, err := redisx.Open(settings.Redis, "triprize-audit")
-	if err != nil {
-		return audit.PaymentsReport{}, err
-	}
-	defer func() { _ = rdb.Close() }()
-	provider := newProvider(settings, rdb)
-	defer provider.Close()
-	return audit.ComparePayments(ctx, pool, provider, from, to)
-}
-
 // reportPayments prints a report, and returns an error when something differs.
 func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
 	if asJSON {
@@ -124,7 +110,7 @@ func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
 			OK bool `json:"ok"`
 			audit.PaymentsReport
 		}{len(r.Differences) == 0, r}); err != nil {
-			return notComparedIf(err)
+			return undecidedIf(err)
 		}
 	} else {
 		printPayments(out, r)
@@ -138,24 +124,12 @@ func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
 func printPayments(out io.Writer, r audit.PaymentsReport) {
 	for name, list := range map[string][]audit.Entry{"differs": r.Differences, "under way": r.UnderWay} {
 		for _, e := range list {
-			say(out, "%s: purchase %s, intent %s, refund %s: %s; here %d, there %d %s", name, orNone(e.PurchaseID), orNone(e.IntentID), orNone(e.RefundID), e.What, e.Here, e.There, e.Currency)
+			say(out, "%s: purchase %s, intent %s, refund %s: %s; here %d, there %d %s", name, cmp.Or(e.PurchaseID, "–"), cmp.Or(e.IntentID, "–"), cmp.Or(e.RefundID, "–"), e.What, e.Here, e.There, e.Currency)
 		}
 	}
-	currencies := make([]string, 0, len(r.Totals))
-	for currency := range r.Totals {
-		currencies = append(currencies, currency)
-	}
-	slices.Sort(currencies)
-	for _, currency := range currencies {
+	for _, currency := range slices.Sorted(maps.Keys(r.Totals)) {
 		t := r.Totals[currency]
 		say(out, "%s: captured %d here, %d there; refunded %d here, %d there", currency, t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere)
 	}
 	say(out, "%d intents and %d refunds compared: %d differences, %d under way", r.Intents, r.Refunds, len(r.Differences), len(r.UnderWay))
-}
-
-func orNone(id string) string {
-	if id == "" {
-		return "–"
-	}
-	return id
 }

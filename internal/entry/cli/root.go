@@ -50,6 +50,25 @@ func statusOf(err error) int {
 	return 1
 }
 
+// undecided is the exit status of a command that checks something, when nothing can be said
+// about it; 1 says that it is not as it should be.
+const undecided = 2
+
+func undecidedIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &statusError{err, undecided}
+}
+
+// checks makes wrong arguments and flags of a command end with undecided.
+func checks(c *cobra.Command) *cobra.Command {
+	args := c.Args
+	c.Args = func(cmd *cobra.Command, list []string) error { return undecidedIf(args(cmd, list)) }
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return undecidedIf(err) })
+	return c
+}
+
 // Unwrap returns the error.
 func (e *statusError) Unwrap() error { return e.error }
 

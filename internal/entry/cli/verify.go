@@ -15,19 +15,8 @@ import (
 	"triprize/internal/maintenance/verify"
 )
 
-// notVerified is the exit status when nothing can be said about a proof; 1 says that it
-// does not hold.
-const notVerified = 2
-
-func notVerifiedIf(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &statusError{err, notVerified}
-}
-
 func verifyCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := checks(&cobra.Command{
 		Use:   "verify PROOF.json",
 		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
 		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
@@ -37,9 +26,8 @@ and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
 --chain-hash. Status 1 when a check fails, 2 when a file cannot be read.`,
-		Args: func(cmd *cobra.Command, args []string) error { return notVerifiedIf(cobra.ExactArgs(1)(cmd, args)) },
-	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notVerifiedIf(err) })
+		Args: cobra.ExactArgs(1),
+	})
 	purchase := c.Flags().String("purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	against := c.Flags().String("against", "", "file: another proof document of the campaign, which must be the same")
 	hashes := c.Flags().StringArray("chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
@@ -47,7 +35,7 @@ A document with a beacon must be of drand's quicknet, or of a chain that you nam
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		report, err := verifyFiles(cmd.InOrStdin(), args[0], *purchase, *against, *hashes)
 		if err != nil {
-			return notVerifiedIf(err)
+			return undecidedIf(err)
 		}
 		return reportVerified(cmd.OutOrStdout(), report, *asJSON)
 	}
@@ -90,7 +78,7 @@ func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []stri
 func reportVerified(out io.Writer, r verify.Report, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
-			return notVerifiedIf(err)
+			return undecidedIf(err)
 		}
 	} else {
 		printVerified(out, r)

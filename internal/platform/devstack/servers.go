@@ -22,19 +22,55 @@ import (
 // startTimeout bounds the start of one server.
 const startTimeout = 2 * time.Minute
 
+// daemon is a private server on a loopback port.
+type daemon struct {
+	*Child
+	port            int
+	pw              string
+	shutdown, crash syscall.Signal
+	grace           time.Duration                   // of its shutdown
+	try             func(ctx context.Context) error // fails until the server answers
+}
+
 // Postgres is a private cluster.
 type Postgres struct {
-	*Child
+	daemon
 	data string
-	port int
-	pw   string
 }
 
 // Redis is a private server with an append-only file.
-type Redis struct {
-	*Child
-	port int
-	pw   string
+type Redis struct{ daemon }
+
+// begin starts the server and waits until it answers. log says where its log is.
+func (s *daemon) begin(ctx context.Context, log string) error {
+	if err := s.Start(); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		_ = s.Stop()
+		return fmt.Errorf("%w; its log is %s", err, log)
+	}
+	return nil
+}
+
+func (s *daemon) awaitReady(ctx context.Context) error {
+	return awaitReady(ctx, s.Name, s.Exited(), s.try)
+}
+
+// Stop shuts the server down: clients are disconnected, no data is lost.
+func (s *daemon) Stop() error { return s.Child.Stop(s.shutdown, s.grace) }
+
+// RestartAfter stops the server as a crash would, waits for down, and starts it again on
+// the same port, with the data that it had on disk.
+func (s *daemon) RestartAfter(ctx context.Context, down time.Duration) error {
+	if err := s.Child.Stop(s.crash, s.grace); err != nil {
+		return err
+	}
+	time.Sleep(down)
+	if err := s.Start(); err != nil {
+		return err
+	}
+	return s.awaitReady(ctx)
 }
 
 // password returns the password in file, and creates it the first time.
@@ -61,7 +97,8 @@ func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.L
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{data: filepath.Join(dir, "postgres")}
+	p := &Postgres{daemon{shutdown: syscall.SIGINT, crash: syscall.SIGQUIT, grace: 20 * time.Second}, filepath.Join(dir, "postgres")}
+	p.try = p.connect
 	if err := checkReachable(p.data, as); err != nil {
 		return nil, err
 	}
@@ -93,14 +130,7 @@ func startPostgres(ctx context.Context, dir string, opts Options, logger *slog.L
 		cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.data, log, log, attributes(as)
 		return cmd
 	}}
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	if err := p.awaitReady(ctx); err != nil {
-		_ = p.Stop()
-		return nil, fmt.Errorf("%w; its log is %s", err, log.Name())
-	}
-	return p, nil
+	return p, p.begin(ctx, log.Name())
 }
 
 func (p *Postgres) initialise(ctx context.Context, bin string, as *syscall.Credential) error {
@@ -145,14 +175,12 @@ func (p *Postgres) URL(database string) string {
 	return u.String()
 }
 
-func (p *Postgres) awaitReady(ctx context.Context) error {
-	return awaitReady(ctx, p.Name, p.Exited(), func(ctx context.Context) error {
-		conn, err := pgx.Connect(ctx, p.URL("postgres"))
-		if err != nil {
-			return err
-		}
-		return conn.Close(ctx)
-	})
+func (p *Postgres) connect(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, p.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
 }
 
 // CreateDatabase creates a database unless it exists.
@@ -170,22 +198,6 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	return err
 }
 
-// Stop shuts the cluster down: clients are disconnected, no data is lost.
-func (p *Postgres) Stop() error { return p.Child.Stop(syscall.SIGINT, 20*time.Second) }
-
-// RestartAfter stops the cluster as a crash would, waits for down, and starts it
-// again on the same port.
-func (p *Postgres) RestartAfter(ctx context.Context, down time.Duration) error {
-	if err := p.Child.Stop(syscall.SIGQUIT, 20*time.Second); err != nil {
-		return err
-	}
-	time.Sleep(down)
-	if err := p.Start(); err != nil {
-		return err
-	}
-	return p.awaitReady(ctx)
-}
-
 // StartRedis starts a Redis in dir.
 func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Redis, error) {
 	bin, err := redisServer()
@@ -199,7 +211,8 @@ func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 	if err := stopLeftover(filepath.Join(home, "redis.pid"), home, syscall.SIGTERM); err != nil {
 		return nil, err
 	}
-	r := &Redis{}
+	r := &Redis{daemon{shutdown: syscall.SIGTERM, crash: syscall.SIGKILL, grace: 10 * time.Second}}
+	r.try = r.ping
 	if r.pw, err = password(filepath.Join(dir, "redis.password")); err != nil {
 		return nil, err
 	}
@@ -218,14 +231,7 @@ func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 		cmd.Dir, cmd.SysProcAttr = home, attributes(nil)
 		return cmd
 	}}
-	if err := r.Start(); err != nil {
-		return nil, err
-	}
-	if err := r.awaitReady(ctx); err != nil {
-		_ = r.Stop()
-		return nil, fmt.Errorf("%w; its log is in %s", err, home)
-	}
-	return r, nil
+	return r, r.begin(ctx, "in "+home)
 }
 
 // redisText quotes a text for redis.conf: an unquoted one would end at a blank.
@@ -236,28 +242,14 @@ func redisText(s string) string {
 // URL returns the URL of the server.
 func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@127.0.0.1:%d/0", r.pw, r.port) }
 
-func (r *Redis) awaitReady(ctx context.Context) error {
+func (r *Redis) ping(ctx context.Context) error {
 	opts, err := redis.ParseURL(r.URL())
 	if err != nil {
 		return err
 	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
-	return awaitReady(ctx, r.Name, r.Exited(), func(ctx context.Context) error { return client.Ping(ctx).Err() })
-}
-
-// Stop shuts the server down.
-func (r *Redis) Stop() error { return r.Child.Stop(syscall.SIGTERM, 10*time.Second) }
-
-// RestartAfter kills the server, waits for down, and starts it again on the same
-// port, with the data of its append-only file.
-func (r *Redis) RestartAfter(ctx context.Context, down time.Duration) error {
-	_ = r.Child.Stop(syscall.SIGKILL, 10*time.Second)
-	time.Sleep(down)
-	if err := r.Start(); err != nil {
-		return err
-	}
-	return r.awaitReady(ctx)
+	return client.Ping(ctx).Err()
 }
 
 // awaitReady tries until the server answers, or until ended is closed because its
