@@ -67,6 +67,15 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// At says where err happened: the name of a function, and its arguments formatted like
+// fmt.Sprintf. A nil err stays nil.
+func At(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
 // From returns the Error in err's chain, or an internal-error one that wraps err.
 func From(err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {

@@ -144,7 +144,7 @@ func (s *Server) mountFirst() {
 
 // openHandlers makes the handlers of each resource.
 func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
-	terms, err := termsOf(s.settings)
+	bindings, err := bindingsOf(s.settings)
 	if err != nil {
 		return err
 	}
@@ -160,11 +160,11 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)
 	s.handlers = handlers{
-		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), terms,
+		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), bindings,
 			func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) }),
 			newCampaignsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt), boards, changes},
 		positionHandlers: positionHandlers{s.intake, boards},
-		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, locks.AcquireFunc(), holdMetrics,
+		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), holdMetrics,
 			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
 		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry)},
 		jobHandlers:      jobHandlers{s.intake},

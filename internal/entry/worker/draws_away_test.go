@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/simulator/drandsim"
@@ -57,7 +58,7 @@ func (s *stuck) Round(ctx context.Context, c beacon.Chain, _ uint64) (beacon.Rou
 	return s.Latest(ctx, c)
 }
 
-func (s *stuck) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+func (s *stuck) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
 	s.hang(func() { s.stamping = true }, ctx.Done())
 	return nil, ctx.Err()
 }
@@ -83,7 +84,7 @@ func bound(t *testing.T, db *pgxpool.Pool, authorities ...fairdraw.Hash) uuid.UU
 	}
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon, draft.Policies.Witness = true, len(authorities) > 0
-	return fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain, Authorities: authorities})
+	return fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain, Authorities: authorities})
 }
 
 // running runs a worker until stop is called.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -42,7 +43,7 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("audit.Check: %w", err)
+		return nil, fault.At(err, "audit.Check")
 	}
 	return found, nil
 }

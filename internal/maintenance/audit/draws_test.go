@@ -27,7 +27,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	t.Helper()
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
-	id := fixture.CampaignOn(t, db, draft, lifecycle.Terms{Chain: &chain.Chain})
+	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, db, id)
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)

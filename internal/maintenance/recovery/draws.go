@@ -2,12 +2,12 @@ package recovery
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -74,8 +74,5 @@ func lockStuck(ctx context.Context, tx pgx.Tx, after time.Duration, limit int) (
 			CROSS JOIN LATERAL (SELECT campaign_id, state FROM jobs WHERE id = i.id) j
 			WHERE m.kind = 'draw' AND j.state = 'queued' AND j.campaign_id = c.id)
 		ORDER BY c.id LIMIT $2 FOR NO KEY UPDATE OF c SKIP LOCKED`, after.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("recovery.lockStuck: %w", err)
-	}
-	return stuck, nil
+	return stuck, fault.At(err, "recovery.lockStuck")
 }

@@ -120,7 +120,7 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	}
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
-	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Terms{Chain: &chain.Chain})
+	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, p.db, id)
 	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, servers.Logger(t))
 	_, err = drawer.Run(t.Context(), ref)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 )
 
@@ -52,10 +52,7 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("postgres.Open: %w", err)
-	}
-	return pool, nil
+	return pool, fault.At(err, "postgres.Open")
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

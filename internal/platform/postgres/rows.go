@@ -44,6 +44,15 @@ func CollectOne[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql st
 	return pgx.CollectExactlyOneRow(rows, scan)
 }
 
+// Found tells from the error of a query for one row whether there is one. An error other
+// than pgx.ErrNoRows stays.
+func Found(err error) (bool, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Nullable returns nil, which is NULL in the database, for a zero value.
 func Nullable[T comparable](v T) *T {
 	var zero T

@@ -186,10 +186,7 @@ func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.R
 // countLeft counts the purchases that are still to be given back.
 func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
 	err = db.QueryRow(ctx, `SELECT count(DISTINCT purchase_id) FROM positions WHERE campaign_id = $1 AND state = 'sold'`, campaignID).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("campaigncancel.countLeft(%s): %w", campaignID, err)
-	}
-	return n, nil
+	return n, fault.At(err, "campaigncancel.countLeft(%s)", campaignID)
 }
 
 // refusal returns why a campaign in this state cannot be cancelled, or nil.

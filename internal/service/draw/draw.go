@@ -18,6 +18,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -36,15 +37,7 @@ type Beacon interface {
 // for tokens over the hash of a freeze record. It returns those that answered with a token
 // that verifies, and why the others did not.
 type Stamper interface {
-	Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]Token, error)
-}
-
-// Token is a verified RFC 3161 token.
-type Token struct {
-	Authority fairdraw.Hash // SHA-256 of its root certificate
-	DER       []byte
-	GenTime   time.Time
-	Accuracy  time.Duration // the true time is at most this much later
+	Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]timestamp.Token, error)
 }
 
 // Options are what a Drawer may have beside its database and keys. The zero value has no

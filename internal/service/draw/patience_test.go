@@ -8,6 +8,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -34,7 +35,7 @@ func (d deadlines) Latest(ctx context.Context, _ beacon.Chain) (beacon.Round, er
 	return beacon.Round{}, errAway
 }
 
-func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
 	d.note(ctx, "stamp")
 	return nil, errSilent
 }
@@ -64,13 +65,13 @@ func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 // hangingAuthority answers for the first authority; the second hangs.
 type hangingAuthority struct{ begun chan struct{} }
 
-func (h hangingAuthority) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]draw.Token, error) {
+func (h hangingAuthority) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
 	select {
 	case h.begun <- struct{}{}:
 	default:
 	}
 	<-ctx.Done()
-	return []draw.Token{{Authority: first, DER: []byte("one"), GenTime: time.Now(), Accuracy: time.Second}}, ctx.Err()
+	return []timestamp.Token{{Authority: first, DER: []byte("one"), GenTime: time.Now(), Accuracy: time.Second}}, ctx.Err()
 }
 
 func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {

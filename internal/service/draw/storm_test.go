@@ -15,6 +15,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
@@ -36,8 +37,8 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			id := withBeacon(t, db, s, first)
 			ref := fixture.SellOut(t, db, id)
 			served := &relays{round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
-			stamp := func() ([]draw.Token, error) {
-				return []draw.Token{{Authority: first, DER: []byte("token"), GenTime: time.Now().Add(-time.Minute)}}, nil
+			stamp := func() ([]timestamp.Token, error) {
+				return []timestamp.Token{{Authority: first, DER: []byte("token"), GenTime: time.Now().Add(-time.Minute)}}, nil
 			}
 			other := drawerWith(t, db, draw.Options{Beacon: served, Stamper: &authorities{stamp: stamp}})
 			paused := false

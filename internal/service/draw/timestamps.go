@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/store/drawrecord"
 )
 
@@ -40,7 +41,7 @@ func (a *attempt) timestamp(ctx context.Context) error {
 	silent := errNoAuthority
 	if a.options.Stamper != nil {
 		asking, cancel := a.questions.asking(ctx, min(last.Sub(now), a.patience()))
-		var stamped []Token
+		var stamped []timestamp.Token
 		stamped, silent = a.options.Stamper.Stamp(asking, fairdraw.FreezeHash(a.frozen.Record), slices.Clone(missing))
 		cancel()
 		if missing, err = a.keepTokens(ctx, missing, stamped); err != nil || len(missing) == 0 {
@@ -57,11 +58,11 @@ func (a *attempt) timestamp(ctx context.Context) error {
 
 // keepTokens stores the tokens of missing authorities that were made in time, and returns
 // the authorities that are still missing.
-func (a *attempt) keepTokens(ctx context.Context, missing []fairdraw.Hash, stamped []Token) ([]fairdraw.Hash, error) {
+func (a *attempt) keepTokens(ctx context.Context, missing []fairdraw.Hash, stamped []timestamp.Token) ([]fairdraw.Hash, error) {
 	due := a.chain.DueAt(*a.frozen.Round)
 	var tokens []drawrecord.Token
 	for _, t := range stamped {
-		if !slices.Contains(missing, t.Authority) || !t.GenTime.Add(t.Accuracy).Before(due) {
+		if !slices.Contains(missing, t.Authority) || !t.Before(due) {
 			continue
 		}
 		tokens = append(tokens, drawrecord.Token{Authority: t.Authority, Token: t.DER, GenTime: t.GenTime})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
@@ -16,12 +17,12 @@ import (
 
 // authorities stamp as a test says, and note what they were asked to stamp.
 type authorities struct {
-	stamp func() ([]draw.Token, error)
+	stamp func() ([]timestamp.Token, error)
 	asked []fairdraw.Hash
 	whom  [][]fairdraw.Hash
 }
 
-func (a *authorities) Stamp(_ context.Context, digest fairdraw.Hash, whom []fairdraw.Hash) ([]draw.Token, error) {
+func (a *authorities) Stamp(_ context.Context, digest fairdraw.Hash, whom []fairdraw.Hash) ([]timestamp.Token, error) {
 	a.asked, a.whom = append(a.asked, digest), append(a.whom, whom)
 	return a.stamp()
 }
@@ -41,8 +42,8 @@ func TestTheAuthoritiesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	a := &authorities{}
 	drawer := drawerWith(t, db, draw.Options{Stamper: a})
 	now := time.Now()
-	a.stamp = func() ([]draw.Token, error) {
-		return []draw.Token{
+	a.stamp = func() ([]timestamp.Token, error) {
+		return []timestamp.Token{
 			{Authority: first, DER: []byte("one"), GenTime: now, Accuracy: time.Second},
 			{Authority: stranger, DER: []byte("nobody has asked"), GenTime: now},
 			{Authority: second, DER: []byte("late"), GenTime: now, Accuracy: time.Hour}, // perhaps after the round
@@ -52,8 +53,8 @@ func TestTheAuthoritiesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 	if wait := waits(t, err); wait.After > time.Second {
 		t.Errorf("the second authority is asked again in %s", wait.After)
 	}
-	a.stamp = func() ([]draw.Token, error) {
-		return []draw.Token{{Authority: first, DER: []byte("again"), GenTime: now}, {Authority: second, DER: []byte("two"), GenTime: now}}, nil
+	a.stamp = func() ([]timestamp.Token, error) {
+		return []timestamp.Token{{Authority: first, DER: []byte("again"), GenTime: now}, {Authority: second, DER: []byte("two"), GenTime: now}}, nil
 	}
 	_, err = drawer.Run(t.Context(), ref)
 	f := frozen(t, db, id)
@@ -87,7 +88,7 @@ func TestTheAuthoritiesThatTheRulesNameStampTheFreezeRecord(t *testing.T) {
 func TestADrawWhoseAuthoritiesAreSilentGoesOnWithoutTimestamps(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
-	a := &authorities{stamp: func() ([]draw.Token, error) { return nil, errSilent }}
+	a := &authorities{stamp: func() ([]timestamp.Token, error) { return nil, errSilent }}
 	for name, options := range map[string]draw.Options{"they are silent": {Stamper: a}, "none is configured": {}} {
 		id := withBeacon(t, db, s, first)
 		ref := fixture.SellOut(t, db, id)

@@ -2,11 +2,11 @@ package holds
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 )
@@ -50,10 +50,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("end: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "end")
 }
 
 func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
@@ -89,10 +86,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx, turns inventory.Turns) e
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }
 
 // remember caches, after the commit, which positions are taken and which are free

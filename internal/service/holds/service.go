@@ -68,11 +68,11 @@ const (
 	retryLinger = 20 * time.Millisecond
 )
 
-// New returns a Service; Close closes it. acquire takes the locks of positions; nil
+// New returns a Service; Close closes it. The process shares facts. acquire takes the locks of positions; nil
 // goes without. render makes the answer's body from a hold.
-func New(gate *postgres.Gate, settings config.Holds, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
+func New(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
-		render: render, taken: newTakenCache(), facts: campaign.NewFacts()}
+		render: render, taken: newTakenCache(), facts: facts}
 	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)

@@ -24,16 +24,16 @@ func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	chain := beacon.Quicknet()
-	terms := lifecycle.Terms{Chain: &chain, Authorities: []fairdraw.Hash{{1}, {2}}}
+	bindings := lifecycle.Bindings{Chain: &chain, Authorities: []fairdraw.Hash{{1}, {2}}}
 	witnessed := fixture.Draft(3)
 	witnessed.Policies.Beacon, witnessed.Policies.Witness = true, true
 	plain := fixture.Draft(3)
 	plain.Policies.Beacon = true
 	for want, d := range map[int]campaign.Draft{2: witnessed, 0: plain} {
-		id := fixture.CampaignOn(t, db, d, terms)
+		id := fixture.CampaignOn(t, db, d, bindings)
 		text := servers.Value[[]byte](t, db, `SELECT rules FROM commitments WHERE campaign_id = $1`, id)
 		rules, err := fairdraw.ParseRules(text)
-		if err != nil || rules.Check(id) != nil || !slices.Equal(rules.Witness, terms.Authorities[:want]) {
+		if err != nil || rules.Check(id) != nil || !slices.Equal(rules.Witness, bindings.Authorities[:want]) {
 			t.Errorf("the rules name %v, want %d: %v", rules.Witness, want, err)
 		}
 	}
@@ -43,7 +43,7 @@ func TestPublicationBindsTheCampaignToItsAuthorities(t *testing.T) {
 		if err := campaign.Create(t.Context(), tx, id, witnessed); err != nil {
 			return err
 		}
-		return lifecycle.Publish(t.Context(), tx, fixture.Key(t), lifecycle.Terms{Chain: &chain}, id)
+		return lifecycle.Publish(t.Context(), tx, fixture.Key(t), lifecycle.Bindings{Chain: &chain}, id)
 	})
 	if refused, ok := errors.AsType[*fault.Error](err); !ok || refused.Code != fault.StateConflict {
 		t.Errorf("published without authorities: %v", err)

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,6 +9,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -19,27 +19,27 @@ import (
 
 // Service creates campaigns and changes their state.
 type Service struct {
-	db     postgres.Pool
-	key    keyring.Keyring
-	bounds campaign.Bounds
-	terms  Terms
-	render func(Details) any
+	db       postgres.Pool
+	key      keyring.Keyring
+	bounds   campaign.Bounds
+	bindings Bindings
+	render   func(Details) any
 }
 
 // rowWait is how long an attempt waits for the campaign. While the campaign stays
 // locked, attempts are made until the context of the request ends.
 const rowWait = 250 * time.Millisecond
 
-// Terms are what a campaign can bind itself to at its publication, beside its own rules.
-type Terms struct {
+// Bindings are what a campaign can bind itself to at its publication, beside its own rules.
+type Bindings struct {
 	Chain       *beacon.Chain   // of policies.beacon; nil: this installation asks no beacon
 	Authorities []fairdraw.Hash // of policies.witness: the authorities' root certificates; none: it knows no authorities
 }
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the
 // answer's body from a campaign.
-func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, terms Terms, render func(Details) any) *Service {
-	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, terms: terms, render: render}
+func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, bindings Bindings, render func(Details) any) *Service {
+	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, bindings: bindings, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.
@@ -82,7 +82,7 @@ func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, err
 	if err := s.prepare(ctx, r.CampaignID); err != nil {
 		return job.Accepted{}, err
 	}
-	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.terms, id) })
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.bindings, id) })
 }
 
 // Pause stops the sale of an active campaign until Resume.
@@ -141,7 +141,7 @@ func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d 
 		})
 	})
 	if err != nil {
-		return Details{}, fmt.Errorf("lifecycle.Patch(%s): %w", id, err)
+		return Details{}, fault.At(err, "lifecycle.Patch(%s)", id)
 	}
 	return d, nil
 }

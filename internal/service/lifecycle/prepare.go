@@ -48,7 +48,7 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 // filled tells whether the positions of a campaign are made before its publication: it is
 // large and pending, and its policies can be kept.
 func (s *Service) filled(c campaign.Campaign) bool {
-	return c.State == campaign.Pending && c.Counts.Total > inventory.FillStep && s.terms.check(c.Policies) == nil
+	return c.State == campaign.Pending && c.Counts.Total > inventory.FillStep && s.bindings.check(c.Policies) == nil
 }
 
 // fillStep makes the next positions, if the campaign is still one to be filled.

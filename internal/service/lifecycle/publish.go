@@ -21,8 +21,8 @@ const secretSize = 32
 
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw. A campaign
-// with a beacon binds itself to the chain of terms, and is refused when they have none.
-func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, id uuid.UUID) error {
+// with a beacon binds itself to the chain of bindings, and is refused when they have none.
+func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindings, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, i
 	if c.State != campaign.Pending {
 		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
 	}
-	if err := terms.check(c.Policies); err != nil {
+	if err := bindings.check(c.Policies); err != nil {
 		return err
 	}
 	plan, err := planOf(ctx, tx, id)
@@ -44,7 +44,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, i
 	if err != nil {
 		return err
 	}
-	chain, err := chainOf(ctx, tx, c, terms)
+	chain, err := chainOf(ctx, tx, c, bindings)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, i
 			return err
 		}
 	}
-	bound, secret, err := commit(c, plan.Shape, prizes, chain, authoritiesOf(c, terms))
+	bound, secret, err := commit(c, plan.Shape, prizes, chain, authoritiesOf(c, bindings))
 	if err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, terms Terms, i
 }
 
 // check returns a state-conflict Error when a campaign with these policies cannot bind
-// itself to these terms.
-func (t Terms) check(p campaign.Policies) error {
+// itself to these bindings.
+func (t Bindings) check(p campaign.Policies) error {
 	switch {
 	case p.Beacon && t.Chain == nil:
 		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
@@ -82,22 +82,22 @@ func (t Terms) check(p campaign.Policies) error {
 
 // chainOf returns how the rules name the chain that a campaign binds itself to, and keeps
 // what verifies its rounds. It returns nil for a campaign without a beacon.
-func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, terms Terms) (*fairdraw.Beacon, error) {
+func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, bindings Bindings) (*fairdraw.Beacon, error) {
 	if !c.Policies.Beacon {
 		return nil, nil
 	}
-	if err := drawrecord.KeepChain(ctx, tx, *terms.Chain); err != nil {
+	if err := drawrecord.KeepChain(ctx, tx, *bindings.Chain); err != nil {
 		return nil, err
 	}
-	return &fairdraw.Beacon{ChainHash: terms.Chain.Hash(), PeriodS: terms.Chain.PeriodS}, nil
+	return &fairdraw.Beacon{ChainHash: bindings.Chain.Hash(), PeriodS: bindings.Chain.PeriodS}, nil
 }
 
 // authoritiesOf returns how the rules name the authorities that a campaign binds itself to.
-func authoritiesOf(c campaign.Campaign, terms Terms) []fairdraw.Hash {
+func authoritiesOf(c campaign.Campaign, bindings Bindings) []fairdraw.Hash {
 	if !c.Policies.Witness {
 		return nil
 	}
-	return terms.Authorities
+	return bindings.Authorities
 }
 
 // commit makes a random secret, and the commitment to rules and secret.

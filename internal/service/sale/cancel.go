@@ -2,7 +2,6 @@ package sale
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,7 +9,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
@@ -26,11 +24,11 @@ type Cancellation struct {
 
 // Cancelled is the result of a succeeded cancellation job.
 type Cancelled struct {
-	PurchaseID uuid.UUID        `json:"purchase_id"`
-	State      purchase.State   `json:"state"`     // cancelled, or refunding when a card was charged
-	Positions  []ResultPosition `json:"positions"` // free again
-	Amount     money.Amount     `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
-	Currency   string           `json:"currency"`
+	PurchaseID uuid.UUID       `json:"purchase_id"`
+	State      purchase.State  `json:"state"`     // cancelled, or refunding when a card was charged
+	Positions  []purchase.Item `json:"positions"` // free again
+	Amount     money.Amount    `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
+	Currency   string          `json:"currency"`
 }
 
 // Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
@@ -49,19 +47,7 @@ type Cancelled struct {
 // position is free, so the next sale may not sell out the campaign. After the sale that
 // freezes the campaign, a cancellation is refused.
 func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
-	var report Report
-	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		report, err = cancel(ctx, tx, refs, wait)
-		return err
-	})
-	switch {
-	case wait.gaveUp(err):
-		return Report{Busy: refs, GaveUp: true}, nil
-	case err != nil:
-		return Report{}, fmt.Errorf("sale.Cancel: %w", err)
-	}
-	failpoint.Hit("cancellation.committed", nil)
-	return report, nil
+	return s.run(ctx, "cancellation", refs, wait, cancel)
 }
 
 // cancel is the transaction.

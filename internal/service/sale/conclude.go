@@ -2,12 +2,10 @@ package sale
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 )
 
@@ -25,19 +23,7 @@ import (
 // It does nothing about other payments. A job is Busy when the campaign or the row of its
 // payment is locked and wait says not to wait, or not longer.
 func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
-	var report Report
-	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		report, err = s.conclude(ctx, tx, refs, wait)
-		return err
-	})
-	switch {
-	case wait.gaveUp(err):
-		return Report{Busy: refs, GaveUp: true}, nil
-	case err != nil:
-		return Report{}, fmt.Errorf("sale.Conclude: %w", err)
-	}
-	failpoint.Hit("conclusion.committed", nil)
-	return report, nil
+	return s.run(ctx, "conclusion", refs, wait, s.conclude)
 }
 
 // conclude is the transaction.

@@ -100,7 +100,7 @@ func (o *conclusions) sell(c *conclusion) error {
 // complete ends a purchase whose positions are sold.
 func (o *conclusions) complete(c *conclusion) error {
 	p := c.bought
-	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.JobID, err)
 	}
@@ -237,7 +237,7 @@ func (o *conclusions) finalize(c *conclusion, state purchase.State, problem erro
 		return nil
 	}
 	p := c.bought
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: state, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: state, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", *c.CancelJob, err)
 	}
@@ -282,8 +282,5 @@ func (o *conclusions) write(ctx context.Context, tx pgx.Tx) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }

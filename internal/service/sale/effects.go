@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -59,7 +60,7 @@ func (e *effects) refuse(d decision) {
 
 func (e *effects) sell(d decision) error {
 	p, n := d.bought, len(d.picked)
-	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
 	}
@@ -99,8 +100,5 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }

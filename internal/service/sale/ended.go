@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -119,10 +120,7 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, ch
 		return nil, err
 	}
 	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, "", s.keepJobs))
-	if err != nil {
-		return nil, fmt.Errorf("endIfDue(%s): %w", c.ID, err)
-	}
-	return made, nil
+	return made, fault.At(err, "endIfDue(%s)", c.ID)
 }
 
 // releaseHolds ends holds of a campaign.
@@ -135,10 +133,7 @@ func (o *conclusions) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID,
 	}
 	var b pgx.Batch
 	inventory.QueueRelease(&b, held)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("releaseHolds: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "releaseHolds")
 }
 
 // outOfTime gives up a payment that was found by payment.QueueOutOfTime. It does nothing

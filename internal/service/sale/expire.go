@@ -2,11 +2,11 @@ package sale
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -32,7 +32,7 @@ func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
-		return 0, fmt.Errorf("sale.ExpireReservations: %w", err)
+		return 0, fault.At(err, "sale.ExpireReservations")
 	}
 	return n, nil
 }

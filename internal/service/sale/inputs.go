@@ -155,10 +155,7 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("endHolds: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "endHolds")
 }
 
 // queueUnpaid counts the positions that wait for cards of users who order by card, if

@@ -57,24 +57,10 @@ type Payment struct {
 
 // Result is the result of a succeeded purchase job.
 type Result struct {
-	PurchaseID uuid.UUID        `json:"purchase_id"`
-	Positions  []ResultPosition `json:"positions"`
-	Amount     money.Amount     `json:"amount"`
-	Currency   string           `json:"currency"`
-}
-
-// ResultPosition is one bought position.
-type ResultPosition struct {
-	shape.Place
-	Price money.Amount `json:"price"`
-}
-
-func resultPositions(items []purchase.Item) []ResultPosition {
-	positions := make([]ResultPosition, len(items))
-	for i, item := range items {
-		positions[i] = ResultPosition(item)
-	}
-	return positions
+	PurchaseID uuid.UUID       `json:"purchase_id"`
+	Positions  []purchase.Item `json:"positions"`
+	Amount     money.Amount    `json:"amount"`
+	Currency   string          `json:"currency"`
 }
 
 // order is a queued purchase job as a transaction reads it.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -79,10 +80,7 @@ func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, late []*conclusi
 	if err == nil {
 		r.stock, err = inventory.FindStock(ctx, tx, counts, requests)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reassign: %w", err)
-	}
-	return r, nil
+	return r, fault.At(err, "reassign")
 }
 
 // user returns the buyer.

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/store/payment"
 )
 
-// firstLook is when somebody looks at a payment whose first task was lost.
+// firstLook is when a payment whose first task was lost is due again.
 const firstLook = 5 * time.Second
 
 // reserving is what a sale writes for orders that are paid by card: their positions are

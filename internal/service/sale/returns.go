@@ -72,7 +72,7 @@ func (r *returns) cancel(c *cancellation) error {
 	if p.PaymentMethod == purchase.Card {
 		p.State = purchase.Refunding
 	}
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: resultPositions(p.Items), Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
@@ -115,8 +115,5 @@ func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
 	r.payees.Queue(&b)
 	r.taking.queueBegun(&b, r.report.Finalized)
 	queueSome(&b, r.report.Finalized, job.QueueFinalize)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }

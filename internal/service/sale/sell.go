@@ -97,18 +97,22 @@ type Report struct {
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
 // to wait, or not longer.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
-	var report Report
-	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		report, err = s.sell(ctx, tx, refs, wait)
+	return s.run(ctx, "sale", refs, wait, s.sell)
+}
+
+// run runs a transaction. name is that of its failpoint and its errors.
+func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait, do func(context.Context, pgx.Tx, []job.Ref, Wait) (Report, error)) (report Report, err error) {
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		report, err = do(ctx, tx, refs, wait)
 		return err
 	})
 	switch {
 	case wait.gaveUp(err):
 		return Report{Busy: refs, GaveUp: true}, nil
 	case err != nil:
-		return Report{}, fmt.Errorf("sale.Sell: %w", err)
+		return Report{}, fmt.Errorf("%s: %w", name, err)
 	}
-	failpoint.Hit("sale.committed", nil)
+	failpoint.Hit(name+".committed", nil)
 	return report, nil
 }
 

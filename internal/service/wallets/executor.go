@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -78,10 +77,7 @@ func (e *Executor) do(ctx context.Context, db postgres.Beginner, commands []Comm
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		done, err = e.try(ctx, db, commands, requests, postgres.SkipLocked, rowWait)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("wallets.Do: %w", err)
-	}
-	return done, nil
+	return done, fault.At(err, "wallets.Do")
 }
 
 // try is do with a lock mode. With postgres.SkipLocked, commands on locked wallets are

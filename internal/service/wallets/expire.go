@@ -2,11 +2,11 @@ package wallets
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/wallet"
 )
@@ -31,7 +31,7 @@ func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (d
 		return err
 	})
 	if err != nil {
-		return Expired{}, fmt.Errorf("wallets.Expire: %w", err)
+		return Expired{}, fault.At(err, "wallets.Expire")
 	}
 	return done, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/store/webhook"
@@ -137,10 +138,7 @@ func Message(e webhook.Event, document json.RawMessage) (json.RawMessage, error)
 		document = json.RawMessage(fmt.Sprintf(`{"id":%q,"truncated":true}`, e.Subject))
 	}
 	message, err := json.Marshal(body{Type: e.Type, Timestamp: e.At.UTC(), Data: document})
-	if err != nil {
-		return nil, fmt.Errorf("webhooks.Message(%s): %w", e.ID, err)
-	}
-	return message, nil
+	return message, fault.At(err, "webhooks.Message(%s)", e.ID)
 }
 
 func (t *turn) hit(name string) {

@@ -28,6 +28,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -105,13 +106,8 @@ func Claim[T any](ctx context.Context, db postgres.DB, a Table, item Item, lease
 			SELECT now.at + $3 * interval '1 second', now.at + $3 * interval '1 second'`+values+` FROM (SELECT clock_timestamp() AS at) now)
 		WHERE `+a.Key+` = $1 AND version = $2 AND `+a.Open+` AND `+a.Free()+`
 		RETURNING `+returning, item.ID, item.Version, lease.Seconds())
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, false, nil
-	}
-	if err != nil {
-		return row, false, fmt.Errorf("agenda.Claim(%s %s): %w", a.Name, item.ID, err)
-	}
-	return row, true, nil
+	ok, err = postgres.Found(err)
+	return row, ok, fault.At(err, "agenda.Claim(%s %s)", a.Name, item.ID)
 }
 
 // Handover is what a write does with the lease of the worker.
@@ -161,10 +157,7 @@ func (a Table) TakeDue(ctx context.Context, db postgres.DB, again time.Duration,
 		      ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) d
 		WHERE `+a.key()+` = d.`+a.Key+`
 		RETURNING `+a.item(), again.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("agenda.TakeDue(%s): %w", a.Name, err)
-	}
-	return due, nil
+	return due, fault.At(err, "agenda.TakeDue(%s)", a.Name)
 }
 
 // GiveBack makes items that [Table.TakeDue] has taken due at once again: their tasks could
@@ -176,10 +169,7 @@ func (a Table) GiveBack(ctx context.Context, db postgres.DB, items []Item) error
 		FROM (SELECT `+a.key()+` FROM `+a.row()+` JOIN unnest($1::uuid[], $2::bigint[]) AS item (id, version) ON `+a.key()+` = item.id
 		      WHERE `+a.As+`.version = item.version AND `+a.As+`.lease_until IS NULL ORDER BY `+a.key()+` FOR NO KEY UPDATE OF `+a.As+` SKIP LOCKED) f
 		WHERE `+a.key()+` = f.`+a.Key, ids, versions)
-	if err != nil {
-		return fmt.Errorf("agenda.GiveBack(%s): %w", a.Name, err)
-	}
-	return nil
+	return fault.At(err, "agenda.GiveBack(%s)", a.Name)
 }
 
 // Woken are the assignments that wake a row.
@@ -192,10 +182,7 @@ func Wake[T any](ctx context.Context, db postgres.DB, a Table, named, returning 
 	woken, err := postgres.Collect(ctx, db, scan, `
 		WITH locked AS (SELECT `+a.Key+` FROM `+a.Name+` WHERE `+a.Key+` = ANY(ARRAY(`+named+`)) ORDER BY `+a.Key+` FOR NO KEY UPDATE)
 		UPDATE `+a.row()+` SET `+Woken+` FROM locked l WHERE `+a.key()+` = l.`+a.Key+` AND `+a.Open+` RETURNING `+returning, args...)
-	if err != nil {
-		return nil, fmt.Errorf("agenda.Wake(%s): %w", a.Name, err)
-	}
-	return woken, nil
+	return woken, fault.At(err, "agenda.Wake(%s)", a.Name)
 }
 
 // OldestDue returns for how long the oldest item is due that no worker has; 0: none is.
@@ -203,10 +190,7 @@ func (a Table) OldestDue(ctx context.Context, db postgres.DB) (wait time.Duratio
 	err = db.QueryRow(ctx, `
 		SELECT greatest(coalesce((SELECT clock_timestamp() - due_at FROM `+a.row()+`
 			WHERE due_at <= clock_timestamp() AND `+a.Free()+` AND `+a.Due+` ORDER BY due_at LIMIT 1), interval '0'), interval '0')`).Scan(&wait)
-	if err != nil {
-		return 0, fmt.Errorf("agenda.OldestDue(%s): %w", a.Name, err)
-	}
-	return wait, nil
+	return wait, fault.At(err, "agenda.OldestDue(%s)", a.Name)
 }
 
 // Split returns the ids of items, and their versions.

@@ -81,10 +81,7 @@ func List(ctx context.Context, db postgres.DB) ([]Key, error) {
 		return nil, fmt.Errorf("apikey.List: %w", err)
 	}
 	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
-	if err != nil {
-		return nil, fmt.Errorf("apikey.List: %w", err)
-	}
-	return keys, nil
+	return keys, fault.At(err, "apikey.List")
 }
 
 // Revoke ends a key; revoking twice is no error.

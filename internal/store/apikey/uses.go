@@ -2,10 +2,10 @@ package apikey
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -139,8 +139,5 @@ func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) er
 			WHERE k.last_used_at IS NULL OR k.last_used_at <= clock_timestamp() - (u.age + $3) * interval '1 second'
 			FOR NO KEY UPDATE OF k SKIP LOCKED)
 		UPDATE api_keys k SET last_used_at = used.at FROM used WHERE k.prefix = used.prefix`, prefixes, ages, (usesEvery / 2).Seconds())
-	if err != nil {
-		return fmt.Errorf("apikey.recordUses: %w", err)
-	}
-	return nil
+	return fault.At(err, "apikey.recordUses")
 }

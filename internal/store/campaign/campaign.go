@@ -64,10 +64,10 @@ func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
 // campaign from the start, so that they are known before the first sale.
 type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
-	Unsold            string     `json:"unsold"`       // stay, cancel or draw; draw without a Campaign.DrawsAt means stay: an earlier release has published it
+	Unsold            string     `json:"unsold"`       // stay, cancel or draw
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 	Witness           bool       `json:"witness"` // authorities timestamp the freeze record
-	Beacon            bool       `json:"beacon"`  // the draw waits for public randomness; false in all campaigns of releases that had none
+	Beacon            bool       `json:"beacon"`  // the draw waits for public randomness
 }
 
 // The values of the policies; the first of each is the default.

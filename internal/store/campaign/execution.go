@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 )
@@ -67,13 +68,8 @@ func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duratio
 		  AND (execution_lock_id IS NULL OR execution_locked_at < clock_timestamp() - $3 * interval '1 second')
 		  AND NOT EXISTS (SELECT FROM draws WHERE campaign_id = $1)
 		RETURNING execution_version`, id, e.LockID, lease.Seconds()).Scan(&e.Version)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Execution{}, false, nil
-	}
-	if err != nil {
-		return Execution{}, false, fmt.Errorf("campaign.Claim(%s): %w", id, err)
-	}
-	return e, true, nil
+	ok, err = postgres.Found(err)
+	return e, ok, fault.At(err, "campaign.Claim(%s)", id)
 }
 
 // Renew extends the lease of the holder, or returns ErrFenced.
@@ -131,10 +127,7 @@ func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limi
 			WHERE state = 'drawing' AND execution_locked_at < clock_timestamp() - $1 * interval '1 second'
 			ORDER BY id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
 		RETURNING id`, lease.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.ReleaseStale: %w", err)
-	}
-	return released, nil
+	return released, fault.At(err, "campaign.ReleaseStale")
 }
 
 // AwardPrizes writes the winning columns: columns[i] wins prize numbers[i].

@@ -2,7 +2,6 @@ package campaign
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -47,7 +46,7 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("campaign.readShapes: %w", err)
+		return nil, fault.At(err, "campaign.readShapes")
 	}
 	return found, nil
 }

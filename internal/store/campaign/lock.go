@@ -24,10 +24,7 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fault.New(fault.NotFound, "there is no campaign %s", id)
 	}
-	if err != nil {
-		return fmt.Errorf("campaign.Lock(%s): %w", id, err)
-	}
-	return nil
+	return fault.At(err, "campaign.Lock(%s)", id)
 }
 
 // LockDrawing locks the row of a campaign and reports whether it is drawing.

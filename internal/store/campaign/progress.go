@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -83,15 +84,12 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 	}, `
 		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, board_version
 		FROM campaigns WHERE id = ANY($1)`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.ReadProgress: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "campaign.ReadProgress")
 }
 
-// hash returns 72 bits in 12 characters. The number at the front changes with the
-// list of fields, so that two releases never give different fields the same hash; only
-// campaigns that are cancelled or drawing have more fields.
+// hash returns 72 bits in 12 characters. The number at the front
+// changes with the list of fields, so that two releases never give different fields the
+// same hash.
 func (s Progress) hash() string {
 	text := fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
 		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)

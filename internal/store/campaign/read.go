@@ -34,10 +34,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Campaign{}, fault.New(fault.NotFound, "there is no campaign %s", id)
 	}
-	if err != nil {
-		return Campaign{}, fmt.Errorf("campaign.Get(%s): %w", id, err)
-	}
-	return c, nil
+	return c, fault.At(err, "campaign.Get(%s)", id)
 }
 
 // GetAll returns those of the campaigns that exist, in any order.
@@ -46,10 +43,7 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Campaign, e
 		return nil, nil
 	}
 	list, err := postgres.Collect(ctx, db, scan, `SELECT `+columns+` FROM campaigns WHERE id = ANY($1)`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.GetAll: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "campaign.GetAll")
 }
 
 // Page selects a part of the list of campaigns, newest first.
@@ -65,10 +59,7 @@ func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 		SELECT `+columns+` FROM campaigns
 		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2)
 		ORDER BY id DESC LIMIT $3`, p.State, postgres.Nullable(p.After), p.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.List: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "campaign.List")
 }
 
 // Layers returns the layers of a campaign in order. Consecutive prizes with the
@@ -107,10 +98,7 @@ type Prize struct {
 func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) {
 	prizes, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Prize],
 		`SELECT number, layer, name FROM prizes WHERE campaign_id = $1 ORDER BY number`, id)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.Prizes(%s): %w", id, err)
-	}
-	return prizes, nil
+	return prizes, fault.At(err, "campaign.Prizes(%s)", id)
 }
 
 // Commitment is what fixes the draw of a campaign since its publication.
@@ -124,11 +112,6 @@ type Commitment struct {
 func CommitmentOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Commitment, bool, error) {
 	var c Commitment
 	err := db.QueryRow(ctx, `SELECT rules, commitment FROM commitments WHERE campaign_id = $1`, id).Scan(&c.Rules, &c.Commitment)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, false, nil
-	}
-	if err != nil {
-		return c, false, fmt.Errorf("campaign.CommitmentOf(%s): %w", id, err)
-	}
-	return c, true, nil
+	ok, err := postgres.Found(err)
+	return c, ok, fault.At(err, "campaign.CommitmentOf(%s)", id)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
@@ -74,10 +75,7 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer, 
 		id, numbers, prices, positions, firsts, labels)
 	b.Queue(`INSERT INTO prizes (campaign_id, number, layer, name) SELECT $1, * FROM unnest($2::int[], $3::int[], $4::text[])`,
 		id, prizeNumbers, prizeLayers, names)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("campaign.insertLayers: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "campaign.insertLayers")
 }
 
 // Amend changes an active campaign: its name, a higher purchase limit or none, a
@@ -119,10 +117,7 @@ func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error 
 		return err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment) VALUES ($1, $2, $3)`, id, string(c.Rules), c.Commitment)
-	if err != nil {
-		return fmt.Errorf("campaign.Activate: %w", err)
-	}
-	return nil
+	return fault.At(err, "campaign.Activate")
 }
 
 // BindEnd binds the draw of a pending campaign to the end of its sale, for ever: what is
@@ -154,4 +149,18 @@ func refused(rows int64, err error, message string) error {
 		return fault.New(fault.StateConflict, "%s", message)
 	}
 	return nil
+}
+
+// Describe replaces the metadata of a campaign, in any state. They stand beside the
+// campaign's row, which every sale writes. The caller has locked the campaign, or has just
+// made it.
+func Describe(ctx context.Context, tx pgx.Tx, id uuid.UUID, m metadata.Map) (err error) {
+	if text := m.Text(); text == nil {
+		_, err = tx.Exec(ctx, `DELETE FROM campaign_metadata WHERE campaign_id = $1`, id)
+	} else {
+		_, err = tx.Exec(ctx, `
+			INSERT INTO campaign_metadata (campaign_id, metadata) VALUES ($1, $2)
+			ON CONFLICT (campaign_id) DO UPDATE SET metadata = excluded.metadata`, id, text)
+	}
+	return fault.At(err, "campaign.Describe(%s)", id)
 }

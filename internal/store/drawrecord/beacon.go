@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -20,33 +21,22 @@ func KeepChain(ctx context.Context, tx pgx.Tx, c beacon.Chain) error {
 		INSERT INTO beacon_chains (chain_hash, public_key, genesis_time, genesis_seed, beacon_id, period_s)
 		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
 		hash[:], c.PublicKey, c.GenesisTime, c.GenesisSeed, c.ID, c.PeriodS)
-	if err != nil {
-		return fmt.Errorf("drawrecord.KeepChain(%x): %w", hash, err)
-	}
-	return nil
+	return fault.At(err, "drawrecord.KeepChain(%x)", hash)
 }
 
 // ChainOf returns the chain of a hash, or false when no campaign has bound itself to it.
 func ChainOf(ctx context.Context, db postgres.DB, hash fairdraw.Hash) (c beacon.Chain, ok bool, err error) {
 	err = db.QueryRow(ctx, `SELECT public_key, genesis_time, genesis_seed, beacon_id, period_s FROM beacon_chains WHERE chain_hash = $1`, hash[:]).
 		Scan(&c.PublicKey, &c.GenesisTime, &c.GenesisSeed, &c.ID, &c.PeriodS)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, false, nil
-	}
-	if err != nil {
-		return c, false, fmt.Errorf("drawrecord.ChainOf(%s): %w", hash, err)
-	}
-	return c, true, nil
+	ok, err = postgres.Found(err)
+	return c, ok, fault.At(err, "drawrecord.ChainOf(%s)", hash)
 }
 
 // KeepRound stores a round that beacon.Chain.Verify has returned, once.
 func KeepRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r beacon.Round) error {
 	_, err := db.Exec(ctx, `INSERT INTO beacon_rounds (chain_hash, round, signature, randomness) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		chain[:], r.Number, r.Signature, r.Randomness[:])
-	if err != nil {
-		return fmt.Errorf("drawrecord.KeepRound(%s, %d): %w", chain, r.Number, err)
-	}
-	return nil
+	return fault.At(err, "drawrecord.KeepRound(%s, %d)", chain, r.Number)
 }
 
 // RoundOf returns a stored round, or false.

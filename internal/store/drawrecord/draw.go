@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -46,10 +47,7 @@ func InsertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
 		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
 		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], randomness, d.Winners, d.Version).Scan(&d.ExecutedAt)
-	if err != nil {
-		return fmt.Errorf("drawrecord.InsertDraw(%s): %w", d.CampaignID, err)
-	}
-	return nil
+	return fault.At(err, "drawrecord.InsertDraw(%s)", d.CampaignID)
 }
 
 // DrawOf returns the draw of a campaign, or false when it is not drawn.

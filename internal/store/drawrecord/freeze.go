@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -39,12 +40,8 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 	return f, true, nil
 }
 
-// Subtree is a node of a frozen tree over fairdraw.SubtreeLeaves leaves, the last one over
-// the rest.
-type Subtree = fairdraw.Subtree
-
 // InsertFreeze stores a freeze and its subtrees, in order. The primary key refuses a second.
-func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) error {
+func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []fairdraw.Subtree) error {
 	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
 		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
 	if err != nil {
@@ -55,23 +52,17 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []Subtree) 
 		rows[i] = []any{f.CampaignID, i, s.First.Layer, s.First.Column, s.Hash[:]}
 	}
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "layer", "col", "hash"}, pgx.CopyFromRows(rows))
-	if err != nil {
-		return fmt.Errorf("drawrecord.InsertFreeze(%s): the subtrees: %w", f.CampaignID, err)
-	}
-	return nil
+	return fault.At(err, "drawrecord.InsertFreeze(%s): the subtrees", f.CampaignID)
 }
 
 // SubtreesOf returns the stored nodes of a frozen tree in order.
-func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Subtree, error) {
-	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Subtree, err error) {
+func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.Subtree, error) {
+	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Subtree, err error) {
 		var hash []byte
 		if err = row.Scan(&s.First.Layer, &s.First.Column, &hash); err == nil {
 			s.Hash = fairdraw.Hash(hash)
 		}
 		return s, err
 	}, `SELECT layer, col, hash FROM freeze_subtrees WHERE campaign_id = $1 ORDER BY number`, id)
-	if err != nil {
-		return nil, fmt.Errorf("drawrecord.SubtreesOf(%s): %w", id, err)
-	}
-	return list, nil
+	return list, fault.At(err, "drawrecord.SubtreesOf(%s)", id)
 }

@@ -7,15 +7,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
 // InsertSecret stores the encrypted secret of a campaign at its publication.
 func InsertSecret(ctx context.Context, tx pgx.Tx, id uuid.UUID, sealed []byte) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO draw_secrets (campaign_id, sealed) VALUES ($1, $2)`, id, sealed); err != nil {
-		return fmt.Errorf("drawrecord.InsertSecret(%s): %w", id, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `INSERT INTO draw_secrets (campaign_id, sealed) VALUES ($1, $2)`, id, sealed)
+	return fault.At(err, "drawrecord.InsertSecret(%s)", id)
 }
 
 // SecretOf returns the encrypted secret of a published campaign.
@@ -37,10 +36,7 @@ type Sealed struct {
 func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Sealed, error) {
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Sealed],
 		`SELECT campaign_id, sealed FROM draw_secrets WHERE campaign_id > $1 ORDER BY campaign_id LIMIT $2`, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("drawrecord.SecretsAfter: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "drawrecord.SecretsAfter")
 }
 
 // ReplaceSecrets replaces encrypted secrets: those that are still as in old get what

@@ -2,13 +2,13 @@ package drawrecord
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -27,10 +27,7 @@ func InsertTokens(ctx context.Context, tx pgx.Tx, id uuid.UUID, tokens []Token) 
 		b.Queue(`INSERT INTO timestamp_tokens (campaign_id, authority, token, gen_time) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 			id, t.Authority[:], t.Token, t.GenTime)
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("drawrecord.InsertTokens(%s): %w", id, err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "drawrecord.InsertTokens(%s)", id)
 }
 
 // TokensOf returns the tokens of a campaign, by authority.
@@ -42,8 +39,5 @@ func TokensOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Token, error
 		}
 		return t, err
 	}, `SELECT authority, token, gen_time FROM timestamp_tokens WHERE campaign_id = $1 ORDER BY authority`, id)
-	if err != nil {
-		return nil, fmt.Errorf("drawrecord.TokensOf(%s): %w", id, err)
-	}
-	return list, nil
+	return list, fault.At(err, "drawrecord.TokensOf(%s)", id)
 }

@@ -2,13 +2,12 @@ package drawrecord
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -23,30 +22,20 @@ func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at`, id, w.Reason, w.RetryAt)
-	if err != nil {
-		return fmt.Errorf("drawrecord.NoteWait(%s): %w", id, err)
-	}
-	return nil
+	return fault.At(err, "drawrecord.NoteWait(%s)", id)
 }
 
 // EndWait deletes the note.
 func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
-	if _, err := db.Exec(ctx, `DELETE FROM draw_waits WHERE campaign_id = $1`, id); err != nil {
-		return fmt.Errorf("drawrecord.EndWait(%s): %w", id, err)
-	}
-	return nil
+	_, err := db.Exec(ctx, `DELETE FROM draw_waits WHERE campaign_id = $1`, id)
+	return fault.At(err, "drawrecord.EndWait(%s)", id)
 }
 
 // WaitOf returns what a draw waits for, or false.
 func WaitOf(ctx context.Context, db postgres.DB, id uuid.UUID) (w Wait, ok bool, err error) {
 	err = db.QueryRow(ctx, `SELECT reason, retry_at FROM draw_waits WHERE campaign_id = $1`, id).Scan(&w.Reason, &w.RetryAt)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Wait{}, false, nil
-	}
-	if err != nil {
-		return Wait{}, false, fmt.Errorf("drawrecord.WaitOf(%s): %w", id, err)
-	}
-	return w, true, nil
+	ok, err = postgres.Found(err)
+	return w, ok, fault.At(err, "drawrecord.WaitOf(%s)", id)
 }
 
 // Now returns the time of the database's clock, which decides what is due.

@@ -189,17 +189,21 @@ func queueTake(b *pgx.Batch, sales []Sale, set string, args ...any) {
 // first, and returns how many. It looks at those that ended at from or later, and returns
 // from where to go on: the holds that were deleted a moment ago are still in the index.
 func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	return deleteEnded(ctx, db, "holds", keep, from, limit)
+}
+
+func deleteEnded(ctx context.Context, db postgres.DB, table string, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH old AS MATERIALIZED (
-			SELECT id, ended_at FROM holds
+			SELECT ctid AS place, ended_at FROM `+table+`
 			WHERE ended_at >= coalesce($2, '-infinity'::timestamptz) AND ended_at < statement_timestamp() - $1 * interval '1 second'
 			ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED
 		), deleted AS (
-			DELETE FROM holds WHERE id = ANY(ARRAY(SELECT id FROM old))
+			DELETE FROM `+table+` WHERE ctid = ANY(ARRAY(SELECT place FROM old))
 		)
 		SELECT count(*), coalesce(max(ended_at), $2) FROM old`, keep.Seconds(), from, limit).Scan(&deleted, &next)
 	if err != nil {
-		return 0, from, fmt.Errorf("inventory.DeleteEndedHolds: %w", err)
+		return 0, from, fmt.Errorf("inventory.deleteEnded(%s): %w", table, err)
 	}
 	return deleted, next, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
@@ -49,10 +50,8 @@ func Fill(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, plan Plan) error
 			break
 		}
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, campaignID); err != nil {
-		return fmt.Errorf("inventory.Fill(%s): %w", campaignID, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `DELETE FROM position_fills WHERE campaign_id = $1`, campaignID)
+	return fault.At(err, "inventory.Fill(%s)", campaignID)
 }
 
 // Plan is what positions are made from.
@@ -117,10 +116,7 @@ func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, plan Plan, n int
 	}
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"positions"},
 		[]string{"campaign_id", "layer", "col", "rank", "price"}, pgx.CopyFromRows(rows))
-	if err != nil {
-		return fmt.Errorf("inventory.Filler.make(%s): %w", f.campaignID, err)
-	}
-	return nil
+	return fault.At(err, "inventory.Filler.make(%s)", f.campaignID)
 }
 
 // Discard deletes positions that were made for a campaign which was cancelled before it was

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
@@ -134,10 +135,7 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
 		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p`,
 		campaigns, layers, cols)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.find: %w", err)
-	}
-	return found, nil
+	return found, fault.At(err, "inventory.find")
 }
 
 // countSold counts the sold positions in the layer of each need: counts[i] is for
@@ -150,8 +148,5 @@ func countSold(ctx context.Context, db postgres.DB, needs []need) (counts []int,
 	counts, err = postgres.Collect(ctx, db, pgx.RowTo[int], `
 		SELECT (SELECT count(*) FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer AND state = 'sold')
 		FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS l (campaign_id, layer, i) ORDER BY l.i`, campaigns, layers)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.countSold: %w", err)
-	}
-	return counts, nil
+	return counts, fault.At(err, "inventory.countSold")
 }

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -124,20 +123,8 @@ func queueForget(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, layers, cols 
 }
 
 // DeleteHeldTimes deletes up to limit times whose last hold ended longer ago than keep,
-// the oldest first, as DeleteEndedHolds does. keep must be longer than a Rest and the
+// as DeleteEndedHolds does. keep must be longer than a Rest and the
 // longest hold together.
 func DeleteHeldTimes(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
-	err = db.QueryRow(ctx, `
-		WITH old AS MATERIALIZED (
-			SELECT ctid AS place, ended_at FROM held_times
-			WHERE ended_at >= coalesce($2, '-infinity'::timestamptz) AND ended_at < statement_timestamp() - $1 * interval '1 second'
-			ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED
-		), deleted AS (
-			DELETE FROM held_times WHERE ctid = ANY(ARRAY(SELECT place FROM old))
-		)
-		SELECT count(*), coalesce(max(ended_at), $2) FROM old`, keep.Seconds(), from, limit).Scan(&deleted, &next)
-	if err != nil {
-		return 0, from, fmt.Errorf("inventory.DeleteHeldTimes: %w", err)
-	}
-	return deleted, next, nil
+	return deleteEnded(ctx, db, "held_times", keep, from, limit)
 }

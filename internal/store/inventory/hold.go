@@ -94,10 +94,7 @@ func GetHold(ctx context.Context, db postgres.DB, id uuid.UUID) (Hold, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
 	}
-	if err != nil {
-		return Hold{}, fmt.Errorf("inventory.GetHold(%s): %w", id, err)
-	}
-	return h, nil
+	return h, fault.At(err, "inventory.GetHold(%s)", id)
 }
 
 // QueueGetHolds reads holds as they are recorded. An active hold is active here
@@ -143,8 +140,27 @@ func CampaignsWithHoldsOver(ctx context.Context, db postgres.DB, except []uuid.U
 			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND campaign_id <> ALL($2)
 			ORDER BY expires_at LIMIT $1) o
 		GROUP BY campaign_id ORDER BY min(expires_at)`, limit, except)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.CampaignsWithHoldsOver: %w", err)
-	}
-	return ids, nil
+	return ids, fault.At(err, "inventory.CampaignsWithHoldsOver")
+}
+
+// AllHolds is the limit of QueueFindActive that is none.
+const AllHolds = 0
+
+// QueueFindActive finds up to limit active holds of a campaign, or AllHolds, those whose
+// deadline has passed too, for [QueueRelease]. Queue it after the statement that locks the
+// campaign.
+func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]*Hold) {
+	b.Queue(`SELECT `+recorded+` FROM holds WHERE campaign_id = $1 AND state = 'active' ORDER BY id LIMIT nullif($2::integer, 0)`, campaignID, limit).Query(func(rows pgx.Rows) (err error) {
+		*found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Hold, error) {
+			h, err := scanHold(row)
+			return &h, err
+		})
+		return err
+	})
+}
+
+// GetHolds returns those of the holds that exist, in any order, as GetHold does.
+func GetHolds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Hold, error) {
+	holds, err := postgres.Collect(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = ANY($1)`, ids)
+	return holds, fault.At(err, "inventory.GetHolds")
 }

@@ -3,7 +3,6 @@ package inventory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -70,10 +69,7 @@ func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 // there are none.
 func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position, error) {
 	all, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND `+made+` ORDER BY p.layer, col`, campaignID)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.All(%s): %w", campaignID, err)
-	}
-	return all, nil
+	return all, fault.At(err, "inventory.All(%s)", campaignID)
 }
 
 // OfUser returns the positions that a user holds, has reserved or has bought, by
@@ -81,10 +77,7 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
 	own, err := postgres.Collect(ctx, db, scanPosition,
 		`SELECT `+shown+named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY p.layer, col`, campaignID, userID)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.OfUser(%s): %w", campaignID, err)
-	}
-	return own, nil
+	return own, fault.At(err, "inventory.OfUser(%s)", campaignID)
 }
 
 // Overlay returns an older copy of the positions, corrected with the positions
@@ -126,10 +119,7 @@ func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at shape.Pos
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Position{}, fault.New(fault.NotFound, "there is no position %d/%d in campaign %s", at.Layer, at.Column, campaignID)
 	}
-	if err != nil {
-		return Position{}, fmt.Errorf("inventory.Get(%s, %v): %w", campaignID, at, err)
-	}
-	return p, nil
+	return p, fault.At(err, "inventory.Get(%s, %v)", campaignID, at)
 }
 
 // LayerCounts is how many positions of one layer are in which state.
@@ -149,8 +139,5 @@ func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]
 		       count(*) FILTER (WHERE state IN ('held', 'reserved') AND NOT `+isOver+`),
 		       count(*) FILTER (WHERE state = 'sold')
 		FROM positions WHERE campaign_id = $1 AND `+made+` GROUP BY layer ORDER BY layer`, campaignID)
-	if err != nil {
-		return nil, fmt.Errorf("inventory.CountByLayer(%s): %w", campaignID, err)
-	}
-	return counts, nil
+	return counts, fault.At(err, "inventory.CountByLayer(%s)", campaignID)
 }

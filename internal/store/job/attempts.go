@@ -2,11 +2,11 @@ package job
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -41,10 +41,7 @@ func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, e
 		a.Ref = refs[a.ID]
 		return a, err
 	}, `SELECT id, attempts FROM jobs WHERE id = ANY($1) AND state = 'queued' AND purchase_id IS NULL ORDER BY attempts, id`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("job.FindQueued: %w", err)
-	}
-	return queued, nil
+	return queued, fault.At(err, "job.FindQueued")
 }
 
 // lockQueued locks those of the jobs $1 uuid[] that are queued and have not begun a
@@ -62,10 +59,7 @@ func Begin(ctx context.Context, db postgres.DB, jobs []Attempted) (attempts int,
 			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
 			WHERE id IN (SELECT id FROM locked) RETURNING attempts)
 		SELECT coalesce(max(attempts), 0) FROM begun`, ids).Scan(&attempts)
-	if err != nil {
-		return 0, fmt.Errorf("job.Begin: %w", err)
-	}
-	return attempts, nil
+	return attempts, fault.At(err, "job.Begin")
 }
 
 // Uncount takes back the count of an attempt, after a transient fault: that of the jobs
@@ -77,10 +71,7 @@ func Uncount(ctx context.Context, db postgres.DB, counted []Attempted) error {
 		UPDATE jobs j SET attempts = j.attempts - 1
 		FROM locked l JOIN unnest($1::uuid[], $2::int[]) AS c (id, attempts) USING (id)
 		WHERE j.id = l.id AND j.attempts = c.attempts AND j.attempts > 1`, ids, attempts)
-	if err != nil {
-		return fmt.Errorf("job.Uncount: %w", err)
-	}
-	return nil
+	return fault.At(err, "job.Uncount")
 }
 
 func counts(jobs []Attempted) (ids []uuid.UUID, attempts []int) {
@@ -97,8 +88,5 @@ func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Proble
 	given, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], lockQueued+`
 		UPDATE jobs SET state = 'failed', problem = $2, finished_at = clock_timestamp()
 		WHERE id IN (SELECT id FROM locked) RETURNING id`, ids, problem)
-	if err != nil {
-		return nil, fmt.Errorf("job.GiveUp: %w", err)
-	}
-	return given, nil
+	return given, fault.At(err, "job.GiveUp")
 }

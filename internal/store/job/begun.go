@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -73,10 +74,7 @@ func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, ex
 			SELECT FROM outbox_messages m CROSS JOIN LATERAL unnest(m.jobs) AS i (id)
 			CROSS JOIN LATERAL (SELECT id, campaign_id, state FROM jobs WHERE id = i.id) j
 			WHERE m.kind = $1 AND j.state = 'queued' AND j.campaign_id = $2 AND j.id <> $3)`, kind, campaignID, except).Scan(&queued)
-	if err != nil {
-		return false, fmt.Errorf("job.OthersQueued: %w", err)
-	}
-	return queued, nil
+	return queued, fault.At(err, "job.OthersQueued")
 }
 
 // FindFinal returns those of the jobs that are final.
@@ -84,8 +82,5 @@ func FindFinal(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUI
 	final, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT j.id FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT id, state FROM jobs WHERE id = i.id) j WHERE j.state IN ('succeeded', 'failed')`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("job.FindFinal: %w", err)
-	}
-	return final, nil
+	return final, fault.At(err, "job.FindFinal")
 }

@@ -82,8 +82,5 @@ func queueRefused(b *pgx.Batch, outcomes []Outcome) {
 func Finalize(ctx context.Context, tx pgx.Tx, o Outcome) error {
 	var b pgx.Batch
 	QueueFinalize(&b, []Outcome{o})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("job.Finalize(%s): %w", o.ID, err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "job.Finalize(%s)", o.ID)
 }

@@ -114,7 +114,7 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("job.OnceEach: %w", err)
+		return nil, fault.At(err, "job.OnceEach")
 	}
 	return done, nil
 }

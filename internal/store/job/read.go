@@ -41,10 +41,7 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Job, error)
 	jobs, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("job.GetAll: %w", err)
-	}
-	return jobs, nil
+	return jobs, fault.At(err, "job.GetAll")
 }
 
 // OfKey returns the job of an earlier request with the same key, and false when
@@ -99,4 +96,24 @@ func Payload(ctx context.Context, db postgres.DB, id uuid.UUID) (payload json.Ra
 		return nil, fmt.Errorf("job.Payload(%s): %w", id, err)
 	}
 	return payload, nil
+}
+
+// CampaignCancellations returns the jobs that cancel campaigns, or have done so, by
+// campaign. It leaves out campaigns that have none, or none any more.
+func CampaignCancellations(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[uuid.UUID]Job, error) {
+	// Of several requests one is carried out: the first that has told its progress.
+	// The others fail.
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS c (id)
+		CROSS JOIN LATERAL (SELECT * FROM jobs
+			WHERE kind = 'campaign-cancellation' AND campaign_id = c.id AND state <> 'failed'
+			ORDER BY progress IS NULL, accepted_at LIMIT 1) j`, campaigns)
+	if err != nil {
+		return nil, fmt.Errorf("job.CampaignCancellations: %w", err)
+	}
+	of := make(map[uuid.UUID]Job, len(found))
+	for _, j := range found {
+		of[*j.CampaignID] = j
+	}
+	return of, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
@@ -35,10 +36,7 @@ func Accept(ctx context.Context, db postgres.DB, requests []job.Request) ([]job.
 // job with the same key already, nothing changes and there is no message.
 func Insert(ctx context.Context, tx pgx.Tx, r job.Request) ([]Message, error) {
 	messages, err := insert(ctx, tx, job.NewIntake([]job.Request{r}))
-	if err != nil {
-		return nil, fmt.Errorf("outbox.Insert: %w", err)
-	}
-	return messages, nil
+	return messages, fault.At(err, "outbox.Insert")
 }
 
 // insert writes jobs and messages in one batch, which is one transaction when db is

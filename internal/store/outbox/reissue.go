@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
@@ -18,18 +19,14 @@ const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY
 
 // Delete deletes messages whose jobs are all final.
 func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	if _, err := db.Exec(ctx, `DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)`, ids); err != nil {
-		return fmt.Errorf("outbox.Delete: %w", err)
-	}
-	return nil
+	_, err := db.Exec(ctx, `DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)`, ids)
+	return fault.At(err, "outbox.Delete")
 }
 
 // MarkSeen records that the tasks of messages are waiting in the queue now.
 func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	if _, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids); err != nil {
-		return fmt.Errorf("outbox.MarkSeen: %w", err)
-	}
-	return nil
+	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids)
+	return fault.At(err, "outbox.MarkSeen")
 }
 
 // Reissue replaces lost messages by new ones for those of their jobs that are still

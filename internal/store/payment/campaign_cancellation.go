@@ -2,11 +2,11 @@ package payment
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -31,10 +31,7 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 // ones: those have no positions any more, and may take as long as they like.
 func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
 	err = db.QueryRow(ctx, `SELECT count(*) FROM payments WHERE campaign_id = $1 AND finished_at IS NULL AND phase <> 'late'`, campaignID).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("payment.CountOpen(%s): %w", campaignID, err)
-	}
-	return n, nil
+	return n, fault.At(err, "payment.CountOpen(%s)", campaignID)
 }
 
 // QueueOutOfTime finds up to limit payments of a campaign whose reservations should have

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -114,10 +115,7 @@ func TakeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]Event, error) {
 	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Event], `
 		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload
 		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("payment.TakeEvents: %w", err)
-	}
-	return events, nil
+	return events, fault.At(err, "payment.TakeEvents")
 }
 
 // QueueHandled marks events that TakeEvents has locked as handled.
@@ -157,10 +155,7 @@ func LockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []
 	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Subject], `
 		SELECT purchase_id, intent_id, intent_status, dispute FROM payments
 		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
-	if err != nil {
-		return nil, fmt.Errorf("payment.LockSubjects: %w", err)
-	}
-	return found, nil
+	return found, fault.At(err, "payment.LockSubjects")
 }
 
 // QueueDispute records a dispute of a payment that is locked. It is no move of the
@@ -189,10 +184,7 @@ func SetListed(ctx context.Context, db postgres.DB, until time.Time) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO payment_events_listed (until) VALUES ($1)
 		ON CONFLICT (one) DO UPDATE SET until = greatest(payment_events_listed.until, excluded.until)`, until)
-	if err != nil {
-		return fmt.Errorf("payment.SetListed: %w", err)
-	}
-	return nil
+	return fault.At(err, "payment.SetListed")
 }
 
 // DeleteEvents deletes up to limit handled events that were received longer than keep

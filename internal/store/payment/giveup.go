@@ -2,11 +2,11 @@ package payment
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -66,8 +66,5 @@ func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 		    next_action = NULL, faults = 0, waiting_for = NULL
 		FROM over o WHERE p.purchase_id = o.purchase_id
 		RETURNING `+refColumns, limit, StepExpired)
-	if err != nil {
-		return nil, fmt.Errorf("payment.Expire: %w", err)
-	}
-	return expired, nil
+	return expired, fault.At(err, "payment.Expire")
 }

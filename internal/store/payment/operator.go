@@ -86,10 +86,7 @@ func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID
 		SELECT `+columns+` FROM payments p
 		WHERE waiting_for IS NOT NULL AND ($1 = '' OR `+waiterSQL+` = $1) AND ($2::uuid IS NULL OR purchase_id > $2)
 		ORDER BY purchase_id LIMIT $3`, string(waiter), postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("payment.Waiting(%s): %w", waiter, err)
-	}
-	return list, nil
+	return list, fault.At(err, "payment.Waiting(%s)", waiter)
 }
 
 // CountWaiting counts the payments that wait, by what for.

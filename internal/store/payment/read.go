@@ -2,13 +2,13 @@ package payment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -29,13 +29,8 @@ func scan(row pgx.CollectableRow) (p Payment, err error) {
 // Get returns the payment of a purchase, and false when it has none.
 func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, ok bool, err error) {
 	p, err = postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM payments p WHERE purchase_id = $1`, purchaseID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Payment{}, false, nil
-	}
-	if err != nil {
-		return Payment{}, false, fmt.Errorf("payment.Get(%s): %w", purchaseID, err)
-	}
-	return p, true, nil
+	ok, err = postgres.Found(err)
+	return p, ok, fault.At(err, "payment.Get(%s)", purchaseID)
 }
 
 // QueueGet reads the payments of purchases into a map. It leaves out those that have none.

@@ -2,12 +2,12 @@ package payment
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -62,8 +62,5 @@ func QueueSteps(b *pgx.Batch, steps ...Step) {
 func StepsOf(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Step, error) {
 	steps, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Step], `
 		SELECT purchase_id, at, event, detail FROM payment_steps WHERE purchase_id = ANY($1) ORDER BY purchase_id, number`, purchases)
-	if err != nil {
-		return nil, fmt.Errorf("payment.StepsOf: %w", err)
-	}
-	return steps, nil
+	return steps, fault.At(err, "payment.StepsOf")
 }

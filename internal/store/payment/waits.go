@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -33,10 +34,7 @@ func OpenByPhase(ctx context.Context, db postgres.DB) (map[Phase]int, error) {
 		var n int
 		_, err = pgx.ForEachRow(rows, []any{&phase, &n}, func() error { counts[phase] = n; return nil })
 	}
-	if err != nil {
-		return nil, fmt.Errorf("payment.OpenByPhase: %w", err)
-	}
-	return counts, nil
+	return counts, fault.At(err, "payment.OpenByPhase")
 }
 
 // QueueWaiting notes why open payments wait, for people. It is no move of theirs, so

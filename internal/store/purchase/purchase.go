@@ -65,3 +65,10 @@ type Item struct {
 	shape.Place
 	Price money.Amount `json:"price"`
 }
+
+// Cancellation is who cancelled a purchase, when and why.
+type Cancellation struct {
+	At     time.Time
+	By     string  // role:client, and /user when one was signed in
+	Reason *string // at most 500 characters; nil: none was given
+}

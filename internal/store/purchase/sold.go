@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
@@ -22,9 +24,9 @@ const soldPage = 8192
 // first error.
 func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
-		var last fairdraw.SoldLine
+		var next shape.Position
 		for {
-			page, err := soldAfter(ctx, db, campaignID, last)
+			page, err := SoldFrom(ctx, db, campaignID, next, soldPage)
 			if err != nil {
 				yield(fairdraw.SoldLine{}, fmt.Errorf("purchase.SoldLines(%s): %w", campaignID, err))
 				return
@@ -33,7 +35,7 @@ func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.S
 				if !yield(line, nil) {
 					return
 				}
-				last = line
+				next = shape.Position{Layer: line.Layer, Column: line.Column + 1}
 			}
 			if len(page) < soldPage {
 				return
@@ -42,10 +44,11 @@ func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.S
 	}
 }
 
-// soldAfter returns the next page. Its positions are chosen first, so that only their
-// purchases are looked up.
-func soldAfter(ctx context.Context, db postgres.DB, campaignID uuid.UUID, last fairdraw.SoldLine) ([]fairdraw.SoldLine, error) {
-	return postgres.Collect(ctx, db, func(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
+// SoldFrom returns up to n sold positions of a campaign as they are published, by layer
+// and column, the first of them at first or behind it. The positions are chosen first, so
+// that only their purchases are looked up.
+func SoldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first shape.Position, n int) ([]fairdraw.SoldLine, error) {
+	page, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
 		var s fairdraw.Sold
 		var nonce []byte
 		err := row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
@@ -54,8 +57,9 @@ func soldAfter(ctx context.Context, db postgres.DB, campaignID uuid.UUID, last f
 	}, `
 		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
 		FROM (SELECT layer, col, purchase_id FROM positions
-		      WHERE campaign_id = $1 AND state = 'sold' AND (layer, col) > ($2, $3)
+		      WHERE campaign_id = $1 AND state = 'sold' AND (layer, col) >= ($2, $3)
 		      ORDER BY layer, col LIMIT $4) s
 		JOIN purchases p ON p.id = s.purchase_id
-		ORDER BY s.layer, s.col`, campaignID, last.Layer, last.Column, soldPage)
+		ORDER BY s.layer, s.col`, campaignID, first.Layer, first.Column, n)
+	return page, fault.At(err, "purchase.SoldFrom(%s, %v)", campaignID, first)
 }

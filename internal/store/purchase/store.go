@@ -21,17 +21,11 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
 	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
 	clients, metadata := make([]string, n), make([][]byte, n)
-	var owners []uuid.UUID
-	var layers, cols []int
-	var prices []int64
 	for i, p := range purchases {
 		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
 		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
 		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
 		clients[i], metadata[i] = p.Client, p.Metadata.Text()
-		for _, item := range p.Items {
-			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
-		}
 	}
 	b.Queue(`
 		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at,
@@ -42,6 +36,18 @@ func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 		            $11::text[], $12::jsonb[])
 		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits, client, metadata)`,
 		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits, clients, metadata)
+	queueItems(b, purchases)
+}
+
+func queueItems(b *pgx.Batch, purchases []Purchase) {
+	var owners []uuid.UUID
+	var layers, cols []int
+	var prices []int64 // minor units
+	for _, p := range purchases {
+		for _, item := range p.Items {
+			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
+		}
+	}
 	b.Queue(`
 		INSERT INTO purchase_items (purchase_id, layer, col, price)
 		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
@@ -74,10 +80,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
 	}
-	if err != nil {
-		return Purchase{}, fmt.Errorf("purchase.Get(%s): %w", id, err)
-	}
-	return p, nil
+	return p, fault.At(err, "purchase.Get(%s)", id)
 }
 
 // GetAll returns those of the purchases that exist, in any order.
@@ -88,10 +91,7 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Purchase, e
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id) p`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.GetAll: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "purchase.GetAll")
 }
 
 // Owners returns whose the purchases are, by purchase. It leaves out those that do not exist.
@@ -133,10 +133,7 @@ func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID,
 		SELECT `+columns+` FROM purchases p
 		WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2)
 		ORDER BY id DESC LIMIT $3`, userID, postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("purchase.OfUser(%s): %w", userID, err)
-	}
-	return list, nil
+	return list, fault.At(err, "purchase.OfUser(%s)", userID)
 }
 
 // QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It

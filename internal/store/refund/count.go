@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -42,8 +43,5 @@ func CountCancelled(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (
 		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
 		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forOperator+` OR method = 'card' AND state = 'requires_action')
 		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
-	if err != nil {
-		return Counts{}, fmt.Errorf("refund.CountCancelled(%s): %w", campaignID, err)
-	}
-	return c, nil
+	return c, fault.At(err, "refund.CountCancelled(%s)", campaignID)
 }

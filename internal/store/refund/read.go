@@ -31,10 +31,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Refund, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Refund{}, fault.New(fault.NotFound, "there is no refund %s", id)
 	}
-	if err != nil {
-		return Refund{}, fmt.Errorf("refund.Get(%s): %w", id, err)
-	}
-	return r, nil
+	return r, fault.At(err, "refund.Get(%s)", id)
 }
 
 // OfCampaign returns refunds of a campaign in the order of their ids, after the given
@@ -44,10 +41,7 @@ func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state
 		SELECT `+columns+` FROM refunds r
 		WHERE campaign_id = $1 AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR id > $3)
 		ORDER BY id LIMIT $4`, campaignID, string(state), postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("refund.OfCampaign(%s): %w", campaignID, err)
-	}
-	return list, nil
+	return list, fault.At(err, "refund.OfCampaign(%s)", campaignID)
 }
 
 // WaitingForOperator returns the card refunds that wait for an operator, those of all
@@ -55,10 +49,7 @@ func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state
 func WaitingForOperator(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM refunds r WHERE `+forOperator+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("refund.WaitingForOperator: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "refund.WaitingForOperator")
 }
 
 // OfPurchases returns the refunds of purchases, by purchase. It leaves out those that

@@ -2,11 +2,11 @@ package wallet
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -44,17 +44,11 @@ func EventsAt(ctx context.Context, db postgres.DB, places []Place) (map[Place]Ev
 		CROSS JOIN LATERAL (
 			SELECT coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
 			FROM wallet_events WHERE wallet_id = p.wallet_id AND version > coalesce(s.version, 0) AND version <= p.version) t`, wallets, versions)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.EventsAt: %w", err)
-	}
-	return found, nil
+	return found, fault.At(err, "wallet.EventsAt")
 }
 
 // GetAll returns wallets as they are now, in no order. One that is not there is left out.
 func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Wallet, error) {
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = ANY($1)`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.GetAll: %w", err)
-	}
-	return wallets, nil
+	return wallets, fault.At(err, "wallet.GetAll")
 }

@@ -108,8 +108,5 @@ func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, 
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && last != version {
 		return Sum{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
 	}
-	if err != nil {
-		return Sum{}, fmt.Errorf("wallet.At(%s, %d): %w", id, version, err)
-	}
-	return sum, nil
+	return sum, fault.At(err, "wallet.At(%s, %d)", id, version)
 }

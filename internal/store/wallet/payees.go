@@ -2,7 +2,6 @@ package wallet
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -67,10 +66,7 @@ func (p *Payees) PayBack(back PayBack) error {
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
 	}
-	if err != nil {
-		return fmt.Errorf("wallet.PayBack: %w", err)
-	}
-	return nil
+	return fault.At(err, "wallet.PayBack")
 }
 
 // Queue writes what was paid back, see [UnitOfWork.Queue].

@@ -3,7 +3,6 @@ package wallet
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -27,10 +26,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
-	if err != nil {
-		return Wallet{}, fmt.Errorf("wallet.Get(%s): %w", id, err)
-	}
-	return w, nil
+	return w, fault.At(err, "wallet.Get(%s)", id)
 }
 
 // OfOwner returns up to limit wallets of an owner, by currency, those after a currency
@@ -39,10 +35,7 @@ func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency, after strin
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `
 		SELECT `+walletColumns+` FROM wallets
 		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) AND currency > $3 ORDER BY currency LIMIT $4`, ownerID, currency, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.OfOwner(%s): %w", ownerID, err)
-	}
-	return wallets, nil
+	return wallets, fault.At(err, "wallet.OfOwner(%s)", ownerID)
 }
 
 const authorizationColumns = `id, wallet_id, amount, captured, state, coalesce(description, '') AS description, created_at, expires_at, metadata`
@@ -58,10 +51,7 @@ func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUI
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Authorization{}, fault.New(fault.NotFound, "the wallet has no authorization %s", id)
 	}
-	if err != nil {
-		return Authorization{}, fmt.Errorf("wallet.GetAuthorization(%s): %w", id, err)
-	}
-	return a, nil
+	return a, fault.At(err, "wallet.GetAuthorization(%s)", id)
 }
 
 // FindDue returns the wallets of at most limit authorizations that are over, the
@@ -74,8 +64,5 @@ func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int)
 			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
 			ORDER BY expires_at LIMIT $1) d
 		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.FindDue: %w", err)
-	}
-	return ids, nil
+	return ids, fault.At(err, "wallet.FindDue")
 }

@@ -3,11 +3,11 @@ package wallet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 
 	"github.com/google/uuid"
@@ -34,10 +34,7 @@ func (u *UnitOfWork) Write(ctx context.Context, tx pgx.Tx) error {
 	if p.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
-		return fmt.Errorf("wallet.Write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &p).Close(), "wallet.Write")
 }
 
 // Queue adds the statements of Write to a batch, for callers that write more in the

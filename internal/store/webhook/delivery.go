@@ -28,10 +28,7 @@ func Deliveries(ctx context.Context, db postgres.DB, endpointID uuid.UUID, f Fil
 		SELECT `+deliveryColumns+` FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
 		WHERE d.endpoint_id = $1 AND `+inState(f.State)+` AND (cardinality($2::text[]) = 0 OR e.type = ANY($2)) AND ($3::uuid IS NULL OR d.event_id < $3)
 		ORDER BY d.event_id DESC LIMIT $4`, endpointID, types(f.Types), postgres.Nullable(before), limit)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.Deliveries(%s): %w", endpointID, err)
-	}
-	return list, nil
+	return list, fault.At(err, "webhook.Deliveries(%s)", endpointID)
 }
 
 // inState is the condition of deliveries in a state. The few that are pending or failed have

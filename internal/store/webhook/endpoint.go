@@ -75,10 +75,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, unknown(id)
 	}
-	if err != nil {
-		return Endpoint{}, fmt.Errorf("webhook.Get(%s): %w", id, err)
-	}
-	return e, nil
+	return e, fault.At(err, "webhook.Get(%s)", id)
 }
 
 // List returns endpoints in the order of their ids, after the given one (zero: from the
@@ -88,10 +85,7 @@ func List(ctx context.Context, db postgres.DB, client string, after uuid.UUID, l
 		SELECT `+columns+` FROM webhook_endpoints p
 		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND url IS NOT NULL AND `+lives+`
 		ORDER BY id LIMIT $3`, client, postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.List: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "webhook.List")
 }
 
 // Change is what becomes of an endpoint; nil fields stay as they are.
@@ -148,10 +142,8 @@ func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id); err != nil {
-		return fmt.Errorf("webhook.Delete(%s): %w", id, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id)
+	return fault.At(err, "webhook.Delete(%s)", id)
 }
 
 func one(ctx context.Context, db postgres.DB, name string, id uuid.UUID, sql string, args ...any) (Endpoint, error) {
@@ -159,10 +151,7 @@ func one(ctx context.Context, db postgres.DB, name string, id uuid.UUID, sql str
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, unknown(id)
 	}
-	if err != nil {
-		return Endpoint{}, fmt.Errorf("webhook.%s(%s): %w", name, id, err)
-	}
-	return e, nil
+	return e, fault.At(err, "webhook.%s(%s)", name, id)
 }
 
 func unknown(id uuid.UUID) error {

@@ -30,10 +30,7 @@ func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
 		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),
 		     sent AS (INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, $3, at FROM made)
 		SELECT `+eventColumns+` FROM made e`, e.Client, EndpointTest, e.ID)
-	if err != nil {
-		return Event{}, fmt.Errorf("webhook.Test(%s): %w", e.ID, err)
-	}
-	return event, nil
+	return event, fault.At(err, "webhook.Test(%s)", e.ID)
 }
 
 const eventColumns = `e.id, e.client, e.type, e.subject, e.version, e.campaign_id, e.at, e.payload`
@@ -51,10 +48,7 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Event{}, fault.New(fault.NotFound, "there is no webhook event %s, or it is over its retention", id)
 	}
-	if err != nil {
-		return Event{}, fmt.Errorf("webhook.GetEvent(%s): %w", id, err)
-	}
-	return e, nil
+	return e, fault.At(err, "webhook.GetEvent(%s)", id)
 }
 
 // StorePayloads stores payloads of events that have none, and returns those that the events

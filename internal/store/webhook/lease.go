@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
 )
@@ -60,10 +61,7 @@ func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit 
 		FROM (SELECT * FROM webhook_deliveries
 		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
 		JOIN webhook_events e ON e.id = d.event_id ORDER BY d.next_at, d.event_id`, endpointID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.DueEvents(%s): %w", endpointID, err)
-	}
-	return due, nil
+	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
 }
 
 // Sent is what came of an attempt, and what becomes of its delivery.

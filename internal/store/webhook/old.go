@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -55,10 +56,7 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
 		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
 		SELECT count(*) FROM gone`, limit).Scan(&ids)
-	if err != nil {
-		return 0, fmt.Errorf("webhook.DeleteEndpoints: %w", err)
-	}
-	return ids, nil
+	return ids, fault.At(err, "webhook.DeleteEndpoints")
 }
 
 // DeleteEvents deletes up to limit events that happened longer ago than keep, with their
@@ -104,8 +102,5 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
 		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest)
-	if err != nil {
-		return Waiting{}, fmt.Errorf("webhook.CountWaiting: %w", err)
-	}
-	return w, nil
+	return w, fault.At(err, "webhook.CountWaiting")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
@@ -28,10 +29,7 @@ func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []by
 	b.Queue(`
 		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
 			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, MostSecrets)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("webhook.AddSecret(%s): %w", endpointID, err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.AddSecret(%s)", endpointID)
 }
 
 // Secrets returns the valid secrets of an endpoint, the newest first.
@@ -40,10 +38,7 @@ func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secre
 		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
 		WHERE endpoint_id = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
 		ORDER BY created_at DESC, id DESC LIMIT $2`, endpointID, MostSecrets)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.Secrets(%s): %w", endpointID, err)
-	}
-	return list, nil
+	return list, fault.At(err, "webhook.Secrets(%s)", endpointID)
 }
 
 // SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
@@ -52,10 +47,7 @@ func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit in
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
 		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
 		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.SecretsAfter: %w", err)
-	}
-	return list, nil
+	return list, fault.At(err, "webhook.SecretsAfter")
 }
 
 // Reseal replaces what a secret is sealed with. done is false when it is not sealed as was

@@ -67,22 +67,36 @@ func QueueRefundingLate(b *pgx.Batch, ends []End) {
 // QueueReassign replaces the items of purchases by as many others, at the same prices. It
 // belongs to QueueComplete, which makes sure that they were open.
 func QueueReassign(b *pgx.Batch, purchases []Purchase) {
-	var ids, owners []uuid.UUID
-	var layers, cols []int
-	var prices []int64
-	for _, p := range purchases {
-		ids = append(ids, p.ID)
-		for _, item := range p.Items {
-			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
-		}
+	ids, n := make([]uuid.UUID, len(purchases)), 0
+	for i, p := range purchases {
+		ids[i], n = p.ID, n+len(p.Items)
 	}
-	b.Queue(`DELETE FROM purchase_items WHERE purchase_id = ANY($1)`, ids).Exec(postgres.Exactly(len(owners), "items"))
-	b.Queue(`
-		INSERT INTO purchase_items (purchase_id, layer, col, price)
-		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
+	b.Queue(`DELETE FROM purchase_items WHERE purchase_id = ANY($1)`, ids).Exec(postgres.Exactly(n, "items"))
+	queueItems(b, purchases)
 }
 
 // QueueNotAwaiting notes that open purchases do not wait for their buyers any more.
 func QueueNotAwaiting(b *pgx.Batch, ids []uuid.UUID) {
 	b.Queue(`UPDATE purchases SET state = 'pending' WHERE id = ANY($1) AND state = 'awaiting_action'`, ids)
+}
+
+// QueueCancel makes completed purchases cancelled; by and reasons belong to ids, each of
+// which is there once. The items of the purchases stay on record.
+func QueueCancel(b *pgx.Batch, ids []uuid.UUID, by, reasons []string) {
+	b.Queue(`
+		UPDATE purchases p
+		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = c.by, cancel_reason = nullif(c.reason, '')
+		FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (id, by, reason)
+		WHERE p.id = c.id AND p.state = 'completed'`, ids, by, reasons).Exec(postgres.Exactly(len(ids), "completed purchases"))
+}
+
+// QueueRefunded notes that the money of a purchase is given back.
+func QueueRefunded(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`UPDATE purchases SET state = 'refunded' WHERE id = $1 AND state = 'refunding'`, id).Exec(postgres.Exactly(1, "refunding purchases"))
+}
+
+// QueueRefundFailed notes that the money of a purchase came back after all: its refund
+// had succeeded, and then the buyer's bank refused it.
+func QueueRefundFailed(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`UPDATE purchases SET state = 'refunding' WHERE id = $1 AND state = 'refunded'`, id).Exec(postgres.Exactly(1, "refunded purchases"))
 }

@@ -13,16 +13,16 @@ func campaignBounds(settings config.Settings) campaign.Bounds {
 	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Timestamps: settings.Timestamps.Enabled()}
 }
 
-// termsOf are what campaigns can bind themselves to in an installation with these settings.
-func termsOf(settings config.Settings) (terms lifecycle.Terms, err error) {
+// bindingsOf are what campaigns can bind themselves to in an installation with these settings.
+func bindingsOf(settings config.Settings) (bindings lifecycle.Bindings, err error) {
 	if !settings.Beacon.Enabled() {
-		return terms, nil
+		return bindings, nil
 	}
 	chain, err := settings.Beacon.Chain()
 	if err != nil {
-		return terms, err
+		return bindings, err
 	}
-	terms.Chain = &chain
-	terms.Authorities, err = timestamp.Roots(settings.Timestamps)
-	return terms, err
+	bindings.Chain = &chain
+	bindings.Authorities, err = timestamp.Roots(settings.Timestamps)
+	return bindings, err
 }

@@ -2,13 +2,13 @@ package campaign
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -33,13 +33,8 @@ func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
 func CancellationOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Cancellation, bool, error) {
 	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Cancellation],
 		`SELECT cancelled_at, cancelled_by, cancel_reason FROM campaigns WHERE id = $1 AND state = 'cancelled'`, id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Cancellation{}, false, nil
-	}
-	if err != nil {
-		return Cancellation{}, false, fmt.Errorf("campaign.CancellationOf(%s): %w", id, err)
-	}
-	return c, true, nil
+	ok, err := postgres.Found(err)
+	return c, ok, fault.At(err, "campaign.CancellationOf(%s)", id)
 }
 
 // EndedUnsold returns campaigns that are to be cancelled because their sale has ended
@@ -52,10 +47,7 @@ func EndedUnsold(ctx context.Context, db postgres.DB, limit int) ([]Ended, error
 		WHERE state = 'active' AND sale_ends_at <= (SELECT clock_timestamp()) AND policies ->> 'unsold' = 'cancel'
 		  AND EXISTS (SELECT FROM positions WHERE campaign_id = c.id AND state IN ('available', 'held'))
 		ORDER BY sale_ends_at LIMIT $1`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("campaign.EndedUnsold: %w", err)
-	}
-	return ended, nil
+	return ended, fault.At(err, "campaign.EndedUnsold")
 }
 
 // Ended is a campaign whose sale has ended.
@@ -75,4 +67,26 @@ func IsEndedUnsold(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended, mayBeSo
 		return false, false, fmt.Errorf("campaign.IsEndedUnsold(%s): %w", id, err)
 	}
 	return ended, mayBeSoldOut, nil
+}
+
+// EndSale ends the sale of a campaign that is drawn at the end of its sale: it is drawing,
+// with any number of sales, paused or not. ended is false when its end has not come by the
+// database's clock, when positions are held or reserved, or when its sale was ended
+// before. Call it under the campaign's lock.
+func EndSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended bool, err error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE campaigns SET state = 'drawing', paused_at = NULL, draw_started_at = clock_timestamp()
+		WHERE id = $1 AND state = 'active' AND draws_at <= clock_timestamp() AND positions_reserved = 0`, id)
+	if err != nil {
+		return false, fmt.Errorf("campaign.EndSale(%s): %w", id, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// ToDraw returns up to limit campaigns on sale that are drawn at the end of their sale and
+// whose end has come, the longest ended first. It locks nothing.
+func ToDraw(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error) {
+	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		SELECT id FROM campaigns WHERE state = 'active' AND draws_at <= (SELECT clock_timestamp()) ORDER BY draws_at, id LIMIT $1`, limit)
+	return ids, fault.At(err, "campaign.ToDraw")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
@@ -169,8 +170,5 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 		payment.QueueSteps(&b, steps...)
 	}
 	g.payees.Queue(&b)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }
