@@ -143,7 +143,7 @@ func TestNothingAboutADrawingCampaignChangesButItsName(t *testing.T) {
 // drawable publishes a small campaign, with a beacon or without.
 func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
 	s.T.Helper()
-	draft, terms := fixture.Draft(3), lifecycle.Terms{}
+	draft, terms := fixture.Draft(3), lifecycle.Bindings{}
 	if withBeacon {
 		draft.Policies.Beacon, terms.Chain = true, &s.Beacon.Chain().Chain
 	}

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/simulator/tsasim"
+	"triprize/internal/testkit/drawn"
 )
 
 // signedParts returns what the signature of a token covers, and the signature.
@@ -107,7 +108,7 @@ func TestATokenThatShowsNothingIsFound(t *testing.T) {
 	p := open(t, newSite(t, nil).URL+"/verify")
 	one, other := tsasim.Start(t, tsasim.Options{ECDSA: true}), tsasim.Start(t, tsasim.Options{ECDSA: true, Number: 1})
 	proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{one}}.proof(t, 0)
-	strange := stamps(t, []*tsasim.Authority{other}, freezeHashOf(t, proof))
+	strange := drawn.Tokens(t, []*tsasim.Authority{other}, freezeHashOf(t, proof))
 	unlike, _ := draw{beacon: true, base: 4, authorities: []*tsasim.Authority{one}}.proof(t, 0)
 	late, _ := draw{beacon: true, authorities: []*tsasim.Authority{tsasim.Start(t, tsasim.Options{ECDSA: true, Accuracy: "secs:40000"})}}.proof(t, 0) // 10 rounds are 36,000 s
 	with := func(tokens [][]byte) []byte {

@@ -136,7 +136,7 @@ func TestOneWrongThingFailsTheCheckThatIsForIt(t *testing.T) {
 		"a later round":           {beacon, "round", false, func(d map[string]any) { number(object(d, "beacon"), "round", 21); number(d, "round", 21) }},
 		"an earlier round":        {beacon, "round", false, func(d map[string]any) { number(object(d, "beacon"), "round", -1); number(d, "round", -1) }},
 		"no round":                {beacon, "round", false, func(d map[string]any) { d["round"] = nil }},
-		"another signature":       {beacon, "signature", false, func(d map[string]any) { object(d, "beacon")["signature"] = hex.EncodeToString(round(t, 5).Signature) }},
+		"another signature":       {beacon, "signature", false, func(d map[string]any) { object(d, "beacon")["signature"] = hex.EncodeToString(chain().Sign(5)) }},
 		"no point":                {beacon, "signature", false, func(d map[string]any) { object(d, "beacon")["signature"] = "c0" + strings.Repeat("00", 47) }},
 		"another randomness":      {beacon, "randomness", false, func(d map[string]any) { object(d, "beacon")["randomness"] = hash }},
 		"a witness not promised":  {beacon, "witness", true, func(d map[string]any) { d["witness"] = []string{"AAAA"} }},

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/simulator/tsasim"
+	"triprize/internal/testkit/drawn"
 	"triprize/internal/testkit/property"
 )
 
@@ -38,15 +39,15 @@ func remembered() verifyRound {
 func TestEveryFlippedByteOfAProofMakesANamedCheckFail(t *testing.T) {
 	t.Parallel()
 	authority := tsasim.Start(t, tsasim.Options{ECDSA: true, Accuracy: "secs:1"})
-	unsold := newMade(2)
-	unsold.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(unsold.frozenAt)}
-	unsold.sold = unsold.sold[:2]
-	for name, m := range map[string]*made{
-		"operator": newMade(3), "beacon": newMade(2).withBeacon(t), "witness": newMade(2).withBeacon(t).withWitness(authority), "unsold": unsold,
+	unsold := drawn.Triangle(2)
+	unsold.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(unsold.FrozenAt)}
+	unsold.Sold = unsold.Sold[:2]
+	for name, m := range map[string]*drawn.Draw{
+		"operator": drawn.Triangle(3), "beacon": drawn.Triangle(2).WithBeacon(), "witness": drawn.Triangle(2).WithBeacon().WithWitness(authority), "unsold": unsold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, o := m.text(t), m.options()
+			text, o := m.Text(t), optionsOf(m)
 			o.verify = remembered()
 			if r := verified(t, text, o); !r.OK {
 				t.Fatalf("%+v", r)
@@ -70,9 +71,9 @@ func TestEveryFlippedByteOfAProofMakesANamedCheckFail(t *testing.T) {
 
 func TestEveryFlippedByteOfAProofOfPurchaseMakesANamedCheckFail(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	document := m.text(t)
-	text, err := m.purchase(t, 2).Canonical()
+	m := drawn.Triangle(3)
+	document := m.Text(t)
+	text, err := m.Purchase(t, 2).Canonical()
 	must(t, err)
 	if r := verified(t, document, Options{Purchase: bytes.NewReader(text)}); !r.OK {
 		t.Fatalf("%+v", r)

@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/drawn"
 )
 
 // The largest triangle, and 1,000 prizes: about 100 MB. ADR 26 has figures.
 func BenchmarkTheLargestProof(b *testing.B) {
-	m := newMade(1000)
-	m.rules.Prizes = m.rules.Prizes[:1000]
-	m.withBeacon(b)
-	text := m.text(b)
+	m := drawn.Triangle(1000)
+	m.Rules.Prizes = m.Rules.Prizes[:1000]
+	m.WithBeacon()
+	text := m.Text(b)
 	b.SetBytes(int64(len(text)))
-	b.ReportMetric(float64(len(m.sold)), "positions")
+	b.ReportMetric(float64(len(m.Sold)), "positions")
 	for b.Loop() {
-		report, err := Proof(bytes.NewReader(text), Options{Chains: []fairdraw.Hash{m.chain.hash()}})
+		report, err := Proof(bytes.NewReader(text), Options{Chains: []fairdraw.Hash{m.Chain.Hash()}})
 		if err != nil || !report.OK {
 			b.Fatalf("%+v, %v", report, err)
 		}

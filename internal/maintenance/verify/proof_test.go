@@ -12,40 +12,41 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/simulator/tsasim"
+	"triprize/internal/testkit/drawn"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 	t.Parallel()
 	witness := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1"})
 	other := tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true})
-	unsold := func(m *made) *made {
-		m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt.Add(-time.Second))}
+	unsold := func(m *drawn.Draw) *drawn.Draw {
+		m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt.Add(-time.Second))}
 		return m
 	}
-	seats := newMade(3)
-	seats.rules.BaseLength = 0
-	seats.rules.Layers = []fairdraw.Layer{{Layer: 1, Positions: 1}, {Layer: 2, Positions: 2}, {Layer: 3, Positions: 3}}
-	empty := unsold(newMade(3))
-	empty.sold = empty.sold[:1] // layers 2 and 3 have nobody
-	nothing := unsold(newMade(3).withBeacon(t))
-	nothing.sold = nil
+	seats := drawn.Triangle(3)
+	seats.Rules.BaseLength = 0
+	seats.Rules.Layers = []fairdraw.Layer{{Layer: 1, Positions: 1}, {Layer: 2, Positions: 2}, {Layer: 3, Positions: 3}}
+	empty := unsold(drawn.Triangle(3))
+	empty.Sold = empty.Sold[:1] // layers 2 and 3 have nobody
+	nothing := unsold(drawn.Triangle(3).WithBeacon())
+	nothing.Sold = nil
 	for name, c := range map[string]struct {
-		*made
+		*drawn.Draw
 		shows, remains string
 	}{
-		"operator":           {newMade(3), "belong to the commitment", "trust in the operator alone"},
-		"beacon":             {newMade(3).withBeacon(t), "of a public beacon", "held a draw back"},
-		"witness":            {newMade(3).withBeacon(t).withWitness(witness, other), "2 independent authorities", "not that it was the only one"},
+		"operator":           {drawn.Triangle(3), "belong to the commitment", "trust in the operator alone"},
+		"beacon":             {drawn.Triangle(3).WithBeacon(), "of a public beacon", "held a draw back"},
+		"witness":            {drawn.Triangle(3).WithBeacon().WithWitness(witness, other), "2 independent authorities", "not that it was the only one"},
 		"no triangle":        {seats, "", ""},
 		"one position sold":  {empty, "", ""},
 		"nothing sold":       {nothing, "", ""},
-		"the latest round":   {func() *made { m := newMade(3).withBeacon(t); m.ahead = fairdraw.MostRoundsAhead; return m }(), "", ""},
-		"sold out and ended": {unsold(newMade(3)), "", ""},
+		"the latest round":   {func() *drawn.Draw { m := drawn.Triangle(3).WithBeacon(); m.Ahead = fairdraw.MostRoundsAhead; return m }(), "", ""},
+		"sold out and ended": {unsold(drawn.Triangle(3)), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := verified(t, c.text(t), c.options())
-			if !r.OK || len(r.Failed()) > 0 || len(r.Checks) != 1+len(checks) || r.CampaignID != c.id {
+			r := verified(t, c.Text(t), optionsOf(c.Draw))
+			if !r.OK || len(r.Failed()) > 0 || len(r.Checks) != 1+len(checks) || r.CampaignID != c.ID {
 				t.Errorf("%+v", r)
 			}
 			if !strings.Contains(strings.Join(r.Shows, "\n"), c.shows) || !strings.Contains(strings.Join(r.Remains, "\n"), c.remains) {
@@ -57,9 +58,9 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 
 func TestAProofWithoutATokenOfItsWitnessesSaysUnwitnessed(t *testing.T) {
 	t.Parallel()
-	m := newMade(3).withBeacon(t)
-	m.rules.Witness = []fairdraw.Hash{{1}, {2}}
-	r := verified(t, m.text(t), m.options())
+	m := drawn.Triangle(3).WithBeacon()
+	m.Rules.Witness = []fairdraw.Hash{{1}, {2}}
+	r := verified(t, m.Text(t), optionsOf(m))
 	if at := checkOf(r, fairdraw.CheckWitness); !r.OK || !strings.HasPrefix(at.Words, "unwitnessed: none of the 2") {
 		t.Errorf("%+v", r)
 	}
@@ -81,12 +82,12 @@ func checkOf(r Report, name string) Check {
 // right by itself.
 func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 	t.Parallel()
-	stranger := newChain(t, "stranger", time.Now())
+	stranger := drawn.NewChain("stranger", time.Now())
 	for name, c := range map[string]struct {
 		check string
 		also  string // checks that cannot but fail, too
 		plain bool   // without a beacon
-		made  func(*made)
+		made  func(*drawn.Draw)
 		proof func(*fairdraw.Proof)
 		words string
 	}{
@@ -98,38 +99,38 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 		"a prize renamed":              {check: "commitment", also: "winners", proof: func(p *fairdraw.Proof) { p.Rules = replaced(p.Rules, "Zoë", "Zoé") }},
 		"another secret":               {check: "commitment", also: "winners", plain: true, proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
 		"another secret, with beacon":  {check: "commitment", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
-		"a position missing":           {check: "count", made: func(m *made) { m.sold = m.sold[:5] }, words: "do not allow"},
-		"a position that is none":      {check: "sold-list", made: func(m *made) { m.sold[5].Column = 4 }, words: "is none of the rules"},
-		"a layer that is none":         {check: "sold-list", made: func(m *made) { m.sold[5].Layer = 9 }, words: "is none of the rules"},
+		"a position missing":           {check: "count", made: func(m *drawn.Draw) { m.Sold = m.Sold[:5] }, words: "do not allow"},
+		"a position that is none":      {check: "sold-list", made: func(m *drawn.Draw) { m.Sold[5].Column = 4 }, words: "is none of the rules"},
+		"a layer that is none":         {check: "sold-list", made: func(m *drawn.Draw) { m.Sold[5].Layer = 9 }, words: "is none of the rules"},
 		"a count that is not the list": {check: "count", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Count = 5 }},
 		"another root":                 {check: "root", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Root[3]++ }},
-		"frozen before the end": {check: "freeze-time", made: func(m *made) {
-			m.sold = m.sold[:5]
-			m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt.Add(time.Second))}
+		"frozen before the end": {check: "freeze-time", made: func(m *drawn.Draw) {
+			m.Sold = m.Sold[:5]
+			m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt.Add(time.Second))}
 		}},
-		"more sold than there are": {check: "count", also: "sold-list", made: func(m *made) {
-			m.rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.frozenAt)}
-			m.sold = append(m.sold, fairdraw.Sold{Position: m.sold[5].Position})
-			m.sold[6].Column = 4
+		"more sold than there are": {check: "count", also: "sold-list", made: func(m *drawn.Draw) {
+			m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt)}
+			m.Sold = append(m.Sold, fairdraw.Sold{Position: m.Sold[5].Position})
+			m.Sold[6].Column = 4
 		}},
 		"another time":                 {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FrozenAt = fairdraw.At(p.FrozenAt.Add(time.Microsecond)) }},
 		"another freeze hash":          {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }},
 		"no beacon":                    {check: "chain", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon = nil }},
-		"a beacon that no rule names":  {check: "chain", also: "round trust", made: func(m *made) { m.rules.Beacon = nil }},
-		"another chain":                {check: "chain", made: func(m *made) { m.chain = stranger }, words: "in the rules"},
-		"a chain nobody named":         {check: "chain", made: func(m *made) { m.chain = stranger; m.rules.Beacon.ChainHash = stranger.hash() }, words: "--chain-hash"},
+		"a beacon that no rule names":  {check: "chain", also: "round trust", made: func(m *drawn.Draw) { m.Rules.Beacon = nil }},
+		"another chain":                {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger }, words: "in the rules"},
+		"a chain nobody named":         {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger; m.Rules.Beacon.ChainHash = stranger.Hash() }, words: "--chain-hash"},
 		"a key of somebody else":       {check: "chain", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = stranger.PublicKey }},
-		"another period":               {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 10 * hour }},
+		"another period":               {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 10 * drawn.Hour }},
 		"no period":                    {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 0 }, words: "0 s"},
 		"another genesis":              {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisTime-- }},
 		"another seed":                 {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisSeed[0]++ }},
 		"another name of the chain":    {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.BeaconID = "quicknet" }},
 		"no round":                     {check: "round", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Round = nil }},
-		"a round too early":            {check: "round", made: func(m *made) { m.ahead = 9 }},
-		"a round of the past":          {check: "round", made: func(m *made) { m.ahead = 0 }},
-		"a round too late":             {check: "round", made: func(m *made) { m.ahead = 31 }},
+		"a round too early":            {check: "round", made: func(m *drawn.Draw) { m.Ahead = 9 }},
+		"a round of the past":          {check: "round", made: func(m *drawn.Draw) { m.Ahead = 0 }},
+		"a round too late":             {check: "round", made: func(m *drawn.Draw) { m.Ahead = 31 }},
 		"a round that is not promised": {check: "round", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.Round++ }, words: "freeze record names"},
-		"the next round's signature":   {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = stranger.sign(p.Beacon.Round) }},
+		"the next round's signature":   {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = stranger.Sign(p.Beacon.Round) }},
 		"a short signature":            {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = p.Beacon.Signature[:47] }},
 		"a short public key":           {check: "signature", also: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = p.Beacon.PublicKey[:95] }},
 		"another randomness":           {check: "randomness", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon.Randomness[0]++ }},
@@ -145,11 +146,11 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMade(3)
+			m := drawn.Triangle(3)
 			if !c.plain {
-				m.withBeacon(t)
+				m.WithBeacon()
 			}
-			o := m.options()
+			o := optionsOf(m)
 			if c.made != nil {
 				c.made(m)
 			}
@@ -157,7 +158,7 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 			if c.proof != nil {
 				changes = append(changes, c.proof)
 			}
-			r := verified(t, m.text(t, changes...), o)
+			r := verified(t, m.Text(t, changes...), o)
 			if at := checkOf(r, c.check); r.OK || at.Status != Failed || !strings.Contains(at.Words, c.words) {
 				t.Errorf("%s is %s: %s", c.check, at.Status, at.Words)
 			}
@@ -179,11 +180,11 @@ func replaced(text []byte, old, by string) []byte {
 
 func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	list := fairdraw.Lines(m.sold)
+	m := drawn.Triangle(3)
+	list := fairdraw.Lines(m.Sold)
 	list[1], list[2] = list[2], list[1]
-	for name, sold := range map[string][]fairdraw.SoldLine{"out of order": list, "twice": append(fairdraw.Lines(m.sold), m.sold[5].Line())} {
-		r := verified(t, textOf(t, m.proof(t), sold), Options{})
+	for name, sold := range map[string][]fairdraw.SoldLine{"out of order": list, "twice": append(fairdraw.Lines(m.Sold), m.Sold[5].Line())} {
+		r := verified(t, drawn.TextOf(t, m.Proof(t), sold), Options{})
 		if checkOf(r, "sold-list").Status != Failed || checkOf(r, "root").Status != NotMade || checkOf(r, "winners").Status != NotMade {
 			t.Errorf("%s: %+v", name, r.Checks)
 		}
@@ -193,14 +194,14 @@ func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
 // What needs something wrong is not made, and is not passed off as verified.
 func TestAfterAWrongFormOrWrongRulesWhatNeedsThemIsNotMade(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	r := verified(t, append(m.text(t), '\n'), Options{})
+	m := drawn.Triangle(3)
+	r := verified(t, append(m.Text(t), '\n'), Options{})
 	for i, c := range r.Checks {
 		if want := map[bool]Status{true: Failed, false: NotMade}[i == 0]; c.Status != want {
 			t.Errorf("with a newline, %s is %s", c.Name, c.Status)
 		}
 	}
-	r = verified(t, m.text(t, func(p *fairdraw.Proof) { p.Rules = []byte("{}") }), Options{})
+	r = verified(t, m.Text(t, func(p *fairdraw.Proof) { p.Rules = []byte("{}") }), Options{})
 	notMade := []string{"sold-list", "count", "freeze-time", "chain", "round", "signature", "randomness", "witness", "winners", "trust"}
 	for _, c := range r.Checks {
 		if got := c.Status == NotMade; got != slices.Contains(notMade, c.Name) {
@@ -211,12 +212,12 @@ func TestAfterAWrongFormOrWrongRulesWhatNeedsThemIsNotMade(t *testing.T) {
 
 func TestRoundsOfQuicknetNeedNoChainHash(t *testing.T) {
 	t.Parallel()
-	m := newMade(3).withBeacon(t)
+	m := drawn.Triangle(3).WithBeacon()
 	quicknet := beacon.Quicknet()
-	m.frozenAt = quicknet.DueAt(657413 - fairdraw.RoundsAhead)
-	m.rules.Beacon = &fairdraw.Beacon{ChainHash: quicknet.Hash(), PeriodS: quicknet.PeriodS}
-	m.chain.Chain = quicknet
-	r := verified(t, m.text(t), Options{})
+	m.FrozenAt = quicknet.DueAt(657413 - fairdraw.RoundsAhead)
+	m.Rules.Beacon = &fairdraw.Beacon{ChainHash: quicknet.Hash(), PeriodS: quicknet.PeriodS}
+	m.Chain.Chain = quicknet
+	r := verified(t, m.Text(t), Options{})
 	if c := checkOf(r, "chain"); c.Status != OK || c.Words != "it is drand's quicknet" {
 		t.Errorf("%+v", c)
 	}
@@ -228,11 +229,11 @@ func TestRoundsOfQuicknetNeedNoChainHash(t *testing.T) {
 func TestAFileThatCannotBeReadIsAnErrorAndNoVerdict(t *testing.T) {
 	t.Parallel()
 	broken := iotest.ErrReader(errors.New("the disk is gone"))
-	m := newMade(3)
+	m := drawn.Triangle(3)
 	for name, read := range map[string]func() (Report, error){
 		"the document": func() (Report, error) { return Proof(broken, Options{}) },
-		"the purchase": func() (Report, error) { return Proof(bytes.NewReader(m.text(t)), Options{Purchase: broken}) },
-		"the other":    func() (Report, error) { return Proof(bytes.NewReader(m.text(t)), Options{Against: broken}) },
+		"the purchase": func() (Report, error) { return Proof(bytes.NewReader(m.Text(t)), Options{Purchase: broken}) },
+		"the other":    func() (Report, error) { return Proof(bytes.NewReader(m.Text(t)), Options{Against: broken}) },
 	} {
 		if r, err := read(); err == nil || r.OK {
 			t.Errorf("%s: %+v", name, r)

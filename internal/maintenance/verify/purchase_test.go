@@ -8,36 +8,37 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/drawn"
 )
 
 func TestABuyerSeesThatItTookPartAndWhatItWon(t *testing.T) {
 	t.Parallel()
-	m := newMade(4)
-	document := m.text(t)
+	m := drawn.Triangle(4)
+	document := m.Text(t)
 	prizes := 0
-	for i := 0; i < len(m.sold); i += 2 { // each purchase has two positions
-		text, err := m.purchase(t, i).Canonical()
+	for i := 0; i < len(m.Sold); i += 2 { // each purchase has two positions
+		text, err := m.Purchase(t, i).Canonical()
 		must(t, err)
 		r := verified(t, document, Options{Purchase: bytes.NewReader(text)})
 		if !r.OK {
 			t.Errorf("%+v", r)
 		}
 		for _, w := range r.Won {
-			if *w.PurchaseID != m.sold[i].PurchaseID {
-				t.Errorf("purchase %s is told of %+v", m.sold[i].PurchaseID, w)
+			if *w.PurchaseID != m.Sold[i].PurchaseID {
+				t.Errorf("purchase %s is told of %+v", m.Sold[i].PurchaseID, w)
 			}
 		}
 		prizes += len(r.Won)
 	}
-	if prizes != len(m.rules.Prizes) {
-		t.Errorf("all purchases together have won %d of %d prizes", prizes, len(m.rules.Prizes))
+	if prizes != len(m.Rules.Prizes) {
+		t.Errorf("all purchases together have won %d of %d prizes", prizes, len(m.Rules.Prizes))
 	}
 }
 
 func TestAProofOfPurchaseThatIsNotOfThisListFailsByName(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	document := m.text(t)
+	m := drawn.Triangle(3)
+	document := m.Text(t)
 	for name, c := range map[string]struct {
 		change func(*fairdraw.PurchaseProof)
 		failed string
@@ -53,7 +54,7 @@ func TestAProofOfPurchaseThatIsNotOfThisListFailsByName(t *testing.T) {
 		"a step of the path less":  {func(p *fairdraw.PurchaseProof) { p.Leaves[0].Path = p.Leaves[0].Path[1:] }, "inclusion", "path"},
 		"an index beyond the list": {func(p *fairdraw.PurchaseProof) { p.Leaves[1].Index = 6 }, "inclusion", "no leaf 6"},
 	} {
-		p := m.purchase(t, 2)
+		p := m.Purchase(t, 2)
 		c.change(&p)
 		text, err := p.Canonical()
 		must(t, err)
@@ -72,12 +73,12 @@ func TestAProofOfPurchaseThatIsNotOfThisListFailsByName(t *testing.T) {
 // buyer a tree of its own.
 func TestAPathIntoAnotherListIsFoundOut(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	text, err := m.purchase(t, 2).Canonical()
+	m := drawn.Triangle(3)
+	text, err := m.Purchase(t, 2).Canonical()
 	must(t, err)
-	list := fairdraw.Lines(m.sold)
+	list := fairdraw.Lines(m.Sold)
 	list[2].Holder[0]++
-	r := verified(t, textOf(t, m.proof(t), list), Options{Purchase: bytes.NewReader(text)})
+	r := verified(t, drawn.TextOf(t, m.Proof(t), list), Options{Purchase: bytes.NewReader(text)})
 	if at := checkOf(r, "inclusion"); at.Status != Failed || !strings.Contains(at.Words, "line 2 of the list") {
 		t.Errorf("%+v", at)
 	}
@@ -85,7 +86,7 @@ func TestAPathIntoAnotherListIsFoundOut(t *testing.T) {
 
 func TestWithoutADocumentNoPurchaseIsVerified(t *testing.T) {
 	t.Parallel()
-	text, err := newMade(3).purchase(t, 0).Canonical()
+	text, err := drawn.Triangle(3).Purchase(t, 0).Canonical()
 	must(t, err)
 	r := verified(t, []byte("no document"), Options{Purchase: bytes.NewReader(text)})
 	if r.OK || checkOf(r, "inclusion").Status != NotMade || checkOf(r, "purchase-campaign").Status != NotMade {
@@ -95,22 +96,22 @@ func TestWithoutADocumentNoPurchaseIsVerified(t *testing.T) {
 
 func TestTwoDocumentsOfOneCampaignMustBeTheSame(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	document := m.text(t)
-	second := newMade(3) // other nonces: another draw
-	second.sold[0].Nonce[0]++
-	stranger := newMade(3)
-	stranger.id = uuid.New()
-	stranger.rules.CampaignID = stranger.id
+	m := drawn.Triangle(3)
+	document := m.Text(t)
+	second := drawn.Triangle(3) // other nonces: another draw
+	second.Sold[0].Nonce[0]++
+	stranger := drawn.Triangle(3)
+	stranger.ID = uuid.New()
+	stranger.Rules.CampaignID = stranger.ID
 	for name, c := range map[string]struct {
 		other []byte
 		words string
 		ok    bool
 	}{
 		"the same":              {document, "byte for byte", true},
-		"two that both hold":    {second.text(t), "at most one of them is the campaign's", false},
-		"one that does not":     {m.text(t, func(p *fairdraw.Proof) { p.Trust = "me" }), "differs in trust, and does not hold by itself (trust)", false},
-		"of another campaign":   {stranger.text(t), "says nothing about this one", false},
+		"two that both hold":    {second.Text(t), "at most one of them is the campaign's", false},
+		"one that does not":     {m.Text(t, func(p *fairdraw.Proof) { p.Trust = "me" }), "differs in trust, and does not hold by itself (trust)", false},
+		"of another campaign":   {stranger.Text(t), "says nothing about this one", false},
 		"no document":           {[]byte("{}"), "is no proof document", false},
 		"the same, and a blank": {append(bytes.Clone(document), ' '), "is no proof document", false},
 	} {

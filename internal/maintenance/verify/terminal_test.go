@@ -6,21 +6,22 @@ import (
 	"unicode"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/drawn"
 )
 
 // A name can hold everything that moves the cursor: a false document would clear the screen
 // and write its own verdict.
 func TestNoTextOfADocumentWritesOnTheTerminalWhatWasNotFound(t *testing.T) {
 	t.Parallel()
-	m := newMade(3)
-	for i := range m.rules.Prizes {
-		m.rules.Prizes[i].Name = "\x1b[2J\x1b[Hok\r\n\u202e\u0085" + m.rules.Prizes[i].Name
+	m := drawn.Triangle(3)
+	for i := range m.Rules.Prizes {
+		m.Rules.Prizes[i].Name = "\x1b[2J\x1b[Hok\r\n\u202e\u0085" + m.Rules.Prizes[i].Name
 	}
 	for what, change := range map[string]func(*fairdraw.Proof){
 		"honest": func(*fairdraw.Proof) {},
 		"false":  func(p *fairdraw.Proof) { p.Winners[0].Name += "!" },
 	} {
-		r := verified(t, m.text(t, change), m.options())
+		r := verified(t, m.Text(t, change), optionsOf(m))
 		if r.OK != (what == "honest") {
 			t.Errorf("%s: %+v", what, r.Checks)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/simulator/tsasim"
+	"triprize/internal/testkit/drawn"
 )
 
 var update = flag.Bool("update", false, "make the vectors with tokens anew, with new authorities")
@@ -26,22 +27,22 @@ func makeWitnessVectors(t *testing.T) {
 	rsa := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1, millisecs:500"})
 	ecdsa := tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true, WithoutRoot: true, Digits: 3})
 	vague := tsasim.Start(t, tsasim.Options{Accuracy: "secs:86400"})
-	of := func(authorities ...*tsasim.Authority) *made {
-		return newMade(3).withBeacon(t).withWitness(authorities...)
+	of := func(authorities ...*tsasim.Authority) *drawn.Draw {
+		return drawn.Triangle(3).WithBeacon().WithWitness(authorities...)
 	}
 	late := of(rsa)
-	late.frozenAt, late.chain.GenesisTime = late.frozenAt.Add(-24*time.Hour), late.chain.GenesisTime-24*hour
-	late.rules.Beacon.ChainHash = late.chain.hash()
+	late.FrozenAt, late.Chain.GenesisTime = late.FrozenAt.Add(-24*time.Hour), late.Chain.GenesisTime-24*drawn.Hour
+	late.Rules.Beacon.ChainHash = late.Chain.Hash()
 	stranger := of(ecdsa)
-	stranger.rules.Witness = []fairdraw.Hash{rsa.Root}
+	stranger.Rules.Witness = []fairdraw.Hash{rsa.Root}
 	other := of(rsa)
-	other.secret[0]++
-	foreign := other.proof(t).Witness
+	other.Secret[0]++
+	foreign := other.Proof(t).Witness
 	var all vectorList
-	store := func(into *[]vector, name string, check string, m *made, change func(*fairdraw.Proof)) {
+	store := func(into *[]vector, name string, check string, m *drawn.Draw, change func(*fairdraw.Proof)) {
 		file := "proofs/witness/" + strings.ReplaceAll(name, " ", "-") + ".json"
-		hash := m.chain.hash()
-		must(t, os.WriteFile(filepath.Join(vectors, file), m.text(t, change), 0o600))
+		hash := fairdraw.Hash(m.Chain.Hash())
+		must(t, os.WriteFile(filepath.Join(vectors, file), m.Text(t, change), 0o600))
 		*into = append(*into, vector{Name: name, File: file, ChainHash: &hash, Check: check})
 	}
 	none := func(*fairdraw.Proof) {}
@@ -50,7 +51,7 @@ func makeWitnessVectors(t *testing.T) {
 	store(&all.Proofs, "ecdsa with an intermediate", "", of(ecdsa), none)
 	store(&all.Proofs, "two authorities", "", of(rsa, ecdsa), none)
 	store(&all.Proofs, "one of two answered", "", of(rsa, ecdsa), func(p *fairdraw.Proof) { p.Witness = p.Witness[:1] })
-	wrong := func(name string, m *made, change func(*fairdraw.Proof)) {
+	wrong := func(name string, m *drawn.Draw, change func(*fairdraw.Proof)) {
 		store(&all.WrongProofs, "wrong "+name, fairdraw.CheckWitness, m, change)
 	}
 	wrong("after the round was due", late, none)

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/simulator/tsasim"
+	"triprize/internal/testkit/drawn"
 )
 
 func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T) {
@@ -15,15 +16,15 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 	one, two := tsasim.Start(t, tsasim.Options{}), tsasim.Start(t, tsasim.Options{ECDSA: true})
 	vague := tsasim.Start(t, tsasim.Options{Accuracy: "secs:86400"})
 	reversed := func(p *fairdraw.Proof) { slices.Reverse(p.Witness) }
-	late := func(by time.Duration) func(*made) {
-		return func(m *made) {
-			m.frozenAt, m.chain.GenesisTime = m.frozenAt.Add(-by), m.chain.GenesisTime-int64(by.Seconds())
-			m.rules.Beacon.ChainHash = m.chain.hash()
+	late := func(by time.Duration) func(*drawn.Draw) {
+		return func(m *drawn.Draw) {
+			m.FrozenAt, m.Chain.GenesisTime = m.FrozenAt.Add(-by), m.Chain.GenesisTime-int64(by.Seconds())
+			m.Rules.Beacon.ChainHash = m.Chain.Hash()
 		} // the tokens are of now
 	}
 	for name, c := range map[string]struct {
 		authorities []*tsasim.Authority
-		made        func(*made)
+		made        func(*drawn.Draw)
 		proof       func(*fairdraw.Proof)
 		words       string // of the failure; empty: the check is ok
 	}{
@@ -31,15 +32,15 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 		"one of them":               {authorities: []*tsasim.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
 		"in another order":          {authorities: []*tsasim.Authority{one, two}, proof: reversed, words: "must stand before"},
 		"the same twice":            {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
-		"not one of the rules'":     {authorities: []*tsasim.Authority{one}, made: func(m *made) { m.rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
+		"not one of the rules'":     {authorities: []*tsasim.Authority{one}, made: func(m *drawn.Draw) { m.Rules.Witness = []fairdraw.Hash{two.Root} }, words: "none of the pinned root certificates"},
 		"after the round was due":   {authorities: []*tsasim.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
 		"perhaps after it":          {authorities: []*tsasim.Authority{vague}, words: "not before the round was due"},
 		"about another record":      {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
-		"of a round that is chosen": {authorities: []*tsasim.Authority{one}, made: func(m *made) { m.ahead = 100 }, words: "needs to know when the round was due"},
+		"of a round that is chosen": {authorities: []*tsasim.Authority{one}, made: func(m *drawn.Draw) { m.Ahead = 100 }, words: "needs to know when the round was due"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMade(2).withBeacon(t).withWitness(c.authorities...)
+			m := drawn.Triangle(2).WithBeacon().WithWitness(c.authorities...)
 			if c.made != nil {
 				c.made(m)
 			}
@@ -47,7 +48,7 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 			if c.proof != nil {
 				changes = append(changes, c.proof)
 			}
-			r := verified(t, m.text(t, changes...), m.options())
+			r := verified(t, m.Text(t, changes...), optionsOf(m))
 			at := checkOf(r, fairdraw.CheckWitness)
 			if (at.Status == OK) != (c.words == "") || !strings.Contains(at.Words, c.words) || r.OK != (c.words == "") {
 				t.Errorf("%s: %s; failed: %v", at.Status, at.Words, r.Failed())
