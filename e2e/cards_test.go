@@ -84,7 +84,7 @@ func viewPurchase(s *fleet.System, id uuid.UUID) purchaseView {
 	return fleet.As[purchaseView](s.T, s.Read("/v1/purchases/"+id.String()))
 }
 
-// buyByCard sends an order and returns its job, whatever becomes of it.
+// buyByCard sends an order and returns its job, which may end in any way.
 func buyByCard(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID {
 	s.T.Helper()
 	a := s.Buy(fleet.Order{Campaign: campaign, User: user, Card: method})

@@ -90,7 +90,7 @@ func sellInGo(t *testing.T, s *fleet.System, api string, campaign uuid.UUID, cou
 		return nil
 	}
 	for n := 1; n <= count; n++ {
-		if n == count/2 { // in the middle of it, whatever the others do
+		if n == count/2 { // in the middle of it, while the others go on
 			s.APIs[0].Kill()
 		}
 		order := client.PurchaseRequest{UserID: "go", Selection: client.Selection{Quantity: 1}, Payment: client.PaymentDraft{Method: client.PaymentDraftMethodExternal}}

@@ -67,7 +67,7 @@ func (r *holdStorm) holder(n int) {
 			continue // another has them
 		}
 		switch dice.IntN(8) {
-		case 0: // let go, for the sweep or whoever wants them
+		case 0: // let go, for the sweep or another user
 		case 1, 2:
 			r.did("extend", r.s.Extend(r.s.App, h.ID).Answer, "hold-expired")
 			fallthrough

@@ -85,7 +85,7 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 // lock order. What is written later of campaigns and wallets was locked before, as
 // their versions show. Rows of a campaign, its draw's job and new payments and refunds
 // among them, are free to be written whenever the campaign is locked: nobody else can
-// wait for them. A purchase may also be written by whoever has locked its payment or its
+// wait for them. A purchase may also be written by the transaction that has locked its payment or its
 // refund.
 func outOfOrder(t *testing.T, transaction []string) string {
 	t.Helper()

@@ -23,7 +23,7 @@ import (
 
 // The contract promises nothing that nothing keeps: each property of a request, and each
 // value that an answer may have, is listed with the test that shows it from outside. The
-// tests here read the sources; whoever writes a line vouches that its test fails without
+// tests here read the sources; the author of a line vouches that its test fails without
 // the effect.
 
 // TestEveryPropertyOfARequestHasATestOfItsEffect holds testdata/properties.txt against the contract.

@@ -130,7 +130,7 @@ func (e *errands) settled() bool {
 }
 
 // check wants every wallet to be what the answers say, every errand to be done
-// once, and the same answer to whoever asks again.
+// once, and the same answer to every repetition.
 func (e *errands) check() {
 	want, got := make(map[string]int64), make(map[string]int)
 	for _, path := range e.wallets {

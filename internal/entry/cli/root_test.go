@@ -180,7 +180,7 @@ func TestACommandWithServersHasThemAndItsStatusIsOurs(t *testing.T) {
 	}
 }
 
-// Whoever runs the audit for cron must tell books that differ from books that nobody has read.
+// A cron job that runs the audit must tell books that differ from books that nobody has read.
 func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
 	settings := servers.Settings(t)
 	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)

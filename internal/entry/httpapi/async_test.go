@@ -176,7 +176,7 @@ func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
 	pause := send(0, path+"/pause", "pause", nil)
 	create := send(0, "/v1/campaigns", "create", fleet.CampaignBody(4))
 	nowhere := send(0, "/v1/campaigns/"+missing+"/publish", "nowhere", nil)
-	for _, api := range []int{1, 0} { // whatever has happened since, and wherever
+	for _, api := range []int{1, 0} { // also after other events, in another process
 		same("a refusal", resume, send(api, path+"/resume", "resume", nil))
 		same("a publication", publish, send(api, path+"/publish", "publish", nil))
 		same("a second publication", twice, send(api, path+"/publish", "publish again", nil))

@@ -153,7 +153,7 @@ func TestAKeyOfOneClientIsNothingToAnother(t *testing.T) {
 	if len(jobs) != 4 || len(jobs[first["shop"].ID]) != 2 {
 		t.Errorf("one key of four clients, one of which has two credentials: %v", jobs)
 	}
-	// A user is a client of its own, under whatever credential it comes.
+	// A user is a client of its own, with each of its credentials.
 	create := func(credential string) fleet.Answer {
 		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": "k"}, fleet.RawJSON(strings.Replace(goodPurchase, `"a"`, `"mina"`, 1)))
 	}

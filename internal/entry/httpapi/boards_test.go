@@ -143,7 +143,7 @@ func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 }
 
 // A client that has once seen the board, and since then only what has changed, has the
-// board as it is, whatever happens.
+// board as it is, in every case.
 func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{APIs: 2, Schedulers: -1, Env: fleet.Trusting.Env}) // no sweep changes anything meanwhile

@@ -127,7 +127,7 @@ func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
 	}
 }
 
-// What a proxy takes for one request must be one here, whatever became of its body.
+// What a proxy takes for one request must be one here, also when its body was refused.
 func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)

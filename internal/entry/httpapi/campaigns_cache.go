@@ -16,7 +16,7 @@ import (
 )
 
 // campaignsCache keeps encoded campaigns, and first pages of the list, for everybody but
-// operators, who see at once what they have changed at whatever process.
+// operators, who see at once what they have changed at any process.
 type campaignsCache struct {
 	db        postgres.DB
 	campaigns *readcache.Cache[campaignCopy, response.Tagged]

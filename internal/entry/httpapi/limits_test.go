@@ -130,7 +130,7 @@ func TestAClientHasALimitOverAllItsUsers(t *testing.T) {
 	}
 }
 
-// A token is for one user, whatever the body says.
+// A token is for one user, also when the body names another.
 func TestAUserCannotAskInOtherNamesToEscapeItsLimit(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5")

@@ -15,8 +15,8 @@ import (
 	"triprize/internal/testkit/fleet"
 )
 
-// Postgres refuses NUL and what is not UTF-8 in texts. Whatever a client sends of it,
-// and wherever, must be refused before, and is nobody's error but the client's.
+// Postgres refuses NUL and what is not UTF-8 in texts. A request with such a
+// text, in any place, must be refused before, and is the client's error.
 func TestTextThatPostgresRefusesIsRefusedAtTheDoor(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: -1,

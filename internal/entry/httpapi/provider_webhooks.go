@@ -37,7 +37,7 @@ type parser interface {
 	ParseEvent(payload []byte, signature string) (payprovider.Event, error)
 }
 
-// webhooks takes the events of the provider. Whoever knows the secret of the webhook
+// webhooks takes the events of the provider. A sender that knows the secret of the webhook
 // may send them, and no one else; so nothing is done for a body before its signature is
 // checked, and nothing but that check depends on how many bad ones come.
 type webhooks struct {

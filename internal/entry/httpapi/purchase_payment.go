@@ -10,7 +10,7 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// errNoCards refuses whatever needs a payment provider, where there is none.
+// errNoCards refuses every request that needs a payment provider, where there is none.
 var errNoCards = fault.New(fault.CardsNotAccepted, "cards are not accepted here: this installation has no payment provider (payments.stripe.key)")
 
 // paymentOf checks how a purchase is to be paid. A card has a payment method of the

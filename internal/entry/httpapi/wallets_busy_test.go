@@ -12,7 +12,7 @@ import (
 	"triprize/internal/testkit/fleet"
 )
 
-// Whoever has a wallet locked for long holds up what that wallet pays, and nothing else.
+// A transaction that has a wallet locked for long holds up what that wallet pays, and nothing else.
 func TestABusyWalletHoldsUpItsOwnPurchaseOnly(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: 2})

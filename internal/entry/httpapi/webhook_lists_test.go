@@ -117,7 +117,7 @@ func TestDeliveriesAreFoundByStateAndTypeInPages(t *testing.T) {
 	}
 	s.Execute(wallet+"/debit", fleet.Fields{"amount": 1})
 	s.Execute(wallet+"/credit", fleet.Fields{"amount": 1})
-	noted(s, path, "pending", 2) // whatever becomes of the first attempt, there are others
+	noted(s, path, "pending", 2) // after the first attempt there are others
 
 	types := func(query string, size int) (all []string) {
 		var before *deliveryView

@@ -10,7 +10,7 @@ import (
 
 // lead returns the handler of agenda items, which run leads as far as they go now. Their
 // tasks are no messages of the outbox: nothing is claimed in Redis, no delivery is counted,
-// and a task is never tried again. Whatever fails, the item is due again at some time, and
+// and a task is never tried again. After any failure the item is due again at some time, and
 // the sweep due-items finds it.
 func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) queue.Handler {
 	return func(ctx context.Context, task queue.Task, _ bool) error {

@@ -21,7 +21,7 @@ func waitsOf(made *transactions) (waits []sale.Wait) {
 	return waits
 }
 
-// For either kind of job: whatever is locked and however often its jobs were put off,
+// For either kind of job: with any rows locked and its jobs put off any number of times,
 // a batch finalizes first what it can, and then waits twice at most, for a bounded time.
 // After a wait in vain the shard, of which all kinds are part, goes on without waiting.
 func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {

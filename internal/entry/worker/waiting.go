@@ -23,7 +23,7 @@ import (
 //	turnAfter or more    then, such jobs of its campaign         the campaign
 //	walletAfter or more  then, such jobs of its campaign         the campaign and the wallets
 //
-// Whoever waits keeps the shard from all others, so every wait is short, a batch waits
+// A transaction that waits keeps the shard from all others, so every wait is short, a batch waits
 // twice at most, and after a wait in vain the shard does not wait for a while (after one
 // for a wallet, not for wallets): first, the jobs are finalized that find their rows free. So a row that is locked for long delays others by
 // mostWaits × lockWait once in a while, and its own jobs until it is free and as long as

@@ -50,7 +50,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	return id
 }
 
-// Whoever gets past the triggers is found: a freeze and a draw are redone from what they
+// A change that gets past the triggers is found: a freeze and a draw are redone from what they
 // were made from.
 func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 	t.Parallel()

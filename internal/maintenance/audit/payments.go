@@ -1,6 +1,6 @@
 package audit
 
-// payments is the invariants of purchases by card: payments and refunds here, whatever the
+// payments is the invariants of purchases by card: payments and refunds here, not what the
 // provider says. The comparison with the provider's own list is another matter.
 var payments = []invariant{
 	{"a purchase by card has its payment, and no other purchase has one", `

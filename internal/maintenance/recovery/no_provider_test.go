@@ -77,7 +77,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 	}
 }
 
-// A worker that has a payment goes on with it, whatever a scheduler without a key thinks.
+// A worker that has a payment goes on with it, also when a scheduler has no key.
 func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)

@@ -103,7 +103,7 @@ func TestPositionsOfACampaignThatWasCancelledBeforeItsPublicationAreDeletedInSte
 	fixture.Sound(t, p.db)
 }
 
-// Whoever has locked the campaign is not waited for, and of two sweeps at once each deletes
+// A transaction that has locked the campaign is not waited for, and of two sweeps at once each deletes
 // positions of its own: the note goes with the last of them, not before.
 func TestSweepsTakeTurnsAtPositionsThatAreNotPublished(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func TestALieIsLoggedOnceInAWhileAndNamesTheRelay(t *testing.T) {
 	}
 }
 
-// Whatever a relay sends, it is a round of the chain or an error.
+// Every answer of a relay is a round of the chain or an error.
 func FuzzAnswersOfRelays(f *testing.F) {
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("s", 32)), time.Unix(1_700_000_000, 0), time.Second)
 	if err != nil {

@@ -264,7 +264,7 @@ func TestReleaseWaitsForTheExtensionUnderWay(t *testing.T) {
 		entered, out := make(chan struct{}), make(chan struct{})
 		server.set(func(s *simulated) {
 			s.before = func(kind, _ string) error {
-				if kind == "extend" { // whatever its context says
+				if kind == "extend" { // also when its context has ended
 					close(entered)
 					<-out
 				}

@@ -50,7 +50,7 @@ func resolve(value any, pointer string) (any, bool) {
 	return value, true
 }
 
-// Whatever is sent as a body: the check ends, and what it finds fault with is
+// For every body: the check ends, and what it finds fault with is
 // there, or missing from something that is there.
 func FuzzTheFaultsOfABodyAreInTheBody(f *testing.F) {
 	d, err := Load(api.OpenAPI, nil)
@@ -93,7 +93,7 @@ func FuzzTheFaultsOfABodyAreInTheBody(f *testing.F) {
 	})
 }
 
-// Whatever stands in path, query and header: the check ends, names parameters
+// For every path, query and header: the check ends, names parameters
 // that exist, and lets nothing into a path or query that is not UTF-8.
 func FuzzTheFaultsOfParametersNameParameters(f *testing.F) {
 	d, err := Load(api.OpenAPI, nil)

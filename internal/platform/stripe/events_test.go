@@ -125,7 +125,7 @@ func TestWhatIsSignedAndNoEventIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever arrives: it does not panic, and what is believed was signed, is an event, and
+// For every input: it does not panic, and what is believed was signed, is an event, and
 // is for us.
 func FuzzAWebhookIsAnEventForUsOrRefused(f *testing.F) {
 	for _, payload := range []string{event(), event("account", `"acct_2"`), of(refund()), of(`{"id":{"id":["a"]},"object":null,"metadata":{"a":1}}`), "null", "{}", strings.Repeat("[", 20_000)} {

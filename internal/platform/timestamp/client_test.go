@@ -51,7 +51,7 @@ func stamp(t *testing.T, a *tsasim.Authority) timestamp.Token {
 	return tokens[0]
 }
 
-// Whatever an authority leaves out, its token can be checked with the hash of its root alone.
+// When an authority leaves certificates out, its token still can be checked with the hash of its root alone.
 func TestATokenOfARealAuthorityNeedsNothingButTheHashOfItsRoot(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]tsasim.Options{

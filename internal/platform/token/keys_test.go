@@ -314,7 +314,7 @@ func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 	}
 }
 
-// Whoever asks while the first fetch is about to begin has no second one made.
+// A question while the first fetch is about to begin causes no second one.
 func TestTheFirstFetchIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	const starts = 50

@@ -102,7 +102,7 @@ func TestRetryAfterIsReadInBothForms(t *testing.T) {
 	}
 }
 
-// raw serves connections with what write says, whatever is asked.
+// raw serves connections with what write says, for every request.
 func raw(t *testing.T, write func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,7 +175,7 @@ func TestNoReceiverKeepsASenderForEver(t *testing.T) {
 	}
 }
 
-// What is stored of an answer fits its columns, whatever the other side sends: otherwise nothing
+// What is stored of an answer fits its columns, for every answer: otherwise nothing
 // that was sent would be noted, and all of it be sent again for ever.
 func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 	t.Parallel()

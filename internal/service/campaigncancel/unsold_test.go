@@ -50,7 +50,7 @@ func TestASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Whatever was found before, the state under the lock decides.
+// The state under the lock decides, not what was found before.
 func TestASaleWhoseEndWasPutOffIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

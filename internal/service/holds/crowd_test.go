@@ -164,7 +164,7 @@ func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A recorded refusal is an answer too: whoever sends its key again gets the same.
+// A recorded refusal is an answer too: its key gets the same again.
 func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

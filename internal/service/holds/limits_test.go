@@ -147,8 +147,8 @@ func TestLimitsAreExactWithinOneTransaction(t *testing.T) {
 	}
 }
 
-// Random positions of a batch are found together: enough for all requests, whatever
-// others choose before them, and whatever some of them must not have again.
+// Random positions of a batch are found together: enough for all requests, also when
+// others choose before them, and when some of them must not have one again.
 func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

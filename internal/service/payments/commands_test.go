@@ -188,8 +188,8 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 	}
 }
 
-// The write has the conditions, too: whoever has changed the payment since it was read
-// is not overwritten.
+// The write has the conditions, too: a change of the payment since it was read is not
+// overwritten.
 func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -241,7 +241,7 @@ func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
 // An intent that is gone at the provider is an unexpected state. What an operator has resolved
 // is not reported again, and money that comes after all is found.
 // As long as the provider says what it said when the operator looked, nobody is called
-// again. Whatever else it says is somebody's money, and is not met with silence.
+// again. Anything else that it says is somebody's money, and calls an operator.
 func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

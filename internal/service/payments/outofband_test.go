@@ -97,7 +97,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
 		t.Errorf("the timeline of one that was given nothing back says %s", steps)
 	}
-	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 2 { // whatever is told of them later
+	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 2 { // also after later news of them
 		t.Errorf("%d have failed", n)
 	}
 	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {

@@ -112,7 +112,7 @@ func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (paypr
 		}
 		s.tries[id]++
 		switch method {
-		case "pm_declined_once": // whoever confirms it again gets the money
+		case "pm_declined_once": // the second confirmation succeeds
 			if s.tries[id] == 1 {
 				in.Status, in.Decline = payprovider.RequiresPaymentMethod, &payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
 				return payprovider.Intent{}, &payprovider.Error{Kind: payprovider.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}

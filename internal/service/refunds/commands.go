@@ -51,7 +51,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 
 // Resolve notes that a refund was given back by hand, with the reason: by the app
 // (asApp) one that was listed for it, by an operator a card refund that the provider has
-// refused, or refuses to tell of. Whoever asks for the other kind gets a forbidden Error; a
+// refused, or refuses to tell of. A request for the other kind gets a forbidden Error; a
 // refund in another state is a state-conflict Error.
 func (s *Service) Resolve(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
 	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {

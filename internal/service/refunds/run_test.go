@@ -321,7 +321,7 @@ func TestARefundOfAPartByHandIsNotOurs(t *testing.T) {
 	}
 }
 
-// Whatever comes back must be what was asked for; else nothing is believed.
+// An answer must be what was asked for; else nothing is believed.
 func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*payprovider.Refund){

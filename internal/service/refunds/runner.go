@@ -65,7 +65,7 @@ type run struct {
 	was      refund.State     // in the table
 }
 
-// Run does a refund as far as it goes now. Whatever goes wrong at the provider is stored
+// Run does a refund as far as it goes now. A failure at the provider is stored
 // with the refund, which is due again in time. An error is a fault of the database: the
 // refund is due again when the lease ends.
 func (r *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {

@@ -215,7 +215,7 @@ func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// Whatever becomes of a payment after it was final here, its money goes back, once.
+// When a payment changes after it was final here, its money goes back, once.
 func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

@@ -87,8 +87,8 @@ func TestACancellationWaitsForADisputeThatIsBeingRecorded(t *testing.T) {
 	}
 }
 
-// A slow method cannot be cancelled at the provider. Whoever has cancelled the purchase is
-// told when the positions are free, and not when the payment ends hours later; what it
+// A slow method cannot be cancelled at the provider. Its buyer is told of
+// the cancellation when the positions are free, and not when the payment ends hours later; what it
 // still brings goes back.
 func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) {
 	t.Parallel()

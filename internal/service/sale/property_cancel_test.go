@@ -20,7 +20,7 @@ import (
 // allWaits are the ways in which a transaction may wait; each ends by itself.
 var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll, forAll.AtMost(time.Second)}
 
-// cancel asks to cancel some purchase, in whatever state it is; often one that is to
+// cancel asks to cancel some purchase, in any state; often one that is to
 // be cancelled already.
 func (m *model) cancel(rt *rapid.T) func() {
 	which, times := rapid.IntRange(0, 9).Draw(rt, "which"), rapid.IntRange(1, 3).Draw(rt, "times")

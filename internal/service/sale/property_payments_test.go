@@ -21,7 +21,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-// bank is the provider: the truth about intents, whatever our rows say.
+// bank is the provider: the truth about intents, not what our rows say.
 type bank struct {
 	mu      sync.Mutex
 	intents map[uuid.UUID]string // created, authorized, processing, captured or canceled

@@ -11,7 +11,7 @@ import (
 )
 
 // A worker that dies between sending and recording leaves what it has sent to the next one,
-// which sends the same bytes under the same id, whatever the resource shows by then.
+// which sends the same bytes under the same id, also when the resource shows something else by then.
 func TestWhatWasSentAndNotRecordedComesAgainAsItWas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

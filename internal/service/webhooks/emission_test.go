@@ -79,7 +79,7 @@ func (w *world) wantTold(endpoints int) (types map[string]int) {
 	return types
 }
 
-// Whatever happens to purchases, holds, campaigns, jobs and wallets, in whatever order: the
+// For all changes of purchases, holds, campaigns, jobs and wallets, in any order: the
 // events are those that the tables imply, each once.
 func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 	t.Parallel()

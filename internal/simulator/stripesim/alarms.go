@@ -6,7 +6,7 @@ import (
 )
 
 // alarms is a heap of moments at which something happens to an object by itself. An
-// alarm may be out of date: whoever wakes up looks at the object.
+// alarm may be out of date: its handler looks at the object.
 type alarms []alarm
 
 type alarm struct {

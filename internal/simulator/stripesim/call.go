@@ -128,7 +128,7 @@ func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) 
 	return nil
 }
 
-// work does a call, with whatever goes wrong with it.
+// work does a call, with its faults.
 func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
 	claimed := true
 	defer func() {

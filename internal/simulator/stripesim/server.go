@@ -76,7 +76,7 @@ func (s *Server) Close() error {
 }
 
 // Release lets requests that are never answered end at once, for a graceful stop of
-// whoever serves the sandbox. Nothing that comes later waits.
+// the server of the sandbox. Nothing that comes later waits.
 func (s *Server) Release() { s.stop() }
 
 // mostAtOnce bounds the requests that are under way, with those that are never answered.

@@ -42,7 +42,7 @@ func exec(t *testing.T, db postgres.DB, sql string, id uuid.UUID, args ...any) {
 	servers.Exec(t, db, sql, append([]any{id}, args...)...)
 }
 
-// attempt does something in a transaction and commits whatever it left, even
+// attempt does something in a transaction and commits what it left, even
 // when it was refused: a refusal must not rely on the rollback.
 func attempt(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// Whoever finalizes jobs waits for the first of them before it locks the next. In
+// A transaction that finalizes jobs waits for the first before it locks the next. In
 // another order it and Begin, for the same jobs, would wait for each other.
 func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,7 @@ func overdue(t *testing.T, db *pgxpool.Pool, backoff outbox.Backoff) (ids []uuid
 	}
 }
 
-// minute is a backoff that is over for whatever was seen a minute ago.
+// minute is a backoff that is over for messages that were seen a minute ago.
 func minute() outbox.Backoff {
 	return outbox.Backoff{First: time.Second, Longest: 30 * time.Second, Deaths: 5}
 }

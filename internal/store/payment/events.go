@@ -34,8 +34,8 @@ const (
 	EventUnknown  EventOutcome = "unknown"  // of a type that we do not know
 )
 
-// Event is what the provider has told us. It is a hint: whoever decides something fetches
-// the object.
+// Event is what the provider has told us. It is a hint: a decision fetches the
+// object.
 type Event struct {
 	ID         string
 	Type       string
@@ -68,8 +68,8 @@ type Inserted struct {
 // InsertEvents stores events that are not stored yet. Each id is stored once, however
 // often and by whomever it is told. Those that have nothing to do are handled at once:
 // what an event tells as the status of an intent, and is stored as it, needs nobody. No
-// payment is locked for that. Whoever has stored that status knew it, whatever has
-// followed since.
+// payment is locked for that: the status was known when it was stored, also when others
+// have followed since.
 func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done Inserted, err error) {
 	events = slices.Clone(events)
 	slices.SortFunc(events, func(a, b NewEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order

@@ -31,7 +31,7 @@ func QueueGiveUp(b *pgx.Batch, taken []Taking) {
 }
 
 // QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
-// They change no version: whoever captures goes on, and what was captured is returned
+// They change no version: a capture goes on, and what was captured is returned
 // when the payment is concluded.
 func QueueTakeCaptured(b *pgx.Batch, taken []Taking) {
 	queueTaken(b, taken, ``, `p.phase IN ('capturing', 'captured')`, "payments that are captured")

@@ -127,7 +127,7 @@ type Finding string
 
 // The findings.
 const (
-	FoundPaid   Finding = "paid"   // all of it: it is captured, whatever the provider says
+	FoundPaid   Finding = "paid"   // all of it: it is captured, also when the provider has not said so
 	FoundUnpaid Finding = "unpaid" // nothing, or what was is given back already
 )
 

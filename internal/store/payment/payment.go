@@ -96,7 +96,7 @@ type Dispute struct {
 }
 
 // HoldsMoney reports whether the bank has the money of the charge, or has given it back to
-// the buyer: whoever refunds it pays twice. An inquiry takes none.
+// the buyer: a refund would pay twice. An inquiry takes none.
 func (d *Dispute) HoldsMoney() bool {
 	if d == nil {
 		return false

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
@@ -55,20 +54,12 @@ const (
 	BeforeDeadline Guard = ` AND deadline > clock_timestamp()` // by the database's clock, at the moment of the write
 )
 
-// QueueWrite writes what a worker has found out: phase, attempt, intent, ending, decline,
-// what it waits for. The batch fails with [agenda.ErrFenced] unless the payment still has the
-// version of p and the guard holds. keep is how much longer the worker keeps it (the
-// lease is renewed); with 0 it is given back, and is due after next. attempt_at is set when
-// the attempt grows.
-//
-// After the commit the payment has p.Version + 1.
-func QueueWrite(b *pgx.Batch, p *Payment, guard Guard, keep time.Duration, next *time.Duration) {
-	sql, args := writing(p, guard, keep, next)
-	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return agenda.Fenced(p.Ref().Item(), tag, 1) })
-}
-
-// Write is QueueWrite for a write that stands alone, with its steps. It is one statement,
-// so it needs no transaction around it. It counts up p.Version.
+// Write writes what a worker has found out: phase, attempt, intent, ending, decline, what it
+// waits for, and steps. It fails with [agenda.ErrFenced] unless the payment still has the
+// version of p and the guard holds. keep is how much longer the worker keeps it (the lease
+// is renewed); with 0 it is given back, and is due after next. attempt_at is set when the
+// attempt grows. It is one statement, so it needs no transaction around it. It counts up
+// p.Version.
 func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep time.Duration, next *time.Duration, steps ...Step) error {
 	sql, args := writing(p, guard, keep, next)
 	rows := max(1, len(steps))

@@ -10,7 +10,7 @@ import (
 	"triprize/internal/domain/money"
 )
 
-// admit checks the rules for every movement, whatever the wallet's balance is:
+// admit checks the rules for every movement, with any balance:
 // first the request itself, then the version and the reference.
 func (u *UnitOfWork) admit(a *account, kind Kind, m Movement) error {
 	bound := MaxAmount

@@ -127,15 +127,8 @@ func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Endpoint, error) {
 		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id)
 }
 
-// Keep lets a listener last for the given time from now on.
-func Keep(ctx context.Context, db postgres.DB, id uuid.UUID, lasts time.Duration) (Endpoint, error) {
-	return one(ctx, db, "Keep", id, `
-		UPDATE webhook_endpoints p SET expires_at = clock_timestamp() + $2 * interval '1 second'
-		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds())
-}
-
 // Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
-// Whoever sends to it is fenced.
+// A worker that is sending to it is fenced.
 func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if _, err := one(ctx, tx, "Delete", id, `
 		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), version = version + 1

@@ -24,7 +24,7 @@ func QueueEvents(b *pgx.Batch, events []Event) {
 	b.Queue(`SELECT emit_webhooks($1, $2, $3, $4, $5)`, clients, types, subjects, versions, campaigns)
 }
 
-// Test stores a test event for an endpoint, whatever that wants, and its delivery.
+// Test stores a test event for an endpoint, of a type that it need not want, and its delivery.
 func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
 	event, err := postgres.CollectOne(ctx, tx, scanEvent, `
 		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),

@@ -50,7 +50,7 @@ type DueEvent struct {
 }
 
 // DueEvents returns up to limit events that are due for an endpoint, the longest due first.
-// It locks nothing: whoever calls it has the lease.
+// It locks nothing: its caller has the lease.
 func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
 	due, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d DueEvent, err error) {
 		e := &d.Event
@@ -79,7 +79,7 @@ type Round struct {
 	Slow    bool          // it makes others wait
 	Pause   time.Duration // nothing is sent before; 0: no pause
 	Gone    bool          // the endpoint does not want any more
-	Keep    time.Duration // for how long whoever sends keeps the lease; 0: it is given back
+	Keep    time.Duration // for how long the sender keeps the lease; 0: it is given back
 }
 
 // Record writes what came of a round. It fails with [agenda.ErrFenced] when the lease that e has

@@ -30,7 +30,7 @@ const (
 	WalletVoid      = "wallet.void"
 	WalletExpire    = "wallet.expire"
 
-	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, whatever that wants
+	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, also when that does not want the type
 	EndpointDisabled = "webhook-endpoint.disabled" // goes to the client's other endpoints
 )
 
@@ -81,7 +81,7 @@ type Endpoint struct {
 	Failures       int        // turns in vain in a row
 	PausedUntil    *time.Time // nothing is sent before
 	Slow           bool       // it makes others wait: it has slots apart from theirs
-	Version        int64      // the fence of whoever sends or fetches
+	Version        int64      // the fence of a sender or a fetch
 	Wakes          int
 }
 

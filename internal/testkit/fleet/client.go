@@ -220,7 +220,7 @@ func (s *System) AwaitJob(n int, id uuid.UUID) (a Answer) {
 		return Answer{Err: err}
 	}
 	request.Header.Set("Authorization", "Bearer "+s.App)
-	request.Header.Set("Prefer", UntilFinal+"; until=final") // whatever the buyer has to do before
+	request.Header.Set("Prefer", UntilFinal+"; until=final") // also when the buyer has something to do before
 	response, err := StreamClient.Do(s.named(request))
 	if err != nil {
 		return Answer{Err: err}

@@ -16,7 +16,7 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 )
 
-// Whatever is sent as a body: it is refused as a request that is not valid, or
+// Any body: it is refused as a request that is not valid, or
 // it is what the operation's type can hold, and canonical.
 func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 	document, err := httpapi.LoadContract()

@@ -7,7 +7,7 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// Whatever stands in the header: an idempotency key is printable ASCII of a
+// For every header: an idempotency key is printable ASCII of a
 // bounded length, the same with and without quotes.
 func FuzzAnIdempotencyKeyIsPrintableAndOfBoundedLength(f *testing.F) {
 	for _, text := range []string{"", `"`, `""`, `"a"`, `"a\"b\\"`, `a b`, "a\x00", "schlüssel", strings.Repeat("k", 255), strings.Repeat("k", 256), `"` + strings.Repeat(`\"`, 255) + `"`, `"\`, `\"`, "a, b", "\xff"} {

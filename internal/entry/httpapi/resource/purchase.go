@@ -128,7 +128,7 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who Role) []contrac
 	return slices.Insert(timeline, 0, first)
 }
 
-// cancellationJSON shows users only the role of whoever cancelled, not the name of
+// cancellationJSON shows users only the role of the one that cancelled, not the name of
 // the client.
 func cancellationJSON(c purchase.Cancellation, who Role) *contract.Cancellation {
 	by := c.By

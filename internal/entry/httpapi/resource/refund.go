@@ -7,7 +7,7 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// Refund shows users only the role of whoever resolved a refund, not the name of the
+// Refund shows users only the role of the one that resolved a refund, not the name of the
 // client, and not what the provider has told us of a fault.
 func Refund(r refund.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),

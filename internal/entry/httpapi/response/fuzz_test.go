@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whatever stands in the header: the wait is none, or whole seconds, or the longest.
+// For every header: the wait is none, or whole seconds, or the longest.
 func FuzzAPreferredWaitIsBounded(f *testing.F) {
 	for _, text := range []string{"", "wait", "wait=", "wait=1", "WAIT=30", `wait="5"`, "wait=-1", "wait=1e9", "wait=99999999999999999999", "respond-async, wait=2", "wait=0, wait=3", ",,=,", "wait = 4 ; a=b", "wait=4;until=final", `wait=4 ; UNTIL="Final"`, "until=final; wait=3", "\xff=1"} {
 		f.Add(text)
@@ -24,7 +24,7 @@ func FuzzAPreferredWaitIsBounded(f *testing.F) {
 	})
 }
 
-// Whatever stands in the header: what a client already has is told from what it
+// For every header: what a client already has is told from what it
 // has not, and an answer that it has is never sent as unchanged to another tag.
 func FuzzOnlyItsOwnTagMakesAnAnswerUnchanged(f *testing.F) {
 	answer, err := Tag(map[string]int{"a": 1})

@@ -18,8 +18,8 @@ type Tagged struct {
 	Unchanged bool // the client has it already
 }
 
-// Tag encodes a document. Its tag is weak: it stands for the content, whatever
-// compression a proxy adds.
+// Tag encodes a document. Its tag is weak: it stands for the content, with
+// any compression that a proxy adds.
 func Tag(document any) (Tagged, error) {
 	body, err := json.Marshal(document)
 	if err != nil {
