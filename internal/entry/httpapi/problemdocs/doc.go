@@ -2,7 +2,7 @@
 // index.
 //
 // The type of a problem document links to its page. Each page is HTML or plain text.
-// catalogue.go has the texts. The HTML loads nothing and works under
+// problems.yaml has the texts. The HTML loads nothing and works under
 //
 //	Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'
 package problemdocs

@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	indexPath = "/problems"
-	docsPath  = "/docs"
+	indexPath        = "/problems"
+	docsPath         = "/docs"
+	exampleRequestID = "6b0c1f0e-4a55-4c0b-9d5e-2f8a7c31d904"
 )
 
 // where is the place in which a client finds a problem.
-type where uint8
+type where string
 
 const (
-	inAnswer where = iota
-	inJob
-	inEither
+	inAnswer where = ""
+	inJob    where = "job"
+	inEither where = "either"
 )
 
 // arrives returns the sentence that says where a problem with this status is found.
@@ -38,19 +39,24 @@ func (p where) arrives(status int) string {
 
 // example is one occurrence of a problem.
 type example struct {
-	where   where
-	path    string // of the request
-	detail  string
-	headers []string // of the answer, besides those of every problem
-	fields  []fault.Field
-	about   string
-	decline decline
+	Where    where
+	Headers  []string // of the answer, besides those of every problem
+	document `yaml:",inline"`
 }
 
-// decline has the members of a problem that only payment-declined has.
-type decline struct {
-	DeclineCode string `json:"decline_code,omitempty"`
-	Advice      string `json:"advice,omitempty"`
+// document is a problem document (RFC 9457), with its members in the order of answers.
+type document struct {
+	Type        string        `json:"type"`
+	Title       string        `json:"title"`
+	Status      int           `json:"status"`
+	Detail      string        `json:"detail"`
+	Instance    string        `json:"instance,omitempty"`
+	Code        fault.Code    `json:"code"`
+	RequestID   string        `json:"request_id,omitempty"`
+	Errors      []fault.Field `json:"errors,omitempty"`
+	About       string        `json:"about,omitempty"`
+	DeclineCode string        `json:"decline_code,omitempty" yaml:"decline_code"`
+	Advice      string        `json:"advice,omitempty"`
 }
 
 // sample is an example as it is shown.
@@ -59,36 +65,19 @@ type sample struct {
 	Body string // the problem document
 }
 
-const exampleRequestID = "6b0c1f0e-4a55-4c0b-9d5e-2f8a7c31d904"
-
-// document is a problem document (RFC 9457), with its members in the order in
-// which answers have them.
-type document struct {
-	Type      string        `json:"type"`
-	Title     string        `json:"title"`
-	Status    int           `json:"status"`
-	Detail    string        `json:"detail"`
-	Instance  string        `json:"instance,omitempty"`
-	Code      fault.Code    `json:"code"`
-	RequestID string        `json:"request_id,omitempty"`
-	Errors    []fault.Field `json:"errors,omitempty"`
-	About     string        `json:"about,omitempty"`
-	decline
-}
-
-func (e example) sample(code fault.Code, status int) (sample, error) {
-	d := document{Type: indexPath + "/" + string(code), Title: code.Title(), Status: status, Detail: e.detail, Code: code, Errors: e.fields, About: e.about, decline: e.decline}
-	var shown sample
-	if e.where != inJob { // the problem of a job belongs to no request
-		d.Instance, d.RequestID = e.path, exampleRequestID
-		head := append([]string{"HTTP/1.1 " + statusLine(status), "Content-Type: application/problem+json", "X-Request-ID: " + exampleRequestID}, e.headers...)
+func (e example) sample(code fault.Code, status int) (shown sample, err error) {
+	d := e.document
+	d.Type, d.Title, d.Status, d.Code = indexPath+"/"+string(code), code.Title(), status, code
+	if e.Where != inJob { // the problem of a job belongs to no request
+		d.RequestID = exampleRequestID
+		head := append([]string{"HTTP/1.1 " + statusLine(status), "Content-Type: application/problem+json", "X-Request-ID: " + exampleRequestID}, e.Headers...)
 		shown.Head = strings.Join(head, "\n") + "\n"
 	}
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err := encoder.Encode(d)
+	err = encoder.Encode(d)
 	shown.Body = body.String()
 	return shown, err
 }

@@ -1,6 +1,8 @@
 package problemdocs
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +14,7 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 	said := make(map[string]fault.Code)
 	for _, c := range fault.Codes() {
 		e := Explain(c)
-		paragraphs := append(e.Steps(), e.Happened, e.Retry)
+		paragraphs := append(slices.Clone(e.Remedy), e.Happened, e.Retry)
 		for _, p := range paragraphs {
 			if p == "" || p != strings.TrimSpace(p) || !strings.HasSuffix(p, ".") {
 				t.Errorf("%s: not a whole sentence: %q", c, p)
@@ -24,7 +26,7 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 				t.Errorf("%s: markup or loose spaces: %q", c, p)
 			}
 		}
-		for _, text := range []string{e.Happened, e.Remedy} {
+		for _, text := range []string{e.Happened, strings.Join(e.Remedy, "\n")} {
 			if other, taken := said[text]; taken {
 				t.Errorf("%s and %s are explained alike: %q", c, other, text)
 			}
@@ -35,7 +37,7 @@ func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
 		}
 	}
 	const unknown fault.Code = "made-up"
-	if unknown.Known() || Explain(unknown) != Explain(fault.InternalError) {
+	if unknown.Known() || !reflect.DeepEqual(Explain(unknown), Explain(fault.InternalError)) {
 		t.Errorf("an unknown code is explained by %+v", Explain(unknown))
 	}
 }
@@ -55,7 +57,7 @@ func TestWhatMayBeRepeatedSaysWithWhichKey(t *testing.T) {
 				t.Errorf("%s: with which key? %q", c, e.Retry)
 			}
 		case fault.KindConflict:
-			if text := e.Retry + e.Remedy; strings.Contains(text, "same key") || strings.Contains(text, "same `Idempotency-Key`") {
+			if text := e.Retry + strings.Join(e.Remedy, "\n"); strings.Contains(text, "same key") || strings.Contains(text, "same `Idempotency-Key`") {
 				t.Errorf("%s: a refusal is remembered under its key, so the same key cannot help", c)
 			}
 		}

@@ -3,18 +3,51 @@ package problemdocs
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
 
 	"triprize/internal/domain/fault"
 )
 
-//go:embed templates
+//go:embed templates problems.yaml
 var files embed.FS
+
+// Explanation is what the manual says about a code, for the developer of a client.
+// problems.yaml says what its members mean.
+type Explanation struct {
+	Happened   string
+	Retry      string
+	Remedy     []string // steps, in order
+	Occurrence example  `yaml:"example"`
+}
+
+// explanations reads problems.yaml, once.
+var explanations = sync.OnceValue(func() (all map[fault.Code]Explanation) {
+	source, err := files.ReadFile("problems.yaml")
+	decoder := yaml.NewDecoder(bytes.NewReader(source))
+	decoder.KnownFields(true)
+	if err = errors.Join(err, decoder.Decode(&all)); err != nil {
+		panic(err) // the file is built in
+	}
+	return all
+})
+
+// Explain returns the explanation of a code; that of an internal error for an
+// unknown code.
+func Explain(c fault.Code) Explanation {
+	if e, ok := explanations()[c]; ok {
+		return e
+	}
+	return explanations()[fault.InternalError]
+}
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"prose": prose}).ParseFS(files, "templates/*"))
 
@@ -43,9 +76,10 @@ func newProblemPage(code fault.Code, status int) (problemPage, error) {
 	if !code.Known() {
 		return problemPage{}, fmt.Errorf("there is no problem %q", code)
 	}
-	shown, err := exampleOf(code).sample(code, status)
-	return problemPage{Explanation: Explain(code), Title: code.Title(), Group: groupOf(code), Code: code,
-		Status: statusLine(status), Arrives: exampleOf(code).where.arrives(status), Example: shown}, err
+	e := Explain(code)
+	shown, err := e.Occurrence.sample(code, status)
+	return problemPage{Explanation: e, Title: code.Title(), Group: groupOf(code), Code: code,
+		Status: statusLine(status), Arrives: e.Occurrence.Where.arrives(status), Example: shown}, err
 }
 
 // render writes a whole page; if the template fails, nothing.
@@ -69,7 +103,7 @@ type span struct {
 	Code bool // to be shown as code
 }
 
-// prose splits a sentence of the catalogue: text in `backquotes` is code.
+// prose splits a sentence of problems.yaml: text in `backquotes` is code.
 func prose(sentence string) []span {
 	var spans []span
 	for i, text := range strings.Split(sentence, "`") {

@@ -54,7 +54,7 @@ func TestThePageOfEveryCodeIsWholeAndNeedsNothingElse(t *testing.T) {
 				steps++
 			}
 		}
-		if want := len(Explain(c).Steps()); steps != want {
+		if want := len(Explain(c).Remedy); steps != want {
 			t.Errorf("%s: %d steps, want %d", c, steps, want)
 		}
 		if strings.Contains(page, "`") {
@@ -71,8 +71,8 @@ func TestThePageOfEveryCodeIsWholeAndNeedsNothingElse(t *testing.T) {
 // The example is what a client would get: it parses, and its members are those of the contract.
 func TestTheExampleOfEveryCodeIsAProblemDocument(t *testing.T) {
 	t.Parallel()
-	if len(examples) != len(fault.Codes()) {
-		t.Errorf("%d examples for %d codes", len(examples), len(fault.Codes()))
+	if len(explanations()) != len(fault.Codes()) {
+		t.Errorf("%d examples for %d codes", len(explanations()), len(fault.Codes()))
 	}
 	for _, c := range fault.Codes() {
 		var shown string
@@ -90,14 +90,14 @@ func TestTheExampleOfEveryCodeIsAProblemDocument(t *testing.T) {
 		if d.Type != "/problems/"+string(c) || d.Title != c.Title() || d.Status != statusOf(c) || d.Code != c || d.Detail == "" {
 			t.Errorf("%s: %+v", c, d)
 		}
-		if answered := examples[c].where != inJob; answered != (d.Instance != "") || answered != (d.RequestID != "") {
+		if answered := Explain(c).Occurrence.Where != inJob; answered != (d.Instance != "") || answered != (d.RequestID != "") {
 			t.Errorf("%s: instance %q, request id %q", c, d.Instance, d.RequestID)
 		}
 		if (len(d.Errors) > 0) != (c == fault.InvalidRequest || c == fault.PositionTaken) {
 			t.Errorf("%s: errors %v", c, d.Errors)
 		}
-		if k := c.Kind(); (k == fault.KindUnavailable || k == fault.KindLimited) != strings.Contains(strings.Join(examples[c].headers, "\n"), "Retry-After: ") {
-			t.Errorf("%s: headers %v", c, examples[c].headers)
+		if k := c.Kind(); (k == fault.KindUnavailable || k == fault.KindLimited) != strings.Contains(strings.Join(Explain(c).Occurrence.Headers, "\n"), "Retry-After: ") {
+			t.Errorf("%s: headers %v", c, Explain(c).Occurrence.Headers)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestWhatStandsInATextIsShownAndNotObeyed(t *testing.T) {
 	const hostile = `</code><script>alert("1 & 2")</script>`
 	var page bytes.Buffer
 	err := render(&page, "problem.html", problemPage{Title: hostile, Code: hostile, Status: hostile, Arrives: hostile, Group: group{Name: `"><script>`},
-		Explanation: Explanation{Happened: "It is `" + hostile + "`.", Retry: hostile, Remedy: hostile}, Example: sample{Head: hostile, Body: hostile}})
+		Explanation: Explanation{Happened: "It is `" + hostile + "`.", Retry: hostile, Remedy: []string{hostile}}, Example: sample{Head: hostile, Body: hostile}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestPlainTextSaysTheSameInLinesOfATerminal(t *testing.T) {
 		}
 		text, e := b.String(), Explain(c)
 		words := strings.Join(strings.Fields(text), " ")
-		for _, want := range append(e.Steps(), string(c), c.Title(), e.Happened, e.Retry, `"code": "`+string(c)+`"`, statusLine(statusOf(c)), indexPath, docsPath) {
+		for _, want := range append(slices.Clone(e.Remedy), string(c), c.Title(), e.Happened, e.Retry, `"code": "`+string(c)+`"`, statusLine(statusOf(c)), indexPath, docsPath) {
 			if !strings.Contains(words, want) {
 				t.Errorf("%s: %q is missing", c, want)
 			}

@@ -26,7 +26,7 @@ func ProblemText(w io.Writer, code fault.Code, status int) error {
 	b.WriteString("WHAT HAPPENED\n\n" + wrap(page.Happened, "  ", "  "))
 	b.WriteString("\nDOES IT HELP TO TRY AGAIN?\n\n" + wrap(page.Retry, "  ", "  "))
 	b.WriteString("\nWHAT TO DO\n\n")
-	for i, step := range page.Steps() {
+	for i, step := range page.Remedy {
 		b.WriteString(wrap(step, fmt.Sprintf("  %d. ", i+1), "     "))
 	}
 	b.WriteString("\nWHAT IT LOOKS LIKE\n\n" + wrap(page.Arrives, "  ", "  ") + "\n")
