@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"time"
@@ -2394,6 +2395,16 @@ func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, 
 	return send[CampaignPage](ctx, c, request{method: http.MethodGet, path: "/v1/campaigns", query: query}, options)
 }
 
+// Campaigns iterates over ListCampaigns, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Campaigns(ctx context.Context, params ListCampaignsParams) iter.Seq2[CampaignSummary, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]CampaignSummary, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListCampaigns(ctx, params)
+		return page.Campaigns, page.NextCursor, err
+	})
+}
+
 // CreateCampaign is POST /v1/campaigns: create a campaign.
 //
 // It is `pending` until it is published, and everything in it can be changed until then. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
@@ -2550,6 +2561,16 @@ func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID,
 	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/purchases", campaign), query: query}, options)
 }
 
+// CampaignPurchases iterates over ListCampaignPurchases, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams) iter.Seq2[Purchase, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Purchase, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListCampaignPurchases(ctx, campaign, params)
+		return page.Purchases, page.NextCursor, err
+	})
+}
+
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
 // Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole campaign
@@ -2587,6 +2608,16 @@ func (c *Client) ListRefunds(ctx context.Context, campaign CampaignID, params Li
 	return send[RefundPage](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/refunds", campaign), query: query}, options)
 }
 
+// Refunds iterates over ListRefunds, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRefundsParams) iter.Seq2[Refund, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]Refund, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListRefunds(ctx, campaign, params)
+		return page.Refunds, page.NextCursor, err
+	})
+}
+
 // ResumeCampaign is POST /v1/campaigns/{campaign}/resume: resume a campaign.
 //
 // Resuming a campaign that is not paused changes nothing.
@@ -2608,6 +2639,16 @@ func (c *Client) ListHolds(ctx context.Context, params ListHoldsParams, options 
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[HoldList](ctx, c, request{method: http.MethodGet, path: "/v1/holds", query: query}, options)
+}
+
+// Holds iterates over ListHolds, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Holds(ctx context.Context, params ListHoldsParams) iter.Seq2[Hold, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Hold, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListHolds(ctx, params)
+		return page.Holds, page.NextCursor, err
+	})
 }
 
 // ReleaseHold is DELETE /v1/holds/{hold}: release a hold.
@@ -2657,6 +2698,16 @@ func (c *Client) ListJobs(ctx context.Context, params ListJobsParams, options ..
 	return send[JobList](ctx, c, request{method: http.MethodGet, path: "/v1/jobs", query: query}, options)
 }
 
+// Jobs iterates over ListJobs, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Jobs(ctx context.Context, params ListJobsParams) iter.Seq2[Job, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Job, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListJobs(ctx, params)
+		return page.Jobs, page.NextCursor, err
+	})
+}
+
 // GetJob is GET /v1/jobs/{job}: read a job.
 //
 // Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds, or as soon as it is `awaiting_action`. With `Prefer: wait=N; until=final` it goes on waiting while the buyer does what is awaited.
@@ -2684,6 +2735,16 @@ func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, op
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[CardPaymentPage](ctx, c, request{method: http.MethodGet, path: "/v1/payments", query: query}, options)
+}
+
+// Payments iterates over ListPayments, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Payments(ctx context.Context, params ListPaymentsParams) iter.Seq2[CardPayment, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]CardPayment, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListPayments(ctx, params)
+		return page.Payments, page.NextCursor, err
+	})
 }
 
 // ResolvePayment is POST /v1/payments/{purchase}/resolve: end a payment by hand.
@@ -2724,6 +2785,16 @@ func (c *Client) FindPurchases(ctx context.Context, params FindPurchasesParams, 
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: "/v1/purchases", query: query}, options)
+}
+
+// PurchasesOf iterates over FindPurchases, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) PurchasesOf(ctx context.Context, params FindPurchasesParams) iter.Seq2[Purchase, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Purchase, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.FindPurchases(ctx, params)
+		return page.Purchases, page.NextCursor, err
+	})
 }
 
 // GetPurchase is GET /v1/purchases/{purchase}: read a purchase.
@@ -2779,6 +2850,16 @@ func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefun
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[RefundPage](ctx, c, request{method: http.MethodGet, path: "/v1/refunds", query: query}, options)
+}
+
+// WaitingRefunds iterates over ListWaitingRefunds, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) WaitingRefunds(ctx context.Context, params ListWaitingRefundsParams) iter.Seq2[Refund, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]Refund, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWaitingRefunds(ctx, params)
+		return page.Refunds, page.NextCursor, err
+	})
 }
 
 // GetRefund is GET /v1/refunds/{refund}: read a refund.
@@ -2848,6 +2929,16 @@ func (c *Client) ListUserHolds(ctx context.Context, user UserParam, params ListU
 	return send[HoldList](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/holds", user), query: query}, options)
 }
 
+// UserHolds iterates over ListUserHolds, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) UserHolds(ctx context.Context, user UserParam, params ListUserHoldsParams) iter.Seq2[Hold, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Hold, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListUserHolds(ctx, user, params)
+		return page.Holds, page.NextCursor, err
+	})
+}
+
 // ListPurchases is GET /v1/users/{user}/purchases: list a user's purchases, newest first.
 //
 // A user sees its own.
@@ -2859,6 +2950,16 @@ func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListP
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[PurchasePage](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/purchases", user), query: query}, options)
+}
+
+// Purchases iterates over ListPurchases, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Purchases(ctx context.Context, user UserParam, params ListPurchasesParams) iter.Seq2[Purchase, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]Purchase, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListPurchases(ctx, user, params)
+		return page.Purchases, page.NextCursor, err
+	})
 }
 
 // ListWallets is GET /v1/wallets: find the wallets of an owner.
@@ -2873,6 +2974,16 @@ func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, opti
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[WalletList](ctx, c, request{method: http.MethodGet, path: "/v1/wallets", query: query}, options)
+}
+
+// Wallets iterates over ListWallets, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Wallets(ctx context.Context, params ListWalletsParams) iter.Seq2[Wallet, error] {
+	return pages(params.Cursor, func(cursor Currency) ([]Wallet, Currency, error) {
+		params.Cursor = cursor
+		page, err := c.ListWallets(ctx, params)
+		return page.Wallets, page.NextCursor, err
+	})
 }
 
 // OpenWallet is POST /v1/wallets: open a wallet.
@@ -2960,6 +3071,16 @@ func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params L
 	return send[WalletEventPage](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s/events", wallet), query: query}, options)
 }
 
+// WalletEvents iterates over ListWalletEvents, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams) iter.Seq2[WalletEvent, error] {
+	return pages(params.Cursor, func(cursor int64) ([]WalletEvent, int64, error) {
+		params.Cursor = cursor
+		page, err := c.ListWalletEvents(ctx, wallet, params)
+		return page.Events, page.NextCursor, err
+	})
+}
+
 // ListWebhookEndpoints is GET /v1/webhook-endpoints: list the endpoints.
 //
 // In the order in which they were made. An app sees its own, operators those of every client.
@@ -2970,6 +3091,16 @@ func (c *Client) ListWebhookEndpoints(ctx context.Context, params ListWebhookEnd
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[WebhookEndpointPage](ctx, c, request{method: http.MethodGet, path: "/v1/webhook-endpoints", query: query}, options)
+}
+
+// WebhookEndpoints iterates over ListWebhookEndpoints, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) WebhookEndpoints(ctx context.Context, params ListWebhookEndpointsParams) iter.Seq2[WebhookEndpoint, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]WebhookEndpoint, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWebhookEndpoints(ctx, params)
+		return page.Endpoints, page.NextCursor, err
+	})
 }
 
 // CreateWebhookEndpoint is POST /v1/webhook-endpoints: have events sent to an address.
@@ -3024,6 +3155,16 @@ func (c *Client) ListWebhookDeliveries(ctx context.Context, endpoint EndpointID,
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[WebhookDeliveryPage](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s/deliveries", endpoint), query: query}, options)
+}
+
+// WebhookDeliveries iterates over ListWebhookDeliveries, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) WebhookDeliveries(ctx context.Context, endpoint EndpointID, params ListWebhookDeliveriesParams) iter.Seq2[WebhookDelivery, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]WebhookDelivery, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListWebhookDeliveries(ctx, endpoint, params)
+		return page.Deliveries, page.NextCursor, err
+	})
 }
 
 // GetWebhookDelivery is GET /v1/webhook-endpoints/{endpoint}/deliveries/{event}: read a delivery, with its attempts.
